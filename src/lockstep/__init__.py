@@ -1,0 +1,3 @@
+"""Lockstep: ordered event streams for Python."""
+
+from __future__ import annotations

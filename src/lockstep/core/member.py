@@ -1,0 +1,324 @@
+"""One member of a group: when to beat, claim, yield and give up, decided from what it read and its own clock.
+
+`step(state, event)` returns the new state and the actions to carry out. Time is the member's own monotonic clock, given
+with every event; silence of others is measured on it, and never across a stall of the member itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lockstep.core.assignment import assign
+from lockstep.core.group import Beat, Claim, GroupState, Leave, Record, Release, fold
+
+if TYPE_CHECKING:
+    from lockstep.core.seats import Seat
+
+BEATS_IN_FLIGHT = 32
+EVICT_AFTER_LEASES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds. A lease must outlast several beats, or one slow write costs the seat."""
+
+    beat: float = 0.2
+    lease: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """What a member knows.
+
+    `sent`, `claims` and `releasing` are its own records that it has not read back yet, with the time they were sent.
+    """
+
+    me: str
+    wants: tuple[str, ...]
+    timing: Timing = Timing()
+    group: GroupState = field(default_factory=GroupState)
+    heard: Mapping[str, float] = field(default_factory=dict)
+    silence_from: float = 0.0
+    last_tick: float | None = None
+    number: int = 0
+    beat_due: float = 0.0
+    sent: Mapping[int, float] = field(default_factory=dict)
+    claims: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    lease_until: float = float("-inf")
+    held: Mapping[str, int] = field(default_factory=dict)
+    yielding: frozenset[str] = frozenset()
+    releasing: Mapping[str, float] = field(default_factory=dict)
+    active: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A record was read from the group's log."""
+
+    at: int
+    record: Record
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed. `caught_up`: the log was read to its end just now. `jitter`: 0 to 1, to keep claims apart."""
+
+    now: float
+    caught_up: bool
+    jitter: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """The work on a yielded seat is finished and confirmed, or its time is up: release it."""
+
+    seat: str
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class SetActive:
+    """Take part, or step back: an inactive member yields what it holds and claims nothing."""
+
+    active: bool
+    now: float
+
+
+Event = Observed | Tick | Drained | SetActive
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Append this record to the group's log."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The seat is this member's, from `resume` on (None: nobody ever chose a start)."""
+
+    seat: str
+    epoch: int
+    resume: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """The seat went to somebody else, or was reset: stop at once; confirmations no longer count."""
+
+    seat: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Yield:
+    """Finish the work at hand on this seat, confirm it, then send Drained."""
+
+    seat: str
+    epoch: int
+
+
+Action = Send | Assigned | Revoked | Yield
+Duty = Callable[[MemberState, float, float], tuple[MemberState, list[Action]]]
+
+
+def step(state: MemberState, event: Event) -> tuple[MemberState, list[Action]]:
+    """The one entry: fold a record, let time pass, or do what the owner of this member asks."""
+    match event:
+        case Observed(at, record, now):
+            return _observe(state, at, record, now)
+        case Tick():
+            return _tick(state, event)
+        case Drained(seat, now):
+            return _release(state, seat, now)
+        case SetActive(active, now):
+            return _set_active(state, active, now)
+
+
+def holds(state: MemberState, seat: str, now: float) -> int | None:
+    """The epoch in which this member may work on the seat right now, or None.
+
+    The lease counts from the moment a beat was sent, others count from the moment they read it: the holder stops first.
+    """
+    return state.held.get(seat) if now < state.lease_until else None
+
+
+def next_wake(state: MemberState) -> float:
+    """The time at which the next tick is due, on the member's clock."""
+    owners = {state.group.seat(name).owner for name in state.wants} - {None, state.me}
+    vacant = [_silent_at(state, owner) + state.timing.beat / 2 for owner in owners if owner is not None]
+    return min([state.beat_due, *(time for time in vacant if time > (state.last_tick or 0.0))])
+
+
+def live_members(state: MemberState, now: float) -> dict[str, tuple[str, ...]]:
+    """Members that were heard within the lease, this one included if it takes part, and the seats they want."""
+    live = {
+        name: member.seats
+        for name, member in state.group.members.items()
+        if name != state.me and now < _silent_at(state, name)
+    }
+    if state.active:
+        live[state.me] = state.wants
+    return live
+
+
+def _silent_at(state: MemberState, member: str) -> float:
+    return max(state.heard.get(member, state.silence_from), state.silence_from) + state.timing.lease
+
+
+def _observe(state: MemberState, at: int, record: Record, now: float) -> tuple[MemberState, list[Action]]:
+    author = getattr(record, "member", None)
+    state = replace(state, group=fold(state.group, at, record))
+    if author == state.me:
+        state = _read_back(state, record)
+    elif author is not None and not isinstance(record, Leave):
+        state = replace(state, heard={**state.heard, author: now})
+    return _notice_seats(state)
+
+
+def _read_back(state: MemberState, record: Record) -> MemberState:
+    """One of my own records is on the log: others have it or will, so the lease runs from when it was sent."""
+    if isinstance(record, Beat) and record.number in state.sent:
+        sent_at = state.sent[record.number]
+        waiting = {number: when for number, when in state.sent.items() if number > record.number}
+        return replace(state, sent=waiting, lease_until=max(state.lease_until, sent_at + state.timing.lease))
+    if isinstance(record, Claim) and record.seat in state.claims:
+        seen, sent_at = state.claims[record.seat]
+        if seen != record.seen:  # an older claim of mine that landed late proves nothing about the newer one
+            return state
+        rest = {seat: when for seat, when in state.claims.items() if seat != record.seat}
+        return replace(state, claims=rest, lease_until=max(state.lease_until, sent_at + state.timing.lease))
+    return state
+
+
+def _notice_seats(state: MemberState) -> tuple[MemberState, list[Action]]:
+    """Compare what the fold says with what this member believes it holds."""
+    actions: list[Action] = []
+    held = dict(state.held)
+    for name, epoch in state.held.items():
+        seat = state.group.seat(name)
+        if (seat.owner, seat.epoch) != (state.me, epoch):
+            del held[name]
+            actions.append(Revoked(name, epoch))
+    for name in state.wants:
+        seat = state.group.seat(name)
+        if seat.owner == state.me and name not in held and name not in state.releasing:
+            held[name] = seat.epoch
+            actions.append(Assigned(name, seat.epoch, seat.resume))
+    releasing = {name: when for name, when in state.releasing.items() if state.group.seat(name).owner == state.me}
+    return replace(state, held=held, yielding=state.yielding & held.keys(), releasing=releasing), actions
+
+
+def _tick(state: MemberState, tick: Tick) -> tuple[MemberState, list[Action]]:
+    now = tick.now
+    stalled = state.last_tick is None or now - state.last_tick > state.timing.lease / 2
+    state = replace(state, last_tick=now, silence_from=now if stalled else state.silence_from)
+    state, actions = _beat_if_due(state, now)
+    duties: list[Duty] = [_release_again]
+    if not state.active:
+        duties.append(_yield_all)
+    elif tick.caught_up:
+        duties += [_claim_vacant, _yield_surplus, _evict_dead]
+    for duty in duties:
+        state, more = duty(state, now, tick.jitter)
+        actions += more
+    return state, actions
+
+
+def _beat_if_due(state: MemberState, now: float) -> tuple[MemberState, list[Action]]:
+    if now < state.beat_due or not (state.active or state.held):
+        return state, []
+    number = state.number + 1
+    sent = {**dict(list(state.sent.items())[1 - BEATS_IN_FLIGHT :]), number: now}
+    beat = Beat(state.me, number, state.wants if state.active else (), dict(state.held))
+    return replace(state, number=number, sent=sent, beat_due=now + state.timing.beat), [Send(beat)]
+
+
+def _claim_vacant(state: MemberState, now: float, jitter: float) -> tuple[MemberState, list[Action]]:
+    actions: list[Action] = []
+    claims = {seat: when for seat, when in state.claims.items() if now - when[1] < state.timing.lease}
+    target = _target(state, now)
+    for name in state.wants:
+        seat = state.group.seat(name)
+        if target.get(name) == state.me and name not in claims and _is_vacant(state, seat, now, jitter):
+            claims[name] = (state.group.upto, now)
+            actions.append(Send(Claim(state.me, name, seat.epoch + 1, state.group.upto)))
+    return replace(state, claims=claims), actions
+
+
+def _is_vacant(state: MemberState, seat: Seat, now: float, jitter: float) -> bool:
+    if seat.owner is None:
+        return True
+    return seat.owner != state.me and now >= _silent_at(state, seat.owner) + jitter * state.timing.beat / 2
+
+
+def _target(state: MemberState, now: float) -> dict[str, str]:
+    live = live_members(state, now)
+    names = {name for seats in live.values() for name in seats}
+    wanted = {name: sorted(member for member, seats in live.items() if name in seats) for name in names}
+    return assign(wanted, {name: state.group.seat(name).owner for name in names})
+
+
+def _yield_surplus(state: MemberState, now: float, _: float) -> tuple[MemberState, list[Action]]:
+    """Cooperative balancing: give away only what another live member should have, one seat after the other drained."""
+    target = _target(state, now)
+    surplus = [name for name in state.held if target.get(name, state.me) != state.me and name not in state.yielding]
+    return _yield(state, surplus)
+
+
+def _yield_all(state: MemberState, _now: float, _jitter: float) -> tuple[MemberState, list[Action]]:
+    return _yield(state, [name for name in state.held if name not in state.yielding])
+
+
+def _yield(state: MemberState, names: list[str]) -> tuple[MemberState, list[Action]]:
+    actions: list[Action] = [Yield(name, state.held[name]) for name in names]
+    return replace(state, yielding=state.yielding | set(names)), actions
+
+
+def _evict_dead(state: MemberState, now: float, jitter: float) -> tuple[MemberState, list[Action]]:
+    patience = state.timing.lease * (EVICT_AFTER_LEASES + jitter)
+    dead = [
+        name
+        for name in state.group.members
+        if name != state.me and now >= _silent_at(state, name) - state.timing.lease + patience
+    ]
+    heard = {name: when for name, when in state.heard.items() if name not in dead}
+    return replace(state, heard=heard), [Send(Leave(name, state.group.upto)) for name in dead]
+
+
+def _release(state: MemberState, seat: str, now: float) -> tuple[MemberState, list[Action]]:
+    epoch = state.held.get(seat)
+    if epoch is None:
+        return state, []
+    held = {name: e for name, e in state.held.items() if name != seat}
+    releasing = {**state.releasing, seat: now}
+    state = replace(state, held=held, yielding=state.yielding - {seat}, releasing=releasing)
+    return state, [Send(Release(state.me, seat, epoch))]
+
+
+def _release_again(state: MemberState, now: float, _: float) -> tuple[MemberState, list[Action]]:
+    """A release that got lost would leave the seat with a member that beats but does not work."""
+    late = {name for name, when in state.releasing.items() if now - when >= state.timing.lease / 2}
+    actions: list[Action] = [Send(Release(state.me, name, state.group.seat(name).epoch)) for name in sorted(late)]
+    again = {name: now if name in late else when for name, when in state.releasing.items()}
+    return replace(state, releasing=again), actions
+
+
+def _set_active(state: MemberState, active: bool, now: float) -> tuple[MemberState, list[Action]]:
+    if active == state.active:
+        return state, []
+    state = replace(state, active=active, beat_due=now)
+    if active:
+        return state, []
+    state, actions = _yield_all(state, now, 0.0)
+    return state, [*actions, Send(Leave(state.me, state.group.upto))]
+
+
+__all__ = [
+    "Action", "Assigned", "Drained", "Event", "MemberState", "Observed", "Revoked", "Send",
+    "SetActive", "Tick", "Timing", "Yield", "holds", "live_members", "next_wake", "step",
+]  # fmt: skip

@@ -1,0 +1,347 @@
+"""Every error Lockstep raises on purpose.
+
+    LockstepError
+      UsageError                                       exit 2
+        BadName BadUrl BadConfig BadOffset BadArgument BadRecord RecordTooLarge BackendUnknown
+      NotFound                                         exit 3
+        StreamNotFound GroupNotFound StoreNotFound RecordNotFound PositionNotFound
+      Conflict                                         exit 4
+        StreamExists ConfigMismatch OffsetConflict Fenced GroupBusy IllegalState Closed ForkedProcess
+      Forbidden                                        exit 5
+      Unavailable                                      exit 6
+        TimedOut BufferFull Dropped StoreFull StoreBroken AppendUncertain UnsupportedByBackend
+      DataError                                        exit 1
+        BatchDamaged FormatTooNew NotAStore Trimmed DecodeFailed HandlerFailed
+
+Each class carries a stable code, a sentence with the values that are wrong, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class LockstepError(Exception):
+    """Root of the tree: catch this to catch everything Lockstep raises on purpose."""
+
+    code: ClassVar[str] = "INTERNAL"
+    exit_code: ClassVar[int] = 1
+    template: ClassVar[str] = "Something went wrong: {reason}."
+    advice: ClassVar[str] = "Run the command again with --verbose and report what it prints."
+
+    def __init__(self, **params: object) -> None:
+        self.params = params
+        super().__init__(f"[{self.code}] {self.template} {self.advice}".strip().format(**params))
+
+
+class UsageError(LockstepError):
+    """The caller asked for something that can't be."""
+
+    code, exit_code = "USAGE", 2
+    template, advice = "{reason}", ""
+
+
+class BadName(UsageError):
+    """A stream, group or shard name that is not allowed."""
+
+    code = "BAD_NAME"
+    template = "{what} name {name!r} is not allowed."
+    advice = "Use 1 to 128 letters, digits, dots, dashes or underscores, beginning with a letter or digit."
+
+
+class BadUrl(UsageError):
+    """A bus URL that can't be understood."""
+
+    code = "BAD_URL"
+    template = "Bus URL {url!r} is not valid: {reason}."
+    advice = "Write lmdb:FOLDER or memory:NAME, for example lmdb:./events?durability=relaxed."
+
+
+class BackendUnknown(UsageError):
+    """A bus URL whose scheme no backend answers to."""
+
+    code = "BACKEND_UNKNOWN"
+    template = "No backend is called {scheme!r}."
+    advice = "Known backends: {known}."
+
+
+class BadConfig(UsageError):
+    """A configuration value outside its range."""
+
+    code = "BAD_CONFIG"
+    template = "Setting {field} = {value!r} is not valid: {reason}."
+    advice = "Change it and try again; nothing was written."
+
+
+class BadOffset(UsageError, ValueError):
+    """An offset that can't be read, sought or confirmed."""
+
+    code = "BAD_OFFSET"
+    template = "Offset {offset} of {stream} is not valid: {reason}."
+    advice = "Ask bounds() for the readable range."
+
+
+class BadArgument(UsageError, ValueError):
+    """An argument outside its range."""
+
+    code = "BAD_ARGUMENT"
+    template = "{name} = {value!r} is not valid: {reason}."
+    advice = "Nothing was done."
+
+
+class BadRecord(UsageError, ValueError):
+    """A record that can't be published."""
+
+    code = "BAD_RECORD"
+    template = "The record can't be published to {stream}: {reason}."
+    advice = "Nothing was queued."
+
+
+class RecordTooLarge(BadRecord):
+    """A record above the stream's limit."""
+
+    code = "RECORD_TOO_LARGE"
+    template = "A record of {size} bytes is above the limit of {stream}, {limit} bytes."
+    advice = "Split it, or create the stream with a larger max_record_bytes. Nothing was queued."
+
+
+class NotFound(LockstepError, LookupError):
+    """Something named does not exist."""
+
+    code, exit_code = "NOT_FOUND", 3
+    template, advice = "{what} {name!r} does not exist.", "List what exists with 'ls'."
+
+
+class StreamNotFound(NotFound):
+    """No stream of that name on this bus."""
+
+    code = "STREAM_NOT_FOUND"
+    template = "Stream {name!r} does not exist on {bus}."
+    advice = "See what exists with 'lockstep stream ls', or create it with 'lockstep stream create {name}'."
+
+
+class GroupNotFound(NotFound):
+    """No group of that name on this bus."""
+
+    code = "GROUP_NOT_FOUND"
+    template = "Group {name!r} does not exist on {bus}."
+    advice = "See what exists with 'lockstep group ls'."
+
+
+class StoreNotFound(NotFound):
+    """The folder of an embedded bus is missing."""
+
+    code = "STORE_NOT_FOUND"
+    template = "There is no store in {path}."
+    advice = "Check the path; 'lockstep stream create NAME --bus lmdb:FOLDER' makes a new store."
+
+
+class RecordNotFound(NotFound):
+    """No record at that offset."""
+
+    code = "RECORD_NOT_FOUND"
+    template = "Stream {stream} has no record at offset {offset}."
+    advice = "Offsets may have gaps; read from it to get the next record."
+
+
+class PositionNotFound(NotFound):
+    """A group without a stored position was opened with initial='none'."""
+
+    code = "POSITION_NOT_FOUND"
+    template = "Group {group!r} has no stored position on {stream} and may not choose one (initial='none')."
+    advice = "Use initial='earliest' or 'latest', or set one with 'lockstep group reset'."
+
+
+class Conflict(LockstepError):
+    """The state of the bus says no."""
+
+    code, exit_code = "CONFLICT", 4
+    template, advice = "{reason}", ""
+
+
+class StreamExists(Conflict):
+    """A stream of that name is there already."""
+
+    code = "STREAM_EXISTS"
+    template = "Stream {name!r} exists already."
+    advice = "Choose another name, or leave out --new to use it."
+
+
+class ConfigMismatch(Conflict):
+    """A stream was opened with a configuration that differs from the stored one."""
+
+    code = "CONFIG_MISMATCH"
+    template = "{what} {name!r} has {field} = {stored!r}, not {given!r}."
+    advice = "Open it without a configuration to use the stored one."
+
+
+class OffsetConflict(Conflict):
+    """A conditional append met another last offset than the one expected."""
+
+    code = "OFFSET_CONFLICT"
+    template = "Stream {stream} ends at offset {actual}, not {expected}."
+    advice = "Read what was added, decide again, and retry with the new last offset. Nothing was written."
+
+
+class Fenced(Conflict):
+    """Somebody else owns what this process thought it owned."""
+
+    code = "FENCED"
+    template = "Member {member} of group {group!r} does not own {stream} in epoch {epoch}: {reason}."
+    advice = "Drop the work at hand; its records are delivered to the new owner."
+
+
+class GroupBusy(Conflict):
+    """An administrative change met a group that is at work."""
+
+    code = "GROUP_BUSY"
+    template = "Group {group!r} is at work on {stream} (member {member})."
+    advice = "Stop its members first, or force the change."
+
+
+class IllegalState(Conflict):
+    """The call does not fit what the object is or has become."""
+
+    code = "ILLEGAL_STATE"
+    template, advice = "{what} can't {action}: {reason}.", ""
+
+
+class Closed(IllegalState):
+    """The object was closed."""
+
+    code = "CLOSED"
+    template, advice = "{what} is closed.", "Open a new one."
+
+
+class ForkedProcess(IllegalState):
+    """An embedded bus was used in a child after fork."""
+
+    code = "FORKED_PROCESS"
+    template = "The bus {bus} was opened in process {parent} and can't be used in its fork {child}."
+    advice = "Open the bus in the child, or start children with the 'spawn' method."
+
+
+class Forbidden(LockstepError, PermissionError):
+    """The operating system says no."""
+
+    code, exit_code = "FORBIDDEN", 5
+    template = "{path} can't be {action}: {reason}."
+    advice = "Check the owner and mode of the folder."
+
+
+class Unavailable(LockstepError):
+    """Not now, or not here."""
+
+    code, exit_code = "UNAVAILABLE", 6
+    template, advice = "{reason}", "Try again later."
+
+
+class TimedOut(Unavailable, TimeoutError):
+    """Something did not finish in the time given."""
+
+    code = "TIMED_OUT"
+    template = "{what} did not finish within {seconds:g} s."
+    advice = "It may still finish: treat the outcome as unknown."
+
+
+class BufferFull(Unavailable):
+    """The publisher's buffer is full and may not wait."""
+
+    code = "BUFFER_FULL"
+    template = "The buffer of the publisher to {stream} holds {records} records, {bytes} bytes, and is full."
+    advice = "Publish slower, raise buffer_records or buffer_bytes, or let it block."
+
+
+class Dropped(Unavailable):
+    """The buffer was full, and its policy drops the oldest."""
+
+    code = "DROPPED"
+    template = "The record was dropped from the full buffer of the publisher to {stream}."
+    advice = "Publish slower, raise the buffer, or choose when_full='block'."
+
+
+class StoreFull(Unavailable):
+    """No room: the map, the disk, or the ceiling of a protected stream."""
+
+    code = "STORE_FULL"
+    template = "{stream} can't take the records: {reason}."
+    advice = "Trim streams, free disk space or raise the limit; readers go on. Nothing was written."
+
+
+class StoreBroken(Unavailable):
+    """The store failed in a way that needs a fresh look at the disk."""
+
+    code = "STORE_BROKEN"
+    template = "The store {path} failed: {reason}."
+    advice = "Stop writing, check the disk, run 'lockstep stream verify', then open it again."
+
+
+class AppendUncertain(Unavailable):
+    """An append whose acknowledgement was lost: it may have landed, may land late, or not at all."""
+
+    code = "APPEND_UNCERTAIN"
+    template = "The append to {stream} was not acknowledged: {reason}."
+    advice = "Send the same batch again; its producer sequence keeps it from counting twice."
+
+
+class UnsupportedByBackend(Unavailable):
+    """This bus can't do that, and nothing pretends it can."""
+
+    code = "UNSUPPORTED_BY_BACKEND"
+    template = "The bus {bus} can't {feature}."
+    advice = "See bus.promises for what it can do."
+
+
+class DataError(LockstepError):
+    """Stored data is not what it should be."""
+
+    code = "DATA"
+    template, advice = "{reason}", ""
+
+
+class BatchDamaged(DataError):
+    """A stored batch fails its checksum or does not parse."""
+
+    code = "BATCH_DAMAGED"
+    template = "The batch at offset {offset} of {stream} is damaged: {reason}."
+    advice = "Run 'lockstep stream verify {stream}'; restore it from a replica, or seek past the batch on purpose."
+
+
+class FormatTooNew(DataError):
+    """Data written by a newer version."""
+
+    code = "FORMAT_TOO_NEW"
+    template = "{what} has format {found}, and this version reads up to {known}."
+    advice = "Upgrade lockstep on this machine. Nothing was skipped."
+
+
+class NotAStore(DataError):
+    """A file or folder that is not an embedded store."""
+
+    code = "NOT_A_STORE"
+    template = "{path} is not a Lockstep store: {reason}."
+    advice = "Give the folder of a store, or an empty or new folder."
+
+
+class Trimmed(DataError):
+    """The records asked for are gone by retention."""
+
+    code = "TRIMMED"
+    template = "Offset {offset} of {stream} was trimmed; the first readable one is {first}."
+    advice = "Seek to it, choose on_gap='skip', or give the stream a history store."
+
+
+class DecodeFailed(DataError):
+    """A value could not be turned into an object."""
+
+    code = "DECODE_FAILED"
+    template = "The {part} of record {offset} of {stream} can't be decoded: {reason}."
+    advice = "Read the stream as bytes to look at it."
+
+
+class HandlerFailed(DataError):
+    """A handler failed and its policy says stop."""
+
+    code = "HANDLER_FAILED"
+    template = "The handler failed on record {offset} of {stream} after {attempts} attempts: {reason}."
+    advice = "Mend the handler, or let failed records go to a dead-letter stream."
