@@ -1,0 +1,106 @@
+"""The floor under embedded buses: a few ordered tables of bytes with transactions, and how things are laid out there.
+
+| table     | key                       | value                                       |
+| --------- | ------------------------- | ------------------------------------------- |
+| catalogue | log name                  | JSON: number, identity, config, create time |
+| logs      | log number                | first, next, bytes, last append time        |
+| entries   | log number, base offset   | a stored batch                              |
+| producers | log number, producer      | next sequence, next offset, append time     |
+| holds     | log number, holder        | offset                                      |
+| cells     | any                       | any: small state of users                   |
+| meta      | name                      | commit number, next log number, format      |
+| journal   | commit number             | keys changed, for a replica                 |
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+CATALOGUE, LOGS, ENTRIES, PRODUCERS = "catalogue", "logs", "entries", "producers"
+HOLDS, CELLS, META, JOURNAL = "holds", "cells", "meta", "journal"
+TABLES = (CATALOGUE, LOGS, ENTRIES, PRODUCERS, HOLDS, CELLS, META, JOURNAL)
+
+_NUMBER = struct.Struct(">I")
+_ENTRY_KEY = struct.Struct(">IQ")
+_ROW = struct.Struct("<QQQq")
+
+
+class Tables(Protocol):
+    """One transaction over the tables; keys are ordered as bytes."""
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """The value, or None."""
+
+    def put(self, table: str, key: bytes, value: bytes) -> None:
+        """Set a value."""
+
+    def delete(self, table: str, key: bytes) -> None:
+        """Remove a key; nothing happens if it is not there."""
+
+    def scan(self, table: str, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Pairs from the first key at or after `start`, upward. Change nothing while scanning."""
+
+    def scan_down(self, table: str, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Pairs from the last key at or before `start`, downward. Change nothing while scanning."""
+
+
+class Store(Protocol):
+    """Tables with transactions; writers one after the other, readers undisturbed."""
+
+    def read(self) -> AbstractContextManager[Tables]:
+        """A consistent view. Keep it short: nobody may wait or run a user's code inside."""
+
+    def write(self, job: Callable[[Tables], T]) -> T:
+        """Run the job and make it durable as promised; if it raises, nothing happened. A job may be run again."""
+
+    def close(self) -> None:
+        """Give back what it uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """The running totals of one log."""
+
+    first: int = 0
+    next: int = 0
+    stored_bytes: int = 0
+    append_ns: int = 0
+
+    def pack(self) -> bytes:
+        """As stored."""
+        return _ROW.pack(self.first, self.next, self.stored_bytes, self.append_ns)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> LogRow:
+        """From storage."""
+        return cls(*_ROW.unpack(data))
+
+
+def log_key(number: int) -> bytes:
+    """Key of a log's row, and what all its other keys begin with."""
+    return _NUMBER.pack(number)
+
+
+def entry_key(number: int, base: int) -> bytes:
+    """Key of a stored batch."""
+    return _ENTRY_KEY.pack(number, base)
+
+
+def entry_base(key: bytes) -> tuple[int, int]:
+    """Log number and base offset of an entry's key."""
+    number, base = _ENTRY_KEY.unpack(key)
+    return number, base
+
+
+def scan_prefix(tables: Tables, table: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Pairs whose key begins with `prefix`, in order."""
+    for key, value in tables.scan(table, prefix):
+        if not key.startswith(prefix):
+            return
+        yield key, value

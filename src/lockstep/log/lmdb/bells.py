@@ -1,0 +1,137 @@
+"""Waking readers in other processes without polling: a tiny file for each log, watched through inotify.
+
+Whoever appended reads one byte of the log's bell, after the commit; the kernel tells everybody who watches that the
+file was accessed. Reading leaves the file and the disk's journal alone. A process killed between commit and bell wakes
+nobody, and where inotify can't be had nobody is woken: so every wait also looks again after a while.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import select
+from functools import lru_cache
+from pathlib import Path
+
+from lockstep.log.embedded.catalogue import LogInfo
+from lockstep.log.port import Log, LogWaiter
+
+_IN_ACCESS = 0x1
+_IN_NONBLOCK = os.O_NONBLOCK
+_IN_CLOEXEC = os.O_CLOEXEC
+_LOOK_AGAIN_S = 0.5
+_LOOK_AGAIN_WITHOUT_INOTIFY_S = 0.02
+_EVENTS_BYTES = 64 * 1024
+
+
+class FileBells:
+    """See Bells. One file for each log, named by the log's identity."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open: dict[str, int] = {}
+
+    def ring(self, info: LogInfo) -> None:
+        """See Bells."""
+        descriptor = self._open.get(info.identity)
+        if descriptor is None:
+            descriptor = self._open[info.identity] = os.open(make_bell(self._folder, info.identity), os.O_RDONLY)
+        os.pread(descriptor, 1, 0)
+
+    def waiter(self) -> LogWaiter:
+        """See Bells."""
+        return InotifyWaiter(self._folder)
+
+    def close(self) -> None:
+        """See Bells."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+
+def make_bell(folder: Path, identity: str) -> Path:
+    """The bell of a log, made if it is missing. It holds one byte: reading nothing would tell nobody."""
+    path = folder / identity
+    if not path.exists():
+        folder.mkdir(exist_ok=True, mode=0o700)
+        path.write_bytes(b"\n")
+    return path
+
+
+class InotifyWaiter:
+    """See LogWaiter."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._inotify = _inotify_init()
+        self._watches: dict[str, int] = {}
+        # An epoll descriptor becomes readable when one of its members does: event loops can watch it as one file.
+        self._epoll = select.epoll()
+        self._epoll.register(self._woken, select.EPOLLIN)
+        if self._inotify is not None:
+            self._epoll.register(self._inotify, select.EPOLLIN)
+
+    def wait(self, timeout: float) -> None:
+        """See Waiter."""
+        limit = _LOOK_AGAIN_S if self._inotify is not None else _LOOK_AGAIN_WITHOUT_INOTIFY_S
+        self._epoll.poll(max(0.0, min(timeout, limit)))
+        self._drain()
+
+    def wake(self) -> None:
+        """See Waiter."""
+        os.eventfd_write(self._woken, 1)
+
+    def watch(self, log: Log) -> None:
+        """See LogWaiter."""
+        if self._inotify is None or log.identity in self._watches:
+            return
+        path = os.fsencode(make_bell(self._folder, log.identity))
+        number = _libc().inotify_add_watch(self._inotify, path, _IN_ACCESS)
+        if number >= 0:
+            self._watches[log.identity] = number
+
+    def unwatch(self, log: Log) -> None:
+        """See LogWaiter."""
+        number = self._watches.pop(log.identity, None)
+        if number is not None:
+            _libc().inotify_rm_watch(self._inotify, number)
+
+    def fileno(self) -> int | None:
+        """See LogWaiter."""
+        return self._epoll.fileno()
+
+    def close(self) -> None:
+        """See LogWaiter."""
+        self._epoll.close()
+        os.close(self._woken)
+        if self._inotify is not None:
+            os.close(self._inotify)
+            self._inotify = None
+
+    def _drain(self) -> None:
+        for descriptor in (self._woken, self._inotify):
+            if descriptor is None:
+                continue
+            try:
+                os.read(descriptor, 8 if descriptor == self._woken else _EVENTS_BYTES)
+            except BlockingIOError:
+                continue
+
+
+def _inotify_init() -> int | None:
+    """A new inotify descriptor, or None where there is none to be had: waiting then looks again after short pauses."""
+    library = _libc()
+    if not hasattr(library, "inotify_init1"):
+        return None
+    descriptor = library.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC)
+    if descriptor >= 0:
+        return int(descriptor)
+    if ctypes.get_errno() in (errno.EMFILE, errno.ENFILE, errno.ENOSYS, errno.EPERM, errno.EACCES):
+        return None
+    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+@lru_cache(maxsize=1)
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)

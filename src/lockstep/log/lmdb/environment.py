@@ -1,0 +1,159 @@
+"""LMDB environments of this process: each folder is open once, shared by all who ask, and never across a fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import lmdb
+
+from lockstep.errors import Forbidden, ForkedProcess, NotAStore, StoreBroken, StoreFull
+from lockstep.log.embedded.tables import TABLES
+from lockstep.log.lmdb.tables import LmdbTables
+
+READERS_MAX = 2048
+READER_CHECK_S = 5.0
+RELAXED_SYNC_S = 1.0
+
+
+class Environment:
+    """One open LMDB folder."""
+
+    def __init__(self, path: Path, *, map_bytes: int, durability: str) -> None:
+        self.path, self.durability = path, durability
+        self.pid = os.getpid()
+        self.users = 0
+        self.broken: str | None = None
+        self._checked_at = self._synced_at = time.monotonic()
+        try:
+            self.lmdb = lmdb.open(
+                str(path), map_size=map_bytes, max_dbs=len(TABLES), max_readers=READERS_MAX, mode=0o600,
+                sync=durability == "fsync", metasync=durability == "fsync",
+            )  # fmt: skip
+            self.lmdb.reader_check()
+            self.handles = {name: self.lmdb.open_db(name.encode()) for name in TABLES}
+        except lmdb.Error as error:
+            raise _open_error(path, error) from error
+
+    def read(self) -> ReadView:
+        """A consistent view; use it in a with statement."""
+        self.check_process()
+        return ReadView(self)
+
+    def begin_write(self) -> Any:
+        """An LMDB write transaction, after all other writers of all processes."""
+        self.check_process()
+        if self.broken is not None:
+            raise StoreBroken(path=self.path, reason=self.broken)
+        return self.lmdb.begin(write=True)
+
+    def tables(self, transaction: Any) -> LmdbTables:
+        """The tables as a transaction sees them."""
+        return LmdbTables(transaction, self.handles)
+
+    def after_commit(self) -> None:
+        """Housekeeping that some writer has to do now and then."""
+        now = time.monotonic()
+        if now - self._checked_at > READER_CHECK_S:
+            self._checked_at = now
+            self.lmdb.reader_check()  # the pinned view of a killed reader would make the file grow for ever
+        if self.durability == "relaxed" and now - self._synced_at > RELAXED_SYNC_S:
+            self._synced_at = now
+            self.lmdb.sync(True)
+
+    def check_process(self) -> None:
+        """Raise in a child that inherited this object through fork."""
+        if self.pid != os.getpid():
+            raise ForkedProcess(bus=f"lmdb:{self.path}", parent=self.pid, child=os.getpid())
+
+    def failure(self, error: lmdb.Error) -> Exception:
+        """What an LMDB error means to the caller; one that leaves the file in doubt stops all later writes."""
+        text = str(error)
+        if isinstance(error, lmdb.MapFullError):
+            return StoreFull(
+                stream=f"lmdb:{self.path}", reason=f"its map of {self.lmdb.info()['map_size']} bytes is full"
+            )
+        if isinstance(error, lmdb.DiskError) or "No space" in text or "too large" in text:
+            return StoreFull(stream=f"lmdb:{self.path}", reason=f"the disk is full ({text})")
+        if isinstance(error, lmdb.TxnFullError):
+            return StoreFull(stream=f"lmdb:{self.path}", reason="one transaction can't hold that much")
+        self.broken = text
+        return StoreBroken(path=self.path, reason=text)
+
+    def close(self) -> None:
+        """Close the folder for this process."""
+        if self.durability == "relaxed":
+            self.lmdb.sync(True)
+        self.lmdb.close()
+
+
+class ReadView:
+    """A read transaction as a context manager; slim, because every poll makes one."""
+
+    __slots__ = ("_environment", "_transaction")
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+
+    def __enter__(self) -> LmdbTables:
+        environment = self._environment
+        try:
+            self._transaction = environment.lmdb.begin()
+        except lmdb.ReadersFullError:
+            environment.lmdb.reader_check()
+            self._transaction = environment.lmdb.begin()
+        return LmdbTables(self._transaction, environment.handles)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._transaction.abort()
+
+
+class Registry:
+    """LMDB must not open a folder twice in one process, so whoever opens one gets the open one."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[int, int], Environment] = {}
+        self._lock = threading.Lock()
+
+    def acquire(self, path: Path, *, map_bytes: int, durability: str) -> Environment:
+        """The environment of a folder, opened if need be; give it back with release."""
+        status = path.stat()
+        key = (status.st_dev, status.st_ino)
+        with self._lock:
+            if key not in self._open:
+                self._open[key] = Environment(path, map_bytes=map_bytes, durability=durability)
+            self._open[key].users += 1
+            return self._open[key]
+
+    def release(self, environment: Environment) -> None:
+        """Close the environment when nobody uses it any more."""
+        if environment.pid != os.getpid():
+            return  # a child may forget what it inherited, but must leave the parent's locks alone
+        with self._lock:
+            environment.users -= 1
+            if environment.users == 0:
+                self._open = {key: value for key, value in self._open.items() if value is not environment}
+                environment.close()
+
+    def forget_after_fork(self) -> None:
+        """In a child: drop what was inherited, so that the child can open its own."""
+        self._lock = threading.Lock()
+        for environment in self._open.values():
+            environment.lmdb.close()
+        self._open = {}
+
+
+REGISTRY = Registry()
+os.register_at_fork(after_in_child=REGISTRY.forget_after_fork)
+
+
+def _open_error(path: Path, error: lmdb.Error) -> Exception:
+    if isinstance(error, lmdb.ReadonlyError) or "Permission denied" in str(error):
+        return Forbidden(path=path, action="opened", reason=str(error))
+    if isinstance(error, (lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.CorruptedError)):
+        return NotAStore(path=path, reason=str(error))
+    return StoreBroken(path=path, reason=str(error))

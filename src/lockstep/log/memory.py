@@ -1,0 +1,187 @@
+"""A bus in memory: within one process, gone with it, otherwise like the one on disk."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from lockstep.log.embedded.bus import EmbeddedBus
+from lockstep.log.embedded.catalogue import LogInfo
+from lockstep.log.embedded.tables import TABLES
+from lockstep.log.history import HeapHistory, History
+from lockstep.log.port import Log, LogWaiter, Promises
+from lockstep.runtime import Runtime, Waiter
+
+T = TypeVar("T")
+
+PROMISES = Promises(
+    durability="memory",
+    may_lose="everything when the process ends",
+    opened_by="process",
+    retention=("capacity", "bytes", "age", "protect"),
+    atomic=True,
+    conditional=True,
+    dedupe=True,
+    notifies=True,
+)
+
+
+class Grid:
+    """What buses in memory share: give several buses the same grid, and they see the same streams."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.bells = MemoryBells()
+        self.histories: dict[str, HeapHistory] = {}
+
+    def bus(self, runtime: Runtime, url: str = "memory:") -> EmbeddedBus:
+        """A bus over this grid."""
+        bells = MemoryBells(self.bells.listeners, runtime)
+        return EmbeddedBus(url, self.store, bells, PROMISES, runtime, self._open_history)
+
+    def _open_history(self, url: str, stream: str) -> History:
+        return self.histories.setdefault(f"{url}/{stream}", HeapHistory())
+
+
+class MemoryStore:
+    """Ordered tables in memory. One lock; a job that fails is undone."""
+
+    def __init__(self) -> None:
+        self._tables = MemoryTables()
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def read(self) -> Iterator[MemoryTables]:
+        """See Store."""
+        with self._lock:
+            yield self._tables
+
+    def write(self, job: Callable[[MemoryTables], T]) -> T:
+        """See Store."""
+        with self._lock:
+            self._tables.undo.clear()
+            try:
+                return job(self._tables)
+            except BaseException:
+                self._tables.roll_back()
+                raise
+
+    def close(self) -> None:
+        """See Store. The grid owns the tables, so nothing is given back here."""
+
+
+class MemoryTables:
+    """See Tables."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[bytes, bytes]] = {name: {} for name in TABLES}
+        self._keys: dict[str, list[bytes]] = {name: [] for name in TABLES}
+        self.undo: list[tuple[str, bytes, bytes | None]] = []
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """See Tables."""
+        return self._values[table].get(key)
+
+    def put(self, table: str, key: bytes, value: bytes) -> None:
+        """See Tables."""
+        self.undo.append((table, key, self.get(table, key)))
+        self._put(table, key, value)
+
+    def delete(self, table: str, key: bytes) -> None:
+        """See Tables."""
+        if key in self._values[table]:
+            self.undo.append((table, key, self._values[table][key]))
+            self._delete(table, key)
+
+    def scan(self, table: str, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """See Tables."""
+        keys, values = self._keys[table], self._values[table]
+        for at in range(bisect.bisect_left(keys, start), len(keys)):
+            yield keys[at], values[keys[at]]
+
+    def scan_down(self, table: str, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """See Tables."""
+        keys, values = self._keys[table], self._values[table]
+        for at in range(bisect.bisect_right(keys, start) - 1, -1, -1):
+            yield keys[at], values[keys[at]]
+
+    def roll_back(self) -> None:
+        """Undo everything since the job began, last change first."""
+        while self.undo:
+            table, key, before = self.undo.pop()
+            if before is None:
+                self._delete(table, key)
+            else:
+                self._put(table, key, before)
+
+    def _put(self, table: str, key: bytes, value: bytes) -> None:
+        if key not in self._values[table]:
+            bisect.insort(self._keys[table], key)
+        self._values[table][key] = value
+
+    def _delete(self, table: str, key: bytes) -> None:
+        del self._values[table][key]
+        keys = self._keys[table]
+        del keys[bisect.bisect_left(keys, key)]
+
+
+class MemoryBells:
+    """See Bells. `listeners` is shared by all buses of a grid."""
+
+    def __init__(self, listeners: dict[str, list[Waiter]] | None = None, runtime: Runtime | None = None) -> None:
+        self.listeners: dict[str, list[Waiter]] = {} if listeners is None else listeners
+        self._runtime = runtime
+
+    def ring(self, info: LogInfo) -> None:
+        """See Bells."""
+        for waiter in list(self.listeners.get(info.identity, ())):
+            waiter.wake()
+
+    def waiter(self) -> LogWaiter:
+        """See Bells."""
+        assert self._runtime is not None, "only a grid's own bells have no runtime, and nobody waits on those"
+        return MemoryWaiter(self.listeners, self._runtime.waiter())
+
+    def close(self) -> None:
+        """See Bells."""
+
+
+class MemoryWaiter:
+    """See LogWaiter."""
+
+    def __init__(self, listeners: dict[str, list[Waiter]], inner: Waiter) -> None:
+        self._listeners, self._inner = listeners, inner
+        self._watched: set[str] = set()
+
+    def wait(self, timeout: float) -> None:
+        """See Waiter."""
+        self._inner.wait(timeout)
+
+    def wake(self) -> None:
+        """See Waiter."""
+        self._inner.wake()
+
+    def watch(self, log: Log) -> None:
+        """See LogWaiter."""
+        if log.identity not in self._watched:
+            self._watched.add(log.identity)
+            self._listeners.setdefault(log.identity, []).append(self._inner)
+
+    def unwatch(self, log: Log) -> None:
+        """See LogWaiter."""
+        if log.identity in self._watched:
+            self._watched.discard(log.identity)
+            self._listeners[log.identity].remove(self._inner)
+
+    def fileno(self) -> int | None:
+        """See LogWaiter."""
+        return None
+
+    def close(self) -> None:
+        """See LogWaiter."""
+        for identity in self._watched:
+            self._listeners[identity].remove(self._inner)
+        self._watched.clear()

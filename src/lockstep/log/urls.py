@@ -1,0 +1,107 @@
+"""Bus URLs: which backend, where, and with what wishes.
+
+memory:            a bus of its own in this process
+memory:NAME        one that everybody in this process shares who uses the name
+lmdb:FOLDER        an embedded bus on disk, for all processes of this machine
+lmdb:FOLDER?durability=relaxed&map_bytes=1073741824&replica=FOLDER&async_replica=FOLDER
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import parse_qsl
+from weakref import WeakValueDictionary
+
+from lockstep.errors import BackendUnknown, BadConfig, BadUrl
+from lockstep.log.history import History, NullHistory
+from lockstep.log.memory import Grid
+from lockstep.log.port import Bus
+from lockstep.runtime import Runtime
+
+Backend = Callable[[str, "dict[str, str]", Runtime, bool], Bus]
+"""Opens a bus: what stands behind the scheme, the options, the runtime, and whether a missing one may be made."""
+
+_SHARED_GRIDS: WeakValueDictionary[str, Grid] = WeakValueDictionary()  # memory:NAME means the same to all who say it
+
+
+def open_bus(url: str, runtime: Runtime, *, create: bool = True, backends: Mapping[str, Backend] | None = None) -> Bus:
+    """The bus at a URL. `backends` adds schemes of your own."""
+    scheme, target, options = split_url(url)
+    known = {**BACKENDS, **(backends or {})}
+    if scheme not in known:
+        raise BackendUnknown(scheme=scheme, known=", ".join(sorted(known)))
+    return known[scheme](target, options, runtime, create)
+
+
+def split_url(url: str) -> tuple[str, str, dict[str, str]]:
+    """Scheme, target and options."""
+    if not isinstance(url, str) or ":" not in url:
+        raise BadUrl(url=url, reason="it has no scheme")
+    scheme, rest = url.split(":", 1)
+    target, _, query = rest.partition("?")
+    try:
+        pairs = parse_qsl(query, strict_parsing=True) if query else []
+    except ValueError as error:
+        raise BadUrl(url=url, reason=str(error)) from error
+    return scheme, target, dict(pairs)
+
+
+def _open_memory(target: str, options: dict[str, str], runtime: Runtime, create: bool) -> Bus:  # noqa: ARG001
+    if options:
+        raise BadUrl(url=f"memory:{target}", reason=f"it takes no option {next(iter(options))!r}")
+    grid = _SHARED_GRIDS.setdefault(target, Grid()) if target else Grid()
+    return grid.bus(runtime, f"memory:{target}")
+
+
+def _open_lmdb(target: str, options: dict[str, str], runtime: Runtime, create: bool) -> Bus:
+    from lockstep.log.lmdb.backend import open_lmdb
+    from lockstep.log.lmdb.settings import Wish
+
+    if not target:
+        raise BadUrl(url="lmdb:", reason="it names no folder")
+    known = ("durability", "map_bytes", "replica", "async_replica")
+    for name in options:
+        if name not in known:
+            raise BadUrl(url=f"lmdb:{target}", reason=f"it has no option {name!r}; there are {', '.join(known)}")
+    wish = Wish(
+        durability=options.get("durability"),
+        map_bytes=_whole_number("map_bytes", options.get("map_bytes")),
+        replica=_absolute(options.get("replica")),
+        async_replica=_absolute(options.get("async_replica")),
+    )
+    folder = Path(target).expanduser().absolute()
+
+    def open_history(url: str, stream: str) -> History:
+        return _open_history(url, stream, folder, runtime)
+
+    return open_lmdb(folder, wish, create=create, runtime=runtime, url=f"lmdb:{target}", open_history=open_history)
+
+
+def _open_history(url: str, stream: str, bus_folder: Path, runtime: Runtime) -> History:
+    from lockstep.log.lmdb.backend import LmdbHistory
+
+    scheme, target, _ = split_url(url)
+    if scheme == "null":
+        return NullHistory()
+    if scheme != "lmdb" or not target:
+        raise BadConfig(field="history", value=url, reason="write lmdb:FOLDER or null:")
+    folder = Path(target).expanduser().absolute()
+    if folder.resolve() == bus_folder.resolve():
+        raise BadConfig(field="history", value=url, reason="it must be another folder than the bus")
+    return LmdbHistory(folder, stream, runtime)
+
+
+def _absolute(folder: str | None) -> str | None:
+    return None if folder is None else str(Path(folder).expanduser().absolute())
+
+
+def _whole_number(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdigit():
+        raise BadConfig(field=name, value=text, reason="it must be a whole number")
+    return int(text)
+
+
+BACKENDS: Mapping[str, Backend] = {"memory": _open_memory, "lmdb": _open_lmdb}

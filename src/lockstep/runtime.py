@@ -1,0 +1,144 @@
+"""Time, chance and background work, passed in so that tests can replace them.
+
+Background work is a `step()` that never blocks: it does what is due and says how many seconds later it wants to be
+called again, or None when it is finished. A real runtime calls it from a thread; a virtual one from the test.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Protocol
+
+from lockstep.errors import TimedOut
+
+logger = logging.getLogger("lockstep")
+
+Step = Callable[[], float | None]
+Crash = Callable[[BaseException], None]
+
+
+class Waiter(Protocol):
+    """Something to wait on that others can end."""
+
+    def wait(self, timeout: float) -> None:
+        """Return when woken or after `timeout` seconds, whichever is first; perhaps earlier, for no reason."""
+
+    def wake(self) -> None:
+        """End the current wait, or the next one if nobody waits."""
+
+
+class Task(Protocol):
+    """Background work that was started."""
+
+    def wake(self) -> None:
+        """Have the step called soon."""
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """Call no more steps; wait for the one that runs. Safe to call from within the step and more than once."""
+
+
+class Runtime(Protocol):
+    """What a process takes from its machine."""
+
+    def wall_ns(self) -> int:
+        """Nanoseconds since 1970: a label on records, never a basis for decisions."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that only this process reads."""
+
+    def random(self) -> float:
+        """A number from 0 up to 1, for jitter."""
+
+    def new_id(self) -> bytes:
+        """Sixteen bytes that nobody else has."""
+
+    def waiter(self) -> Waiter:
+        """A waiter that only `wake` ends."""
+
+    def spawn(self, name: str, step: Step, waiter: Waiter, on_crash: Crash) -> Task:
+        """Start background work. If a step raises, the work ends and `on_crash` gets the error."""
+
+
+class ThreadRuntime:
+    """The real thing: the machine's clocks, and a daemon thread for each task."""
+
+    def wall_ns(self) -> int:
+        """See Runtime."""
+        return time.time_ns()
+
+    def monotonic(self) -> float:
+        """See Runtime."""
+        return time.monotonic()
+
+    def random(self) -> float:
+        """See Runtime."""
+        return random.random()
+
+    def new_id(self) -> bytes:
+        """See Runtime."""
+        return uuid.uuid4().bytes
+
+    def waiter(self) -> Waiter:
+        """See Runtime."""
+        return EventWaiter()
+
+    def spawn(self, name: str, step: Step, waiter: Waiter, on_crash: Crash) -> Task:
+        """See Runtime."""
+        return ThreadTask(name, step, waiter, on_crash)
+
+
+class EventWaiter:
+    """A waiter within one process."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def wait(self, timeout: float) -> None:
+        """See Waiter."""
+        self._event.wait(timeout)
+        self._event.clear()
+
+    def wake(self) -> None:
+        """See Waiter."""
+        self._event.set()
+
+
+class ThreadTask:
+    """A step called from its own thread until it is finished, stopped or fails."""
+
+    def __init__(self, name: str, step: Step, waiter: Waiter, on_crash: Crash) -> None:
+        self._step, self._waiter, self._on_crash = step, waiter, on_crash
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """See Task."""
+        self._waiter.wake()
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """See Task."""
+        self._stopping = True
+        self._waiter.wake()
+        if self._thread is threading.current_thread():
+            return
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise TimedOut(what=f"Stopping {self._thread.name}", seconds=timeout)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                delay = self._step()
+                if delay is None:
+                    return
+                if delay > 0 and not self._stopping:
+                    self._waiter.wait(delay)
+        except BaseException as error:  # noqa: BLE001 - the work ends here, and its owner is told why
+            logger.error("Background work failed", extra={"action": "task_failed", "task": self._thread.name})
+            self._on_crash(error)
