@@ -1,0 +1,299 @@
+"""The front door: connect to a bus, make streams, publish, subscribe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from lockstep.errors import BadArgument, BadConfig, Closed, PositionNotFound, RecordNotFound, StreamNotFound, TimedOut
+from lockstep.log.batch import BatchView
+from lockstep.log.config import StreamConfig, check_name
+from lockstep.log.port import Bounds, Bus, Log, Promises
+from lockstep.log.urls import Backend, open_bus
+from lockstep.runtime import Runtime, ThreadRuntime, logger
+from lockstep.streams.cursor import first_at
+from lockstep.streams.grouplog import GroupLog
+from lockstep.streams.lane import Lane
+from lockstep.streams.member import GroupMember, seat_name
+from lockstep.streams.metrics import Metrics, PublisherMeter, SubscriberMeter
+from lockstep.streams.options import INITIAL, GroupOptions, PublisherOptions, SubscriberOptions
+from lockstep.streams.publisher import Publisher
+from lockstep.streams.record import Record, RecordBatch, Segment
+from lockstep.streams.serializers import BYTES, Serializer
+from lockstep.streams.subscriber import Subscriber
+from lockstep.streams.transaction import Transaction
+
+SHARD_PREFIX = "_shard."
+
+
+def connect(
+    url: str, *, create: bool = True, runtime: Runtime | None = None, backends: Mapping[str, Backend] | None = None
+) -> Lockstep:
+    """Open the bus at a URL: lmdb:FOLDER for all processes of this machine, memory:NAME within this one."""
+    runtime = runtime or ThreadRuntime()
+    return Lockstep(open_bus(url, runtime, create=create, backends=backends), runtime)
+
+
+class Lockstep:
+    """A connection to a bus. Safe to share between threads; not to be carried through a fork."""
+
+    def __init__(self, bus: Bus, runtime: Runtime) -> None:
+        self.bus, self.runtime = bus, runtime
+        self.metrics = Metrics()
+        self._opened: list[Publisher | Subscriber] = []
+        self._closed = False
+
+    @property
+    def url(self) -> str:
+        """Where it is connected to."""
+        return self.bus.url
+
+    @property
+    def promises(self) -> Promises:
+        """What the bus keeps: durability, retention, who may open it, and what it can do."""
+        return self.bus.promises
+
+    def create(self, name: str, config: StreamConfig | None = None) -> StreamConfig:
+        """Make a stream; nothing happens if it is there with the same configuration."""
+        check_name("Stream", name)
+        config = config or StreamConfig()
+        is_new = name not in self.bus.names()
+        log = self.bus.create(name, config)
+        for shard in range(config.shards if config.shards > 1 else 0):
+            self.bus.create(_shard_name(name, shard), config)
+        if is_new and config.sync_replicas > self.promises.sync_replicas:
+            logger.warning(
+                "The stream wants more copies than the bus has",
+                extra={"action": "too_few_replicas", "stream": name, "bus": self.url},
+            )
+        return log.config
+
+    def config(self, name: str) -> StreamConfig:
+        """The configuration a stream was made with."""
+        return self._open(name).config
+
+    def streams(self) -> list[str]:
+        """The names of all streams."""
+        return [name for name in self.bus.names() if not name.startswith("_")]
+
+    def delete(self, name: str) -> None:
+        """Remove a stream and what it holds."""
+        config = self._open(name).config
+        for shard in range(config.shards if config.shards > 1 else 0):
+            self.bus.delete(_shard_name(name, shard))
+        self.bus.delete(name)
+
+    def wait_for(self, name: str, timeout: float = 10.0) -> StreamConfig:
+        """The configuration of a stream that somebody else makes, as soon as it is there."""
+        end = self.runtime.monotonic() + timeout
+        waiter = self.runtime.waiter()
+        while self.runtime.monotonic() < end:
+            if name in self.bus.names():
+                return self.config(name)
+            waiter.wait(0.02)
+        raise TimedOut(what=f"Waiting for stream {name!r}", seconds=timeout)
+
+    def logs(self, name: str) -> list[Log]:
+        """The logs of a stream: one, or one for each shard."""
+        log = self._open(name)
+        if log.config.shards == 1:
+            return [log]
+        return [self.bus.open(_shard_name(name, shard)) for shard in range(log.config.shards)]
+
+    def bounds(self, name: str) -> Bounds:
+        """First readable offset and the one after the last; of the first shard, if there are several."""
+        return self.logs(name)[0].bounds()
+
+    def get(self, name: str, offset: int) -> Record:
+        """The record at an offset, found directly."""
+        log = self.logs(name)[0]
+        for entry in log.read(offset, max_bytes=1):
+            view = BatchView(entry.base, entry.data, name)
+            if view.base <= offset < view.end:
+                index = offset - view.base
+                return RecordBatch(name, [Segment(view, index, index + 1)]).first()
+        raise RecordNotFound(stream=name, offset=offset)
+
+    def offset_at(self, name: str, time_ns: int) -> int:
+        """The first offset appended at or after a time; the end of the stream if there is none."""
+        return first_at(self.logs(name)[0], time_ns)
+
+    def trim(self, name: str, before: int) -> None:
+        """Make everything below an offset unreadable, for good."""
+        if before < 0:
+            raise BadArgument(name="before", value=before, reason="offsets begin at 0")
+        for log in self.logs(name):
+            log.trim(before)
+
+    def publisher(
+        self,
+        stream: str,
+        *,
+        config: StreamConfig | None = None,
+        create: bool = True,
+        value: Serializer = BYTES,
+        key: Serializer = BYTES,
+        **options: Any,
+    ) -> Publisher:
+        """A publisher to a stream, which is made if it is missing. `options`: see PublisherOptions."""
+        settings = _options(PublisherOptions, options)
+        lanes = []
+        for log in self._prepare(stream, config, create):
+            meter = PublisherMeter(stream)
+            lane = Lane(log, self.runtime, settings, meter, value=value, key=key)
+            meter.queued = lambda lane=lane: lane.queued  # type: ignore[misc]
+            self.metrics.add(meter)
+            lanes.append(lane)
+        publisher = Publisher(stream, lanes, self.runtime, settings, value=value, key=key)
+        self._opened.append(publisher)
+        return publisher
+
+    def subscriber(
+        self,
+        *streams: str,
+        group: str | None = None,
+        initial: str = "auto",
+        config: StreamConfig | None = None,
+        create: bool = True,
+        value: Serializer = BYTES,
+        key: Serializer = BYTES,
+        group_options: GroupOptions | None = None,
+        **options: Any,
+    ) -> Subscriber:
+        """A subscriber to one stream or several, alone or in a group. `options`: see SubscriberOptions.
+
+        `initial` says where to begin without a stored position: earliest, latest, none (refuse), or auto: latest
+        alone, earliest in a group.
+        """
+        settings = _options(SubscriberOptions, options)
+        if not streams:
+            raise BadArgument(name="streams", value=streams, reason="name at least one")
+        if initial not in INITIAL:
+            raise BadConfig(field="initial", value=initial, reason=f"choose one of {', '.join(INITIAL)}")
+        if group is None and initial == "none":
+            raise BadConfig(
+                field="initial", value=initial, reason="a subscriber without a group has no stored position"
+            )
+        if group is not None:
+            check_name("Group", group)
+        logs = [log for name in streams for log in self._prepare(name, config, create)]
+        meter = SubscriberMeter(group or "")
+        if group is None:
+            subscriber = self._alone(logs, initial, settings, meter, value, key)
+        else:
+            subscriber = self._in_group(logs, group, initial, settings, group_options, meter, value, key)
+        self.metrics.add(meter)
+        self._opened.append(subscriber)
+        return subscriber
+
+    def transaction(self) -> Transaction:
+        """Publish to several streams, and set small state, in one step: all or nothing."""
+        return Transaction(self.bus, self.runtime)
+
+    def close(self) -> None:
+        """Close every publisher and subscriber opened here, then the bus."""
+        if self._closed:
+            return
+        self._closed = True
+        for opened in reversed(self._opened):
+            opened.close()
+        self.bus.close()
+
+    def __enter__(self) -> Lockstep:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _open(self, name: str) -> Log:
+        if self._closed:
+            raise Closed(what=f"The connection to {self.url}")
+        check_name("Stream", name)
+        return self.bus.open(name)
+
+    def _prepare(self, name: str, config: StreamConfig | None, create: bool) -> list[Log]:
+        """Open a stream, making it if that is wanted; a given configuration must be the stored one."""
+        try:
+            stored = self._open(name).config
+        except StreamNotFound:
+            if not create:
+                raise
+            stored = self.create(name, config)
+        if config is not None:
+            stored.check_same(name, config)
+        return self.logs(name)
+
+    def _alone(
+        self,
+        logs: Sequence[Log],
+        initial: str,
+        settings: SubscriberOptions,
+        meter: SubscriberMeter,
+        value: Serializer,
+        key: Serializer,
+    ) -> Subscriber:
+        positions = {log.name: _start(log, "latest" if initial == "auto" else initial) for log in logs}
+        dedupe = not self.promises.dedupe
+        return Subscriber(
+            logs, self.bus.waiter(), self.runtime, settings, meter,
+            positions=positions, dedupe=dedupe, value=value, key=key,
+        )  # fmt: skip
+
+    def _in_group(
+        self,
+        logs: Sequence[Log],
+        group: str,
+        initial: str,
+        settings: SubscriberOptions,
+        group_options: GroupOptions | None,
+        meter: SubscriberMeter,
+        value: Serializer,
+        key: Serializer,
+    ) -> Subscriber:
+        grouplog = GroupLog(self.bus, group, self.runtime)
+        seats = {seat_name(log): log for log in logs}
+        if initial == "none":
+            _check_stored(grouplog, seats)
+        waiter = self.bus.waiter()
+        member = GroupMember(
+            grouplog,
+            self.bus.waiter(),
+            seats,
+            self.runtime,
+            group_options or GroupOptions(),
+            starts=lambda log: _start(log, "earliest" if initial == "auto" else initial),
+            changed=waiter,
+            on_error=settings.on_error or _log_error,
+        )
+        return Subscriber(
+            logs, waiter, self.runtime, settings, meter,
+            member=member, seats=seats, group=group, dedupe=not self.promises.dedupe, value=value, key=key,
+        )  # fmt: skip
+
+
+def _shard_name(name: str, shard: int) -> str:
+    return f"{SHARD_PREFIX}{name}.{shard}"
+
+
+def _start(log: Log, initial: str) -> int:
+    bounds = log.bounds()
+    return bounds.next if initial == "latest" else bounds.first
+
+
+def _check_stored(grouplog: GroupLog, seats: Mapping[str, Log]) -> None:
+    state = grouplog.load()
+    for seat, log in seats.items():
+        if state.seat(seat).resume is None:
+            raise PositionNotFound(group=grouplog.group, stream=log.name)
+
+
+def _options(kind: type[Any], given: dict[str, Any]) -> Any:
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise BadConfig(field="options", value=sorted(given), reason=str(error).split(") ")[-1]) from error
+
+
+def _log_error(summary: str, error: BaseException | None) -> None:
+    logger.warning(summary, exc_info=error, extra={"action": "group_error"})

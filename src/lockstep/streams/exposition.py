@@ -1,0 +1,86 @@
+"""Meters as Prometheus metric families."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from lockstep.streams.metrics import Meter, PublisherMeter, SubscriberMeter
+
+_PUBLISHED = (
+    ("records", "published_records", "Records stored"),
+    ("bytes", "published_bytes", "Bytes of records stored"),
+    ("batches", "published_batches", "Batches stored"),
+    ("failed", "publish_failures", "Records that could not be stored"),
+    ("retries", "publish_retries", "Appends sent again"),
+    ("raw_bytes", "batch_raw_bytes", "Bytes of batches before compression"),
+    ("stored_bytes", "batch_stored_bytes", "Bytes of batches after compression"),
+)
+_SUBSCRIBED = (
+    ("records", "delivered_records", "Records handed out"),
+    ("redeliveries", "redelivered_records", "Records handed out again"),
+    ("gaps", "gaps", "Gaps met"),
+    ("gap_records", "gap_records", "Offsets lost in gaps"),
+    ("takeovers", "takeovers", "Streams taken over"),
+    ("revocations", "revocations", "Streams handed over"),
+    ("confirms", "confirms", "Confirmations asked for"),
+    ("dead_letters", "dead_letters", "Records sent to a dead-letter stream"),
+    ("handler_failures", "handler_failures", "Handler calls that raised"),
+)
+
+
+def families(meters: Sequence[Meter]) -> Iterable[Any]:
+    """Everything the meters know, read now."""
+    publishers = [meter for meter in meters if isinstance(meter, PublisherMeter)]
+    subscribers = [meter for meter in meters if isinstance(meter, SubscriberMeter)]
+    for field, name, text in _PUBLISHED:
+        yield _counter(name, text, "stream", {m.stream: 0 for m in publishers}, publishers, field)
+    for field, name, text in _SUBSCRIBED:
+        yield _counter(name, text, "group", {m.group: 0 for m in subscribers}, subscribers, field)
+    yield from _publisher_gauges(publishers)
+    yield from _subscriber_gauges(subscribers)
+
+
+def _counter(
+    name: str, text: str, label: str, totals: dict[str, int], meters: Sequence[Meter], field: str
+) -> CounterMetricFamily:
+    for meter in meters:
+        totals[getattr(meter, label)] += getattr(meter, field)
+    family = CounterMetricFamily(f"lockstep_{name}", text, labels=[label])
+    for value, total in totals.items():
+        family.add_metric([value], total)
+    return family
+
+
+def _publisher_gauges(publishers: Sequence[PublisherMeter]) -> Iterable[Any]:
+    queued = GaugeMetricFamily("lockstep_queued_records", "Records waiting to be stored", labels=["stream"])
+    latency = HistogramMetricFamily("lockstep_append_seconds", "Time of one append", labels=["stream"])
+    waiting: dict[str, int] = {}
+    for meter in publishers:
+        waiting[meter.stream] = waiting.get(meter.stream, 0) + meter.queued()[0]
+    for stream, records in waiting.items():
+        queued.add_metric([stream], records)
+    for stream in waiting:
+        of_stream = [meter.latency for meter in publishers if meter.stream == stream]
+        columns = zip(*(histogram.buckets() for histogram in of_stream), strict=True)
+        buckets = [(cells[0][0], sum(count for _, count in cells)) for cells in columns]
+        latency.add_metric([stream], buckets, sum(histogram.total for histogram in of_stream))
+    yield queued
+    yield latency
+
+
+def _subscriber_gauges(subscribers: Sequence[SubscriberMeter]) -> Iterable[Any]:
+    labels = ["group", "stream"]
+    records = GaugeMetricFamily("lockstep_lag_records", "Records behind the end of the stream", labels=labels)
+    seconds = GaugeMetricFamily("lockstep_lag_seconds", "Age of the oldest record not handed out", labels=labels)
+    lease = GaugeMetricFamily("lockstep_lease_age_seconds", "Time since the lease was extended", labels=["group"])
+    for meter in subscribers:
+        for stream, (behind, waited) in meter.lag().items():
+            records.add_metric([meter.group, stream], behind)
+            seconds.add_metric([meter.group, stream], waited)
+        age = meter.lease_age()
+        if age is not None:
+            lease.add_metric([meter.group], age)
+    yield from (records, seconds, lease)

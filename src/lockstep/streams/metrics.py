@@ -1,0 +1,105 @@
+"""Plain counters that cost an addition, gathered for Prometheus only when somebody asks."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+@dataclass(slots=True)
+class Histogram:
+    """How many observations fell below each bound, and their sum."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS_S) + 1))
+    total: float = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one observation."""
+        self.counts[bisect.bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
+        self.total += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulated counts by upper bound, as Prometheus wants them."""
+        names = [*map(str, LATENCY_BOUNDS_S), "+Inf"]
+        running, found = 0, []
+        for name, count in zip(names, self.counts, strict=True):
+            running += count
+            found.append((name, float(running)))
+        return found
+
+
+@dataclass(slots=True)
+class PublisherMeter:
+    """What a publisher did."""
+
+    stream: str
+    records: int = 0
+    bytes: int = 0
+    batches: int = 0
+    failed: int = 0
+    retries: int = 0
+    raw_bytes: int = 0
+    stored_bytes: int = 0
+    latency: Histogram = field(default_factory=Histogram)
+    queued: Callable[[], tuple[int, int]] = lambda: (0, 0)
+
+    def appended(self, records: int, size: int, batches: int) -> None:
+        """Count one successful append."""
+        self.records += records
+        self.bytes += size
+        self.batches += batches
+
+    def compressed(self, raw: int, stored: int) -> None:
+        """Count what compression did to a batch."""
+        self.raw_bytes += raw
+        self.stored_bytes += stored
+
+
+@dataclass(slots=True)
+class SubscriberMeter:
+    """What a subscriber did. `lag` returns records and seconds behind for each stream it reads."""
+
+    group: str
+    records: int = 0
+    gaps: int = 0
+    gap_records: int = 0
+    redeliveries: int = 0
+    takeovers: int = 0
+    revocations: int = 0
+    confirms: int = 0
+    dead_letters: int = 0
+    handler_failures: int = 0
+    lag: Callable[[], dict[str, tuple[int, float]]] = dict
+    lease_age: Callable[[], float | None] = lambda: None
+
+
+Meter = PublisherMeter | SubscriberMeter
+
+
+class Metrics:
+    """All meters of a connection. `render()` is what a /metrics endpoint returns."""
+
+    def __init__(self) -> None:
+        self._meters: list[Meter] = []
+
+    def add(self, meter: Meter) -> None:
+        """Have a meter collected from now on."""
+        self._meters.append(meter)
+
+    def collect(self) -> Iterator[Any]:
+        """Metric families for a prometheus_client registry: registry.register(bus.metrics)."""
+        from lockstep.streams.exposition import families
+
+        yield from families(list(self._meters))
+
+    def render(self) -> bytes:
+        """The Prometheus text format."""
+        from prometheus_client import CollectorRegistry, generate_latest
+
+        registry = CollectorRegistry()
+        registry.register(self)
+        return generate_latest(registry)

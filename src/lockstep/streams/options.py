@@ -1,0 +1,105 @@
+"""How publishers, subscribers and groups behave. Every bound and every wait is a setting with a default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lockstep.errors import BadConfig
+from lockstep.streams.record import Gap
+
+INITIAL = ("auto", "earliest", "latest", "none")
+OnError = Callable[[str, BaseException | None], None]
+OnStream = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublisherOptions:
+    """How a publisher buffers and sends."""
+
+    batch_records: int = 1000
+    """Most records in one stored batch."""
+    batch_bytes: int = 64_000
+    """Most bytes in one stored batch; a larger record gets a batch of its own."""
+    linger_s: float = 0.0
+    """How long to wait for more records before a batch that is not full is sent."""
+    buffer_records: int = 100_000
+    """Most records that wait to be stored."""
+    buffer_bytes: int = 64 << 20
+    """Most bytes that wait to be stored."""
+    when_full: str = "block"
+    """What publish() does when the buffer is full: block, raise (BufferFull) or drop-oldest (their receipts fail)."""
+    delivery_timeout_s: float = 30.0
+    """A record not stored by then fails."""
+    retry_s: float = 0.05
+    """First pause before an append is tried again; doubles up to retry_max_s."""
+    retry_max_s: float = 2.0
+    """Longest pause between two tries."""
+    pipeline: bool = False
+    """Serialize in the background instead of in publish()."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_records", "batch_bytes", "buffer_records", "buffer_bytes"):
+            if getattr(self, name) < 1:
+                raise BadConfig(field=name, value=getattr(self, name), reason="it must be at least 1")
+        for name in ("linger_s", "delivery_timeout_s", "retry_s", "retry_max_s"):
+            if getattr(self, name) < 0:
+                raise BadConfig(field=name, value=getattr(self, name), reason="it must not be negative")
+        if self.when_full not in ("block", "raise", "drop-oldest"):
+            raise BadConfig(field="when_full", value=self.when_full, reason="choose block, raise or drop-oldest")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SubscriberOptions:
+    """How a subscriber reads."""
+
+    max_records: int = 10_000
+    """Most records of one poll."""
+    max_bytes: int = 1 << 20
+    """About how many stored bytes one poll takes."""
+    on_gap: str = "skip"
+    """When retention was faster: skip (the batch names the gap) or fail (Trimmed is raised)."""
+    stale_margin: float = 0.0
+    """After a gap, keep this part of the capacity as a lead, so that a slow reader is not overtaken at once."""
+    on_error: OnError | None = None
+    """Gets errors of polling and of the background; without it, poll raises them."""
+    on_gap_found: Callable[[Gap], None] | None = None
+    """Gets every gap."""
+    on_assigned: OnStream | None = None
+    """A stream is this member's from now on."""
+    on_revoked: OnStream | None = None
+    """A stream moves to another member: called after the work at hand, before it is handed over."""
+    on_lost: OnStream | None = None
+    """A stream is gone already: what was read of it will be delivered to another member."""
+
+    def __post_init__(self) -> None:
+        if self.on_gap not in ("skip", "fail"):
+            raise BadConfig(field="on_gap", value=self.on_gap, reason="choose skip or fail")
+        if not 0.0 <= self.stale_margin < 1.0:
+            raise BadConfig(field="stale_margin", value=self.stale_margin, reason="it must be from 0 up to 1")
+        for name in ("max_records", "max_bytes"):
+            if getattr(self, name) < 1:
+                raise BadConfig(field=name, value=getattr(self, name), reason="it must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupOptions:
+    """How a group shares its streams. All members of a group should use the same."""
+
+    lease_s: float = 1.0
+    """A member not heard for so long loses its streams to the others."""
+    beat_s: float = 0.2
+    """How often a member says that it is alive."""
+    confirm_s: float = 0.05
+    """Confirmations are written at most so often; only the newest of each stream counts."""
+    max_processing_s: float = 300.0
+    """A member that did not poll for so long gives its streams up, if another member could take them."""
+    revoke_s: float = 5.0
+    """How long a stream that moves to another member may take to finish its work at hand."""
+
+    def __post_init__(self) -> None:
+        for name in ("lease_s", "beat_s", "max_processing_s"):
+            if getattr(self, name) <= 0:
+                raise BadConfig(field=name, value=getattr(self, name), reason="it must be above 0")
+        if self.beat_s * 2 > self.lease_s:
+            raise BadConfig(field="beat_s", value=self.beat_s, reason="two beats must fit into one lease")

@@ -1,0 +1,455 @@
+"""Reading streams: alone from a position of one's own, or in a group that shares them and remembers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from types import TracebackType
+
+from lockstep.errors import BadArgument, BadOffset, Closed, Fenced, IllegalState, LockstepError
+from lockstep.log.port import Log, LogWaiter
+from lockstep.runtime import Runtime, logger
+from lockstep.streams.aio import wait_async
+from lockstep.streams.cursor import Cursor, first_at
+from lockstep.streams.member import GroupMember
+from lockstep.streams.metrics import SubscriberMeter
+from lockstep.streams.options import OnStream, SubscriberOptions
+from lockstep.streams.record import Gap, Record, RecordBatch, Segment
+from lockstep.streams.serializers import BYTES, Serializer
+
+_WAIT_SLICE_S = 1.0
+
+
+class Subscriber:
+    """Reads one stream or several; every poll returns records of one of them. Use it from one thread.
+
+    for record in bus.subscriber("orders", initial="earliest"):
+        ...
+    """
+
+    def __init__(
+        self,
+        logs: Sequence[Log],
+        waiter: LogWaiter,
+        runtime: Runtime,
+        options: SubscriberOptions,
+        meter: SubscriberMeter,
+        *,
+        positions: Mapping[str, int] | None = None,
+        member: GroupMember | None = None,
+        seats: Mapping[str, Log] | None = None,
+        group: str | None = None,
+        dedupe: bool = False,
+        value: Serializer = BYTES,
+        key: Serializer = BYTES,
+    ) -> None:
+        self.group = group
+        self.options, self.meter = options, meter
+        self._logs = {log.name: log for log in logs}
+        self._waiter, self._runtime, self._member = waiter, runtime, member
+        self._seats = {} if seats is None else dict(seats)
+        self._seat_of = {log.name: seat for seat, log in self._seats.items()}
+        self._value, self._key, self._dedupe = value, key, dedupe
+        self._cursors: dict[str, Cursor] = {}
+        self._epochs: dict[str, int] = {}
+        self._delivered: dict[str, int] = {}
+        self._turn = 0
+        self._attached = False
+        self._closed = False
+        self._polling = threading.RLock()
+        meter.lag, meter.lease_age = self._lag, member.lease_age if member else lambda: None
+        for name, position in (positions or {}).items():
+            self._cursors[name] = self._new_cursor(self._logs[name], position)
+        for log in logs:
+            waiter.watch(log)
+
+    def poll(
+        self, timeout: float = 0.0, *, max_records: int | None = None, max_bytes: int | None = None
+    ) -> RecordBatch:
+        """The next records, or an empty batch after `timeout` seconds. With records there, it never waits."""
+        if timeout < 0:
+            raise BadArgument(name="timeout", value=timeout, reason="it must not be negative")
+        end = self._runtime.monotonic() + timeout
+        while True:
+            self._check_open()
+            batch = self._poll_once(max_records or self.options.max_records, max_bytes or self.options.max_bytes)
+            left = end - self._runtime.monotonic()
+            if batch is not None or left <= 0:
+                return batch if batch is not None else RecordBatch("", [])
+            self._waiter.wait(min(left, _WAIT_SLICE_S))
+
+    async def apoll(self, timeout: float = 0.0, *, max_records: int | None = None) -> RecordBatch:
+        """As poll, in an event loop."""
+        end = self._runtime.monotonic() + timeout
+        while True:
+            batch = self.poll(0.0, max_records=max_records)
+            left = end - self._runtime.monotonic()
+            if batch or left <= 0:
+                return batch
+            await wait_async(self._waiter, min(left, _WAIT_SLICE_S))
+
+    def records(self, idle_s: float | None = None) -> Iterator[Record]:
+        """Records one by one, until closed, or until none came for `idle_s` seconds."""
+        while not self._closed:
+            try:
+                batch = self.poll(_WAIT_SLICE_S if idle_s is None else idle_s)
+            except Closed:  # by another thread, while waiting: that is how such a loop is ended
+                return
+            if not batch and idle_s is not None:
+                return
+            yield from batch
+
+    def __iter__(self) -> Iterator[Record]:
+        return self.records()
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        while not self._closed:
+            for record in await self.apoll(_WAIT_SLICE_S):
+                yield record
+
+    @property
+    def is_assigned(self) -> bool:
+        """True if it may read now: always without a group."""
+        return self._member is None or bool(self._member.held())
+
+    @property
+    def assigned(self) -> list[str]:
+        """The streams it may read now."""
+        if self._member is None:
+            return sorted(self._logs)
+        return sorted(self._seats[seat].name for seat in self._member.held())
+
+    def offset(self, stream: str | None = None) -> int | None:
+        """The next offset to read, or None while it has no position (in a group: not assigned)."""
+        cursor = self._cursors.get(self._one(stream))
+        return None if cursor is None else cursor.position
+
+    def last_read_offset(self, stream: str | None = None) -> int | None:
+        """The last offset a poll returned."""
+        cursor = self._cursors.get(self._one(stream))
+        return None if cursor is None else cursor.last_read
+
+    def confirmed_offset(self, stream: str | None = None) -> int | None:
+        """The group's last confirmed offset that counted, as far as this process has read."""
+        member = self._in_group("tell what is confirmed")
+        return member.confirmed(self._seat_of[self._one(stream)])
+
+    def epoch(self, stream: str | None = None) -> int | None:
+        """The fencing token: hand it to whatever you write to, and refuse lower ones there."""
+        return self._epochs.get(self._one(stream))
+
+    def confirm(
+        self,
+        offset: int | Record | None = None,
+        *,
+        stream: str | None = None,
+        sync: bool = False,
+        timeout: float = 10.0,
+    ) -> None:
+        """Everything up to `offset` (a record, or what was read last) is done. Does nothing before the first read.
+
+        The confirmation is written soon; with `sync` it returns once it was read back and counts.
+        """
+        member = self._in_group("confirm")
+        if isinstance(offset, Record):
+            stream, offset = offset.stream, offset.offset
+        name = self._one(stream)
+        last = self.last_read_offset(name)
+        if offset is None:
+            if last is None:
+                return
+            offset = last
+        if offset < 0 or last is None or offset > last:
+            raise BadOffset(offset=offset, stream=name, reason=f"nothing beyond {last} was read")
+        seat, epoch = self._seat_of[name], self._epochs[name]
+        if not member.holds(seat, epoch):
+            reason = "its lease ended or another member owns the stream"
+            fenced = Fenced(member=member.id, group=self.group, stream=name, epoch=epoch, reason=reason)
+            self._report("A confirmation came too late", fenced)
+            return
+        self.meter.confirms += 1
+        if sync:
+            member.confirm_now(seat, epoch, offset, timeout)
+        else:
+            member.confirm(seat, epoch, offset)
+
+    def flush_confirms(self, timeout: float = 10.0) -> None:
+        """Return when everything confirmed so far was read back and counts."""
+        member = self._in_group("flush confirmations")
+        for name, seat in self._seat_of.items():
+            pending = member.pending(seat)
+            if pending is not None and name in self._epochs:
+                member.confirm_now(seat, pending.epoch, pending.offset, timeout)
+
+    def seek(self, offset: int, *, stream: str | None = None, check: bool = False) -> None:
+        """Read on from `offset`. With `check`, an offset outside the readable range is refused at once."""
+        name = self._alone("seek", stream)
+        if offset < 0:
+            raise BadOffset(offset=offset, stream=name, reason="offsets begin at 0")
+        bounds = self._logs[name].bounds()
+        if check and not bounds.first <= offset <= bounds.next:
+            raise BadOffset(offset=offset, stream=name, reason=f"the readable range is {bounds.first} to {bounds.next}")
+        self._cursors[name].seek(offset)
+
+    def seek_to_beginning(self, stream: str | None = None) -> None:
+        """Read on from the first readable record."""
+        name = self._alone("seek", stream)
+        self._cursors[name].seek(self._logs[name].bounds().first)
+
+    def seek_to_end(self, stream: str | None = None) -> None:
+        """Read only what is published from now on."""
+        name = self._alone("seek", stream)
+        self._cursors[name].seek(self._logs[name].bounds().next)
+
+    def seek_to_time(self, time_ns: int, *, stream: str | None = None) -> None:
+        """Read on from the first record appended at or after a time."""
+        name = self._alone("seek", stream)
+        self._cursors[name].seek(first_at(self._logs[name], time_ns))
+
+    def seek_by(self, records: int, *, stream: str | None = None) -> None:
+        """Go forward or, with a negative number, back by so many offsets, within the readable range."""
+        name = self._alone("seek", stream)
+        bounds = self._logs[name].bounds()
+        cursor = self._cursors[name]
+        cursor.seek(min(max(cursor.position + records, bounds.first), bounds.next))
+
+    def pause(self, stream: str | None = None) -> None:
+        """Return nothing of a stream until resume; its lease goes on."""
+        self._cursor(stream).paused = True
+
+    def resume(self, stream: str | None = None) -> None:
+        """Return records of a paused stream again."""
+        self._cursor(stream).paused = False
+        self._waiter.wake()
+
+    def extend(self) -> None:
+        """Still working: count processing time from now. Liveness needs no help."""
+        if self._member is not None:
+            self._member.touch()
+
+    def deactivate(self) -> None:
+        """Hand all streams over and stay as a spectator until reactivate."""
+        member = self._in_group("deactivate")
+        with self._polling:
+            member.set_active(False)
+            self._finish_yielding()
+
+    def reactivate(self) -> None:
+        """Take part again."""
+        self._in_group("reactivate").set_active(True)
+
+    def close(self) -> None:
+        """Write what is confirmed, hand streams over, stop."""
+        if self._closed:
+            return
+        self._closed = True
+        self._waiter.wake()
+        with self._polling:
+            if self._member is not None:
+                self._member.close()
+            for log in self._logs.values():
+                log.close()
+            self._waiter.close()
+
+    def __enter__(self) -> Subscriber:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Subscriber:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        import asyncio
+
+        await asyncio.to_thread(self.close)
+
+    def mark_attached(self) -> None:
+        """A receiver reads for this subscriber from now on; there can be one in its life."""
+        if self._attached:
+            raise IllegalState(what="A subscriber", action="attach a second receiver", reason="it has one")
+        self._attached = True
+
+    @property
+    def waiter(self) -> LogWaiter:
+        """What polling waits on."""
+        return self._waiter
+
+    @property
+    def member(self) -> GroupMember | None:
+        """Its part in the group."""
+        return self._member
+
+    def seat(self, stream: str) -> str:
+        """The name under which the group's log knows a stream."""
+        return self._seat_of[stream]
+
+    def _poll_once(self, max_records: int, max_bytes: int) -> RecordBatch | None:
+        with self._polling:
+            if self._member is not None:
+                self._member.touch()
+                self._follow_assignment()
+            names = sorted(name for name, cursor in self._cursors.items() if not cursor.paused)
+            for step in range(len(names)):
+                name = names[(self._turn + step) % len(names)]
+                batch = self._read(name, max_records, max_bytes)
+                if batch is not None:
+                    self._turn += step + 1  # the next poll begins with the next stream: none starves
+                    return batch
+        return None
+
+    def _read(self, name: str, max_records: int, max_bytes: int) -> RecordBatch | None:
+        cursor = self._cursors[name]
+        try:
+            segments, gap = cursor.read(max_records, max_bytes)
+            if gap is not None and not segments:
+                segments, _ = cursor.read(max_records, max_bytes)
+        except LockstepError as error:
+            self._report(f"Reading {name} failed", error)
+            return None
+        if gap is not None:
+            self._note_gap(gap)
+        if not segments and gap is None:
+            return None
+        epoch = self._epochs.get(name)
+        if self._member is not None and not self._still_mine(name, epoch):
+            if segments:
+                cursor.unread(segments)
+            return None
+        self._count(name, segments)
+        return RecordBatch(name, segments, gap=gap, epoch=epoch, value=self._value, key=self._key)
+
+    def _still_mine(self, name: str, epoch: int | None) -> bool:
+        """Checked after the read: records read while the lease ran out are not handed out."""
+        assert self._member is not None
+        return epoch is not None and self._member.holds(self._seat_of[name], epoch)
+
+    def _count(self, name: str, segments: list[Segment]) -> None:
+        count = sum(segment.count for segment in segments)
+        self.meter.records += count
+        if not segments:
+            return
+        first = segments[0].view.base + segments[0].start
+        seen = self._delivered.get(name, -1)
+        if first <= seen:
+            self.meter.redeliveries += count
+        self._delivered[name] = max(seen, segments[-1].view.base + segments[-1].stop - 1)
+
+    def _note_gap(self, gap: Gap) -> None:
+        self.meter.gaps += 1
+        self.meter.gap_records += gap.count
+        logger.warning(
+            "Records were trimmed before they were read",
+            extra={"action": "gap", "stream": gap.stream, "first": gap.first, "resumed": gap.resumed},
+        )
+        if self.options.on_gap_found is not None:
+            self.options.on_gap_found(gap)
+
+    def _follow_assignment(self) -> None:
+        """Make the cursors match what the group gave this member."""
+        assert self._member is not None
+        self._finish_yielding()
+        held = {self._seats[seat].name: epoch for seat, epoch in self._member.held().items()}
+        for name in [name for name, epoch in self._epochs.items() if not self._known(name, epoch)]:
+            self._drop(name)
+            self._tell(self.options.on_lost, name)
+        for name, epoch in held.items():
+            if name not in self._epochs:
+                self._take(name, epoch)
+
+    def _known(self, name: str, epoch: int) -> bool:
+        """Whether the group's log, as read so far, still names this member and epoch."""
+        assert self._member is not None
+        state = self._member.group_state.seat(self._seat_of[name])
+        return (state.owner, state.epoch) == (self._member.id, epoch)
+
+    def _take(self, name: str, epoch: int) -> None:
+        assert self._member is not None
+        resume = self._member.resume(self._seat_of[name])
+        assert resume is not None, "whoever owns a seat was given a start with its claim"
+        self._cursors[name] = self._new_cursor(self._logs[name], resume)
+        self._epochs[name] = epoch
+        self.meter.takeovers += 1
+        self._tell(self.options.on_assigned, name)
+
+    def _finish_yielding(self) -> None:
+        """The caller polls again, so it is done with what it got: confirm, hand over."""
+        assert self._member is not None
+        for seat in self._member.yielding():
+            name = self._seats[seat].name
+            if name in self._epochs:
+                self._tell(self.options.on_revoked, name)
+                self.meter.revocations += 1
+                self._drop(name)
+            self._member.drained(seat)
+
+    def _drop(self, name: str) -> None:
+        self._cursors.pop(name, None)
+        self._epochs.pop(name, None)
+
+    def _tell(self, callback: OnStream | None, name: str) -> None:
+        if callback is not None:
+            callback(name)
+
+    def _new_cursor(self, log: Log, position: int) -> Cursor:
+        return Cursor(
+            log,
+            position,
+            on_gap=self.options.on_gap,
+            stale_margin=self.options.stale_margin,
+            dedupe=self._dedupe,
+        )
+
+    def _report(self, summary: str, error: BaseException) -> None:
+        if self.options.on_error is None:
+            raise error
+        self.options.on_error(summary, error)
+
+    def _lag(self) -> dict[str, tuple[int, float]]:
+        """How far behind each stream it is: records, and seconds since the oldest of them was appended."""
+        found = {}
+        for name, cursor in list(self._cursors.items()):
+            behind = self._logs[name].bounds().next - cursor.position
+            entries = self._logs[name].read(cursor.position, max_bytes=1) if behind > 0 else []
+            waited = 0.0
+            if entries:
+                from lockstep.log.batch import peek
+
+                waited = max(0.0, (self._runtime.wall_ns() - peek(entries[0].data)[1]) / 1e9)
+            found[name] = (max(behind, 0), waited)
+        return found
+
+    def _cursor(self, stream: str | None) -> Cursor:
+        name = self._one(stream)
+        if name not in self._cursors:
+            raise IllegalState(what="A subscriber", action=f"pause or resume {name}", reason="it is not assigned")
+        return self._cursors[name]
+
+    def _one(self, stream: str | None) -> str:
+        """The stream meant; its name may be left out where there is only one."""
+        if stream is None and len(self._logs) == 1:
+            return next(iter(self._logs))
+        if stream is None or stream not in self._logs:
+            known = ", ".join(self._logs)
+            raise BadArgument(name="stream", value=stream, reason=f"this subscriber reads {known}; name one of them")
+        return stream
+
+    def _in_group(self, action: str) -> GroupMember:
+        self._check_open()
+        if self._member is None:
+            raise IllegalState(what="A subscriber without a group", action=action, reason="it shares nothing")
+        return self._member
+
+    def _alone(self, action: str, stream: str | None) -> str:
+        self._check_open()
+        if self._member is not None:
+            reason = "its position belongs to the group; use reset"
+            raise IllegalState(what="A subscriber in a group", action=action, reason=reason)
+        return self._one(stream)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(what="The subscriber")
