@@ -1,1 +1,3 @@
+"""Streams: publishers, subscribers, groups, receivers, transactions."""
+
 from __future__ import annotations

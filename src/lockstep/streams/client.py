@@ -7,22 +7,26 @@ from types import TracebackType
 from typing import Any
 
 from lockstep.errors import BadArgument, BadConfig, Closed, PositionNotFound, RecordNotFound, StreamNotFound, TimedOut
+from lockstep.log import port
 from lockstep.log.batch import BatchView
 from lockstep.log.config import StreamConfig, check_name
 from lockstep.log.port import Bounds, Bus, Log, Promises
 from lockstep.log.urls import Backend, open_bus
 from lockstep.runtime import Runtime, ThreadRuntime, logger
+from lockstep.streams.admin import Groups
 from lockstep.streams.cursor import first_at
 from lockstep.streams.grouplog import GroupLog
+from lockstep.streams.handling import Handler
 from lockstep.streams.lane import Lane
 from lockstep.streams.member import GroupMember, seat_name
 from lockstep.streams.metrics import Metrics, PublisherMeter, SubscriberMeter
 from lockstep.streams.options import INITIAL, GroupOptions, PublisherOptions, SubscriberOptions
 from lockstep.streams.publisher import Publisher
+from lockstep.streams.receiver import Receiver
 from lockstep.streams.record import Record, RecordBatch, Segment
 from lockstep.streams.serializers import BYTES, Serializer
 from lockstep.streams.subscriber import Subscriber
-from lockstep.streams.transaction import Transaction
+from lockstep.streams.transaction import GroupTransaction, Transaction
 
 SHARD_PREFIX = "_shard."
 
@@ -41,7 +45,7 @@ class Lockstep:
     def __init__(self, bus: Bus, runtime: Runtime) -> None:
         self.bus, self.runtime = bus, runtime
         self.metrics = Metrics()
-        self._opened: list[Publisher | Subscriber] = []
+        self._opened: list[Publisher | Subscriber | Receiver] = []
         self._closed = False
 
     @property
@@ -63,7 +67,7 @@ class Lockstep:
         for shard in range(config.shards if config.shards > 1 else 0):
             self.bus.create(_shard_name(name, shard), config)
         if is_new and config.sync_replicas > self.promises.sync_replicas:
-            logger.warning(
+            logger.info(
                 "The stream wants more copies than the bus has",
                 extra={"action": "too_few_replicas", "stream": name, "bus": self.url},
             )
@@ -191,6 +195,33 @@ class Lockstep:
         """Publish to several streams, and set small state, in one step: all or nothing."""
         return Transaction(self.bus, self.runtime)
 
+    def group_transaction(self, subscriber: Subscriber) -> GroupTransaction:
+        """As transaction, and confirm what the subscriber's group has processed: exactly once."""
+        return GroupTransaction(self.bus, self.runtime, subscriber)
+
+    def receive(self, subscriber: Subscriber, handler: Handler, **options: Any) -> Receiver:
+        """Have records handed to a function in the background. `options`: see Receiver."""
+        receiver = Receiver(subscriber, handler, self.runtime, self._open_publisher, **options)
+        self._opened.append(receiver)
+        return receiver
+
+    @property
+    def groups(self) -> Groups:
+        """The groups of this bus, to look at and to change."""
+        return Groups(self.bus, self.runtime)
+
+    def first_time(self, space: str, key: str) -> bool:
+        """True once for each key in a space, False ever after: for handlers that must not act twice."""
+        cell = f"seen\0{space}\0{key}".encode()
+
+        def mark(changes: port.Transaction) -> bool:
+            if changes.get(cell) is not None:
+                return False
+            changes.put(cell, b"1")
+            return True
+
+        return self.bus.atomic(mark)
+
     def close(self) -> None:
         """Close every publisher and subscriber opened here, then the bus."""
         if self._closed:
@@ -205,6 +236,9 @@ class Lockstep:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def _open_publisher(self, stream: str) -> Publisher:
+        return self.publisher(stream)
 
     def _open(self, name: str) -> Log:
         if self._closed:

@@ -1,0 +1,160 @@
+"""Looking at groups and changing them from outside: list, describe, reset, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lockstep.core.group import Beat, GroupState, Reset
+from lockstep.errors import BadArgument, GroupBusy, GroupNotFound, StreamNotFound, TimedOut
+from lockstep.log.batch import peek
+from lockstep.log.port import Bus, Log
+from lockstep.runtime import Runtime
+from lockstep.streams.cursor import first_at
+from lockstep.streams.grouplog import PREFIX, GroupLog
+from lockstep.streams.member import seat_name
+
+OBSERVE_S = 1.2
+"""A little more than a lease: whoever did not beat in that time is taken for gone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StreamProgress:
+    """How far a group is on one stream."""
+
+    stream: str
+    owner: str | None
+    epoch: int
+    confirmed: int | None
+    next: int | None
+    end: int
+    lag: int
+    lag_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupView:
+    """A group as its log describes it now. `members` maps each member to the streams it wants."""
+
+    name: str
+    members: Mapping[str, tuple[str, ...]]
+    streams: tuple[StreamProgress, ...]
+
+
+class Groups:
+    """The groups of a bus."""
+
+    def __init__(self, bus: Bus, runtime: Runtime) -> None:
+        self._bus, self._runtime = bus, runtime
+
+    def names(self) -> list[str]:
+        """All groups."""
+        return [name.removeprefix(PREFIX) for name in self._bus.names() if name.startswith(PREFIX)]
+
+    def describe(self, group: str) -> GroupView:
+        """Members, owners, positions and lag."""
+        state = self._open(group).load()
+        members = {name: tuple(map(_stream_of, member.seats)) for name, member in state.members.items()}
+        found = [self._progress(seat, state) for seat in sorted(state.seats)]
+        return GroupView(name=group, members=members, streams=tuple(item for item in found if item is not None))
+
+    def live_owner(self, group: str, stream: str | None = None, observe_s: float = OBSERVE_S) -> tuple[str, str] | None:
+        """A stream and the member that owns it and was heard within `observe_s` seconds, or None."""
+        grouplog = self._open(group)
+        state = grouplog.load()
+        owners = {
+            seat.owner: _stream_of(name)
+            for name, seat in state.seats.items()
+            if seat.owner is not None and stream in (None, _stream_of(name))
+        }
+        end = self._runtime.monotonic() + observe_s
+        waiter = self._runtime.waiter()
+        while owners and self._runtime.monotonic() < end:
+            for _, record in grouplog.read_new():
+                if isinstance(record, Beat) and record.member in owners and record.held:
+                    return owners[record.member], record.member
+            waiter.wait(0.02)
+        return None
+
+    def target(self, stream: str, to: str | int) -> int:
+        """The offset that 'earliest', 'latest', an offset or 'time:NANOSECONDS' means on a stream now."""
+        log = self._bus.open(stream)
+        bounds = log.bounds()
+        if to == "earliest":
+            return bounds.first
+        if to == "latest":
+            return bounds.next
+        if isinstance(to, str) and to.startswith("time:"):
+            return first_at(log, int(to.removeprefix("time:")))
+        if not isinstance(to, int) or not bounds.first <= to <= bounds.next:
+            reason = f"give earliest, latest, time:NANOSECONDS, or an offset from {bounds.first} to {bounds.next}"
+            raise BadArgument(name="to", value=to, reason=reason)
+        return to
+
+    def reset(self, group: str, stream: str, to: str | int, *, force: bool = False, timeout: float = 10.0) -> int:
+        """Have a group read a stream from another position; returns it. Whoever owns the stream loses it.
+
+        Refused while a live member owns the stream, unless forced.
+        """
+        position = self.target(stream, to)
+        grouplog = self._open(group)
+        if not force and (busy := self.live_owner(group, stream)) is not None:
+            raise GroupBusy(group=group, stream=busy[0], member=busy[1])
+        log = self._bus.open(stream)
+        request = self._runtime.new_id().hex()
+        grouplog.load()
+        grouplog.append([Reset(seat_name(log), position, request)])
+        self._wait_for_reset(grouplog, request, timeout)
+        if log.config.protect:
+            log.hold(f"group:{group}", position)
+        return position
+
+    def delete(self, group: str, *, force: bool = False) -> None:
+        """Forget a group and its positions. Refused while a live member works, unless forced."""
+        state = self._open(group).load()
+        if not force and (busy := self.live_owner(group)) is not None:
+            raise GroupBusy(group=group, stream=busy[0], member=busy[1])
+        for seat in state.seats:
+            log = self._log(_stream_of(seat))
+            if log is not None and log.config.protect:
+                log.hold(f"group:{group}", None)
+        self._bus.delete(PREFIX + group)
+
+    def _open(self, group: str) -> GroupLog:
+        try:
+            return GroupLog(self._bus, group, self._runtime, create=False)
+        except StreamNotFound as error:
+            raise GroupNotFound(name=group, bus=self._bus.url) from error
+
+    def _log(self, stream: str) -> Log | None:
+        try:
+            return self._bus.open(stream)
+        except StreamNotFound:
+            return None
+
+    def _progress(self, name: str, state: GroupState) -> StreamProgress | None:
+        log = self._log(_stream_of(name))
+        if log is None or seat_name(log) != name:
+            return None  # the stream was deleted, perhaps made anew: this position means nothing
+        seat, bounds = state.seats[name], log.bounds()
+        position = bounds.first if seat.resume is None else max(seat.resume, bounds.first)
+        entries = log.read(position, max_bytes=1) if position < bounds.next else []
+        waited = (self._runtime.wall_ns() - peek(entries[0].data)[1]) / 1e9 if entries else 0.0
+        return StreamProgress(
+            stream=log.name, owner=seat.owner, epoch=seat.epoch, confirmed=seat.confirmed, next=seat.resume,
+            end=bounds.next, lag=bounds.next - position, lag_s=max(waited, 0.0),
+        )  # fmt: skip
+
+    def _wait_for_reset(self, grouplog: GroupLog, request: str, timeout: float) -> None:
+        """Done means read back."""
+        end = self._runtime.monotonic() + timeout
+        waiter = self._runtime.waiter()
+        while self._runtime.monotonic() < end:
+            if any(isinstance(record, Reset) and record.request == request for _, record in grouplog.read_new()):
+                return
+            waiter.wait(0.01)
+        raise TimedOut(what=f"Resetting group {grouplog.group!r}", seconds=timeout)
+
+
+def _stream_of(seat: str) -> str:
+    return seat.rsplit("@", 1)[0]
