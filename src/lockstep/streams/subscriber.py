@@ -6,15 +6,16 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 
-from lockstep.errors import BadArgument, BadOffset, Closed, Fenced, IllegalState, LockstepError
+from lockstep.errors import BadArgument, BadOffset, Closed, Fenced, IllegalState
 from lockstep.log.port import Log, LogWaiter
-from lockstep.runtime import Runtime, logger
+from lockstep.runtime import Runtime
 from lockstep.streams.aio import wait_async
 from lockstep.streams.cursor import Cursor, first_at
 from lockstep.streams.member import GroupMember
 from lockstep.streams.metrics import SubscriberMeter
 from lockstep.streams.options import OnStream, SubscriberOptions
-from lockstep.streams.record import Gap, Record, RecordBatch, Segment
+from lockstep.streams.reading import Reading
+from lockstep.streams.record import Record, RecordBatch
 from lockstep.streams.serializers import BYTES, Serializer
 
 _WAIT_SLICE_S = 1.0
@@ -49,17 +50,15 @@ class Subscriber:
         self._waiter, self._runtime, self._member = waiter, runtime, member
         self._seats = {} if seats is None else dict(seats)
         self._seat_of = {log.name: seat for seat, log in self._seats.items()}
-        self._value, self._key, self._dedupe = value, key, dedupe
-        self._cursors: dict[str, Cursor] = {}
+        self._reading = Reading(options, meter, runtime, dedupe=dedupe, value=value, key=key)
+        self._cursors = self._reading.cursors
         self._epochs: dict[str, int] = {}
-        self._delivered: dict[str, int] = {}
-        self._turn = 0
         self._attached = False
         self._closed = False
         self._polling = threading.RLock()
-        meter.lag, meter.lease_age = self._lag, member.lease_age if member else lambda: None
+        meter.lag, meter.lease_age = self._reading.lag, member.lease_age if member else lambda: None
         for name, position in (positions or {}).items():
-            self._cursors[name] = self._new_cursor(self._logs[name], position)
+            self._reading.begin(self._logs[name], position)
         for log in logs:
             waiter.watch(log)
 
@@ -292,61 +291,11 @@ class Subscriber:
             if self._member is not None:
                 self._member.touch()
                 self._follow_assignment()
-            names = sorted(name for name, cursor in self._cursors.items() if not cursor.paused)
-            for step in range(len(names)):
-                name = names[(self._turn + step) % len(names)]
-                batch = self._read(name, max_records, max_bytes)
-                if batch is not None:
-                    self._turn += step + 1  # the next poll begins with the next stream: none starves
-                    return batch
-        return None
+            return self._reading.next_batch(max_records, max_bytes, self._is_mine, self._epochs)
 
-    def _read(self, name: str, max_records: int, max_bytes: int) -> RecordBatch | None:
-        cursor = self._cursors[name]
-        try:
-            segments, gap = cursor.read(max_records, max_bytes)
-            if gap is not None and not segments:
-                segments, _ = cursor.read(max_records, max_bytes)
-        except LockstepError as error:
-            self._report(f"Reading {name} failed", error)
-            return None
-        if gap is not None:
-            self._note_gap(gap)
-        if not segments and gap is None:
-            return None
-        epoch = self._epochs.get(name)
-        if self._member is not None and not self._still_mine(name, epoch):
-            if segments:
-                cursor.unread(segments)
-            return None
-        self._count(name, segments)
-        return RecordBatch(name, segments, gap=gap, epoch=epoch, value=self._value, key=self._key)
-
-    def _still_mine(self, name: str, epoch: int | None) -> bool:
-        """Checked after the read: records read while the lease ran out are not handed out."""
-        assert self._member is not None
-        return epoch is not None and self._member.holds(self._seat_of[name], epoch)
-
-    def _count(self, name: str, segments: list[Segment]) -> None:
-        count = sum(segment.count for segment in segments)
-        self.meter.records += count
-        if not segments:
-            return
-        first = segments[0].view.base + segments[0].start
-        seen = self._delivered.get(name, -1)
-        if first <= seen:
-            self.meter.redeliveries += count
-        self._delivered[name] = max(seen, segments[-1].view.base + segments[-1].stop - 1)
-
-    def _note_gap(self, gap: Gap) -> None:
-        self.meter.gaps += 1
-        self.meter.gap_records += gap.count
-        logger.warning(
-            "Records were trimmed before they were read",
-            extra={"action": "gap", "stream": gap.stream, "first": gap.first, "resumed": gap.resumed},
-        )
-        if self.options.on_gap_found is not None:
-            self.options.on_gap_found(gap)
+    def _is_mine(self, name: str) -> bool:
+        """Checked after a read: records read while the lease ran out are not handed out."""
+        return self._member is None or self._member.holds(self._seat_of[name], self._epochs.get(name, -1))
 
     def _follow_assignment(self) -> None:
         """Make the cursors match what the group gave this member."""
@@ -370,7 +319,7 @@ class Subscriber:
         assert self._member is not None
         resume = self._member.resume(self._seat_of[name])
         assert resume is not None, "whoever owns a seat was given a start with its claim"
-        self._cursors[name] = self._new_cursor(self._logs[name], resume)
+        self._reading.begin(self._logs[name], resume)
         self._epochs[name] = epoch
         self.meter.takeovers += 1
         self._tell(self.options.on_assigned, name)
@@ -387,40 +336,17 @@ class Subscriber:
             self._member.drained(seat)
 
     def _drop(self, name: str) -> None:
-        self._cursors.pop(name, None)
+        self._reading.end(name)
         self._epochs.pop(name, None)
 
     def _tell(self, callback: OnStream | None, name: str) -> None:
         if callback is not None:
             callback(name)
 
-    def _new_cursor(self, log: Log, position: int) -> Cursor:
-        return Cursor(
-            log,
-            position,
-            on_gap=self.options.on_gap,
-            stale_margin=self.options.stale_margin,
-            dedupe=self._dedupe,
-        )
-
     def _report(self, summary: str, error: BaseException) -> None:
         if self.options.on_error is None:
             raise error
         self.options.on_error(summary, error)
-
-    def _lag(self) -> dict[str, tuple[int, float]]:
-        """How far behind each stream it is: records, and seconds since the oldest of them was appended."""
-        found = {}
-        for name, cursor in list(self._cursors.items()):
-            behind = self._logs[name].bounds().next - cursor.position
-            entries = self._logs[name].read(cursor.position, max_bytes=1) if behind > 0 else []
-            waited = 0.0
-            if entries:
-                from lockstep.log.batch import peek
-
-                waited = max(0.0, (self._runtime.wall_ns() - peek(entries[0].data)[1]) / 1e9)
-            found[name] = (max(behind, 0), waited)
-        return found
 
     def _cursor(self, stream: str | None) -> Cursor:
         name = self._one(stream)

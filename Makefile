@@ -1,0 +1,46 @@
+# Everything a user or developer of Lockstep runs. `make` alone shows this list.
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check bench simulate clean
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+SEEDS  ?= 10000
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## make .venv with the lockstep command and everything the tests need
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Lockstep needs Python 3.11 or newer; install it (apt-get install python3.11 python3.11-venv) or set PYTHON=..."; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip' 2>/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq python3-venv; } || \
+	  { echo "Python's venv module is missing; install it (apt-get install python3-venv)"; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+run: setup ## publishers, subscribers and a group at work while readers are killed and paused; then the count
+	$(BIN)/python -m lockstep.bench.demo
+
+test: check ## everything: format, lint, types, unit, contract, scenarios, simulation, real processes, acceptance
+	$(BIN)/pytest
+
+check: setup ## format, lint and types only
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+simulate: setup ## SEEDS=10000: the core under random faults; prints seeds, faults and anomalies
+	$(BIN)/python -m lockstep.simulation --seeds $(SEEDS)
+
+bench: setup ## measure every row of the speed table; writes docs/benchmarks/
+	$(BIN)/python benchmarks/run_all.py
+
+clean: ## remove what make made
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,116 @@
+"""The cursors of a subscriber, read in turn so that no stream starves, with gaps and repeats counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lockstep.errors import LockstepError
+from lockstep.log.batch import peek
+from lockstep.log.port import Log
+from lockstep.runtime import Runtime, logger
+from lockstep.streams.cursor import Cursor
+from lockstep.streams.metrics import SubscriberMeter
+from lockstep.streams.options import SubscriberOptions
+from lockstep.streams.record import Gap, RecordBatch, Segment
+from lockstep.streams.serializers import Serializer
+
+MayHandOut = Callable[[str], bool]
+
+
+class Reading:
+    """One cursor for each stream that may be read now."""
+
+    def __init__(
+        self,
+        options: SubscriberOptions,
+        meter: SubscriberMeter,
+        runtime: Runtime,
+        *,
+        dedupe: bool,
+        value: Serializer,
+        key: Serializer,
+    ) -> None:
+        self.cursors: dict[str, Cursor] = {}
+        self._options, self._meter, self._runtime = options, meter, runtime
+        self._dedupe, self._value, self._key = dedupe, value, key
+        self._delivered: dict[str, int] = {}
+        self._turn = 0
+
+    def begin(self, log: Log, position: int) -> None:
+        """Read a log from a position."""
+        options = self._options
+        self.cursors[log.name] = Cursor(
+            log, position, on_gap=options.on_gap, stale_margin=options.stale_margin, dedupe=self._dedupe
+        )
+
+    def end(self, name: str) -> None:
+        """Read a log no more."""
+        self.cursors.pop(name, None)
+
+    def next_batch(
+        self, max_records: int, max_bytes: int, may_hand_out: MayHandOut, epochs: dict[str, int]
+    ) -> RecordBatch | None:
+        """Records of the next stream in turn that has some, or None."""
+        names = sorted(name for name, cursor in self.cursors.items() if not cursor.paused)
+        for step in range(len(names)):
+            name = names[(self._turn + step) % len(names)]
+            batch = self._read(name, max_records, max_bytes, may_hand_out, epochs.get(name))
+            if batch is not None:
+                self._turn += step + 1
+                return batch
+        return None
+
+    def lag(self) -> dict[str, tuple[int, float]]:
+        """How far behind each stream it is: records, and seconds since the oldest of them was appended."""
+        found = {}
+        for name, cursor in list(self.cursors.items()):
+            behind = cursor.log.bounds().next - cursor.position
+            entries = cursor.log.read(cursor.position, max_bytes=1) if behind > 0 else []
+            waited = (self._runtime.wall_ns() - peek(entries[0].data)[1]) / 1e9 if entries else 0.0
+            found[name] = (max(behind, 0), max(waited, 0.0))
+        return found
+
+    def _read(
+        self, name: str, max_records: int, max_bytes: int, may_hand_out: MayHandOut, epoch: int | None
+    ) -> RecordBatch | None:
+        cursor = self.cursors[name]
+        try:
+            segments, gap = cursor.read(max_records, max_bytes)
+            if gap is not None and not segments:
+                segments, _ = cursor.read(max_records, max_bytes)
+        except LockstepError as error:
+            if self._options.on_error is None:
+                raise
+            self._options.on_error(f"Reading {name} failed", error)
+            return None
+        if gap is not None:
+            self._note(gap)
+        if not segments and gap is None:
+            return None
+        if not may_hand_out(name):
+            if segments:
+                cursor.unread(segments)
+            return None
+        self._count(name, segments)
+        return RecordBatch(name, segments, gap=gap, epoch=epoch, value=self._value, key=self._key)
+
+    def _count(self, name: str, segments: list[Segment]) -> None:
+        if not segments:
+            return
+        count = sum(segment.count for segment in segments)
+        self._meter.records += count
+        first = segments[0].view.base + segments[0].start
+        seen = self._delivered.get(name, -1)
+        if first <= seen:
+            self._meter.redeliveries += count
+        self._delivered[name] = max(seen, segments[-1].view.base + segments[-1].stop - 1)
+
+    def _note(self, gap: Gap) -> None:
+        self._meter.gaps += 1
+        self._meter.gap_records += gap.count
+        logger.warning(
+            "Records were trimmed before they were read",
+            extra={"action": "gap", "stream": gap.stream, "first": gap.first, "resumed": gap.resumed},
+        )
+        if self._options.on_gap_found is not None:
+            self._options.on_gap_found(gap)

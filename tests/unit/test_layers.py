@@ -1,0 +1,79 @@
+"""Imports point down the layers, and the public names are the ones that are meant."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import lockstep
+
+SOURCE = Path(lockstep.__file__).parent
+MAY_IMPORT = {
+    "errors": set(),
+    "runtime": {"errors"},
+    "log": {"errors", "runtime", "log"},
+    "core": {"errors", "core"},
+    "streams": {"errors", "runtime", "log", "core", "streams"},
+    "simulation": {"errors", "core", "simulation"},
+    "testing": {"errors", "runtime", "log", "core", "streams", "testing"},
+    "bench": {"errors", "runtime", "log", "core", "streams", "bench", ""},
+    "cli": {"errors", "runtime", "log", "core", "streams", "bench", "cli", ""},
+    "": {"errors", "log", "streams"},
+}
+"""For each part what it may import; '' is the package itself, the public face."""
+
+
+def part_of(path: Path) -> str:
+    first = path.relative_to(SOURCE).parts[0]
+    return "" if first == "__init__.py" else first.removesuffix(".py")
+
+
+def imported_parts(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "lockstep":
+            names = (
+                [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "lockstep" else [node.module]
+            )
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name.split(".")[0] == "lockstep"]
+        for name in names:
+            part = name.split(".")[1] if "." in name else ""
+            found.add(part if part in MAY_IMPORT else "")
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_down_the_layers(path):
+    part = part_of(path)
+    assert part in MAY_IMPORT, f"{part} is a new part: say in MAY_IMPORT what it may import"
+    assert imported_parts(path) <= MAY_IMPORT[part] | {part}
+
+
+def test_the_core_has_no_clock_no_threads_and_no_files():
+    forbidden = {"time", "threading", "asyncio", "os", "pathlib", "random", "socket", "subprocess", "lmdb", "datetime"}
+    for path in (SOURCE / "core").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                assert not {alias.name.split(".")[0] for alias in node.names} & forbidden, path
+            if isinstance(node, ast.ImportFrom):
+                assert (node.module or "").split(".")[0] not in forbidden, path
+
+
+def test_the_public_names_are_exactly_those_exported():
+    public = {name for name in vars(lockstep) if name.isidentifier() and not name.startswith("_")} | {"__version__"}
+    parts = {"core", "log", "streams", "runtime", "testing", "cli", "bench", "simulation", "annotations"}
+    assert public - parts == set(lockstep.__all__)
+
+
+def test_every_public_name_is_documented():
+    undocumented = [name for name in lockstep.__all__ if not getattr(getattr(lockstep, name), "__doc__", None)]
+    assert undocumented == []
+
+
+def test_no_module_is_too_long_to_read_in_one_sitting():
+    long = {str(p.relative_to(SOURCE)): n for p in SOURCE.rglob("*.py") if (n := len(p.read_text().splitlines())) > 400}
+    assert long == {}
