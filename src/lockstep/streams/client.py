@@ -7,12 +7,12 @@ from types import TracebackType
 from typing import Any
 
 from lockstep.errors import BadArgument, BadConfig, Closed, PositionNotFound, RecordNotFound, StreamNotFound, TimedOut
-from lockstep.log import port
 from lockstep.log.batch import BatchView
 from lockstep.log.config import StreamConfig, check_name
 from lockstep.log.port import Bounds, Bus, Log, Promises
 from lockstep.log.urls import Backend, open_bus
 from lockstep.runtime import Runtime, ThreadRuntime, logger
+from lockstep.streams import seen
 from lockstep.streams.admin import Groups
 from lockstep.streams.cursor import first_at
 from lockstep.streams.grouplog import GroupLog
@@ -211,16 +211,8 @@ class Lockstep:
         return Groups(self.bus, self.runtime)
 
     def first_time(self, space: str, key: str) -> bool:
-        """True once for each key in a space, False ever after: for handlers that must not act twice."""
-        cell = f"seen\0{space}\0{key}".encode()
-
-        def mark(changes: port.Transaction) -> bool:
-            if changes.get(cell) is not None:
-                return False
-            changes.put(cell, b"1")
-            return True
-
-        return self.bus.atomic(mark)
+        """True once for each key in a space, then False, for the last million keys: for handlers that must not act twice."""
+        return self.bus.atomic(lambda changes: seen.first_time(changes, space, key))
 
     def close(self) -> None:
         """Close every publisher and subscriber opened here, then the bus."""

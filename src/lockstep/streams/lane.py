@@ -6,12 +6,22 @@ sequence numbers, so that nothing counts twice and nothing overtakes.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from lockstep.errors import AppendUncertain, BadArgument, BufferFull, Closed, Dropped, RecordTooLarge, TimedOut
+from lockstep.errors import (
+    AppendUncertain,
+    BadArgument,
+    BufferFull,
+    Closed,
+    Dropped,
+    ForkedProcess,
+    RecordTooLarge,
+    TimedOut,
+)
 from lockstep.log import codecs
 from lockstep.log.batch import Batch, Headers, pack
 from lockstep.log.port import Log
@@ -51,6 +61,7 @@ class Lane:
         self._sending: list[tuple[Draft, Batch]] = []
         self._records = self._bytes = 0
         self._closed = False
+        self._pid = os.getpid()
         self._idle = True
         self._room = runtime.waiter()
         self._waiter = runtime.waiter()
@@ -60,6 +71,8 @@ class Lane:
         self, value: Any, key: Any, headers: Headers, created_ns: int, size: int, callback: Callback | None
     ) -> Receipt:
         """Queue one record."""
+        if os.getpid() != self._pid:
+            raise ForkedProcess(bus=self.log.name, parent=self._pid, child=os.getpid())
         with self._lock:
             if self._records >= self._options.buffer_records or self._bytes + size > self._options.buffer_bytes:
                 self._make_room(size)
@@ -87,6 +100,8 @@ class Lane:
 
     def add_many(self, chunks: Sequence[Draft]) -> None:
         """Queue whole drafts behind what is queued; those joined are stored in one step."""
+        if os.getpid() != self._pid:
+            raise ForkedProcess(bus=self.log.name, parent=self._pid, child=os.getpid())
         records = sum(len(draft.values) for draft in chunks)
         size = sum(draft.size for draft in chunks)
         with self._lock:
@@ -122,6 +137,8 @@ class Lane:
 
     def close(self, timeout: float = 30.0) -> None:
         """Flush, then take no more. What could not be stored in time fails with TimedOut."""
+        if os.getpid() != self._pid:
+            return  # a child inherited it; what is queued is the parent's to store
         with self._lock:
             if self._closed:
                 return

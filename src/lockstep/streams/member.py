@@ -81,9 +81,8 @@ class GroupMember:
     def held(self) -> dict[str, int]:
         """The seats this member may work on right now, with the epoch of each: its fencing token."""
         state, now = self._state, self._runtime.monotonic()
-        if now >= state.lease_until:
-            return {}
-        return {name: epoch for name, epoch in state.held.items() if name not in state.yielding}
+        mine = {name: core.holds(state, name, now) for name in state.held if name not in state.yielding}
+        return {name: epoch for name, epoch in mine.items() if epoch is not None}
 
     def holds(self, seat: str, epoch: int) -> bool:
         """True while this member may work on the seat in that epoch, yielding included."""

@@ -78,11 +78,9 @@ class Reading:
             segments, gap = cursor.read(max_records, max_bytes)
             if gap is not None and not segments:
                 segments, _ = cursor.read(max_records, max_bytes)
-        except LockstepError as error:
-            if self._options.on_error is None:
-                raise
-            self._options.on_error(f"Reading {name} failed", error)
-            return None
+        except LockstepError:
+            self._turn += 1  # the next poll begins elsewhere: one bad stream must not hide the others
+            raise
         if gap is not None:
             self._note(gap)
         if not segments and gap is None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 
-from lockstep.errors import BadArgument, BadOffset, Closed, Fenced, IllegalState
+from lockstep.errors import BadArgument, BadOffset, Closed, Fenced, FormatTooNew, IllegalState, LockstepError
 from lockstep.log.port import Log, LogWaiter
 from lockstep.runtime import Runtime
 from lockstep.streams.aio import wait_async
@@ -69,9 +69,17 @@ class Subscriber:
         if timeout < 0:
             raise BadArgument(name="timeout", value=timeout, reason="it must not be negative")
         end = self._runtime.monotonic() + timeout
+        failed = False
         while True:
             self._check_open()
-            batch = self._poll_once(max_records or self.options.max_records, max_bytes or self.options.max_bytes)
+            if not failed:
+                try:
+                    batch = self._poll_once(
+                        max_records or self.options.max_records, max_bytes or self.options.max_bytes
+                    )
+                except LockstepError as error:
+                    batch, failed = None, True  # told once; the rest of the time is waited out, so nothing spins
+                    self._read_failed(error)
             left = end - self._runtime.monotonic()
             if batch is not None or left <= 0:
                 return batch if batch is not None else RecordBatch("", [])
@@ -292,6 +300,11 @@ class Subscriber:
                 self._member.touch()
                 self._follow_assignment()
             return self._reading.next_batch(max_records, max_bytes, self._is_mine, self._epochs)
+
+    def _read_failed(self, error: LockstepError) -> None:
+        if isinstance(error, FormatTooNew) and self._member is not None:
+            self.deactivate()  # a member of a newer version may be able to read it
+        self._report("Reading failed", error)
 
     def _is_mine(self, name: str) -> bool:
         """Checked after a read: records read while the lease ran out are not handed out."""

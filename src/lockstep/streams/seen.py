@@ -1,0 +1,28 @@
+"""Remembering what was done, for handlers that must not act twice."""
+
+from __future__ import annotations
+
+from lockstep.log.port import Transaction
+
+KEYS_REMEMBERED = 1_000_000
+
+
+def first_time(changes: Transaction, space: str, key: str, limit: int = KEYS_REMEMBERED) -> bool:
+    """True if the key is new to the space, which remembers the last `limit` keys."""
+    cell = f"seen\0{space}\0key\0{key}".encode()
+    if changes.get(cell) is not None:
+        return False
+    count_cell = f"seen\0{space}\0count".encode()
+    number = int(changes.get(count_cell) or b"0")
+    changes.put(count_cell, str(number + 1).encode())
+    changes.put(cell, b"1")
+    changes.put(_numbered(space, number), cell)
+    oldest = changes.get(_numbered(space, number - limit))
+    if oldest is not None:
+        changes.put(oldest, None)
+        changes.put(_numbered(space, number - limit), None)
+    return True
+
+
+def _numbered(space: str, number: int) -> bytes:
+    return f"seen\0{space}\0number\0{number}".encode()
