@@ -211,7 +211,7 @@ class Lockstep:
         return Groups(self.bus, self.runtime)
 
     def first_time(self, space: str, key: str) -> bool:
-        """True once for each key in a space, then False, for the last million keys: for handlers that must not act twice."""
+        """True for a key that is new to the space, which remembers a million: for handlers that must not act twice."""
         return self.bus.atomic(lambda changes: seen.first_time(changes, space, key))
 
     def close(self) -> None:
