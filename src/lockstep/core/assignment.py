@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping
 
 
 def assign(wanted: Mapping[str, Collection[str]], owners: Mapping[str, str | None]) -> dict[str, str]:
@@ -29,17 +26,20 @@ def assign(wanted: Mapping[str, Collection[str]], owners: Mapping[str, str | Non
 
 
 def _level(placed: dict[str, str], load: dict[str, int], wanted: Mapping[str, Collection[str]]) -> None:
-    """Move seats one by one from fuller to emptier members; every move lowers the sum of squared loads, so it ends."""
-    moved = True
-    while moved:
-        moved = False
-        for seat in sorted(placed, key=lambda name: (-load[placed[name]], name)):
-            target = min(wanted[seat], key=lambda member: (load[member], _weight(seat, member)))
-            if load[target] + 1 < load[placed[seat]]:
+    """Move seats from fuller to emptier members; every move lowers the sum of squared loads, so it ends.
+
+    The widest gap first: one member levelled with a newcomer on its own would give more than its share.
+    """
+
+    def gap(seat: str) -> int:
+        return load[placed[seat]] - min(load[member] for member in wanted[seat])
+
+    while (widest := max(map(gap, placed), default=0)) > 1:
+        for seat in sorted(placed):
+            if gap(seat) >= widest:
                 load[placed[seat]] -= 1
-                load[target] += 1
-                placed[seat] = target
-                moved = True
+                placed[seat] = min(wanted[seat], key=lambda member: (load[member], _weight(seat, member)))
+                load[placed[seat]] += 1
 
 
 def _weight(seat: str, member: str) -> bytes:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from lockstep.core import seats
 from lockstep.core.seats import Seat
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 RESETS_REMEMBERED = 16  # a reset whose append landed twice, late, must not rewind twice
 

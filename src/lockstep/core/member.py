@@ -6,15 +6,12 @@ with every event; silence of others is measured on it, and never across a stall 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from lockstep.core.assignment import assign
 from lockstep.core.group import Beat, Claim, GroupState, Leave, Record, Release, fold
-
-if TYPE_CHECKING:
-    from lockstep.core.seats import Seat
+from lockstep.core.seats import Seat
 
 BEATS_IN_FLIGHT = 32
 EVICT_AFTER_LEASES = 10
@@ -29,10 +26,20 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimOut:
+    """A claim that was not read back yet, and may be on the log once for each time it was sent."""
+
+    seen: int
+    first_sent: float
+    last_sent: float
+
+
+@dataclass(frozen=True, slots=True)
 class MemberState:
     """What a member knows.
 
     `sent`, `claims` and `releasing` are its own records that it has not read back yet, with the time they were sent.
+    `leases` has the end of the lease of each seat.
     """
 
     me: str
@@ -45,12 +52,17 @@ class MemberState:
     number: int = 0
     beat_due: float = 0.0
     sent: Mapping[int, float] = field(default_factory=dict)
-    claims: Mapping[str, tuple[int, float]] = field(default_factory=dict)
-    lease_until: float = float("-inf")
+    claims: Mapping[str, ClaimOut] = field(default_factory=dict)
+    leases: Mapping[str, float] = field(default_factory=dict)
     held: Mapping[str, int] = field(default_factory=dict)
     yielding: frozenset[str] = frozenset()
     releasing: Mapping[str, float] = field(default_factory=dict)
     active: bool = True
+
+    @property
+    def lease_until(self) -> float:
+        """Until when it may work on everything it holds: the first of those leases to end."""
+        return min((self.leases.get(name, float("-inf")) for name in self.held), default=float("-inf"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +156,16 @@ def holds(state: MemberState, seat: str, now: float) -> int | None:
 
     The lease counts from the moment a beat was sent, others count from the moment they read it: the holder stops first.
     """
-    return state.held.get(seat) if now < state.lease_until else None
+    return state.held.get(seat) if now < state.leases.get(seat, float("-inf")) else None
 
 
 def next_wake(state: MemberState) -> float:
-    """The time at which the next tick is due, on the member's clock."""
+    """The time at which the next tick is due, on the member's clock. One that does not beat still looks that often."""
+    beats = state.active or state.held
+    due = state.beat_due if beats else (state.last_tick or 0.0) + state.timing.beat
     owners = {state.group.seat(name).owner for name in state.wants} - {None, state.me}
     vacant = [_silent_at(state, owner) + state.timing.beat / 2 for owner in owners if owner is not None]
-    return min([state.beat_due, *(time for time in vacant if time > (state.last_tick or 0.0))])
+    return min([due, *(time for time in vacant if time > (state.last_tick or 0.0))])
 
 
 def live_members(state: MemberState, now: float) -> dict[str, tuple[str, ...]]:
@@ -181,18 +195,27 @@ def _observe(state: MemberState, at: int, record: Record, now: float) -> tuple[M
 
 
 def _read_back(state: MemberState, record: Record) -> MemberState:
-    """One of my own records is on the log: others have it or will, so the lease runs from when it was sent."""
+    """One of my own records is on the log: the lease of the seats it names runs from when it was sent.
+
+    Of no other seat: a record that does not count for a seat does not keep a claim on it from winning.
+    """
     if isinstance(record, Beat) and record.number in state.sent:
         sent_at = state.sent[record.number]
         waiting = {number: when for number, when in state.sent.items() if number > record.number}
-        return replace(state, sent=waiting, lease_until=max(state.lease_until, sent_at + state.timing.lease))
+        return _prolong(replace(state, sent=waiting), record.held, sent_at)
     if isinstance(record, Claim) and record.seat in state.claims:
-        seen, sent_at = state.claims[record.seat]
-        if seen != record.seen:  # an older claim of mine that landed late proves nothing about the newer one
+        out = state.claims[record.seat]
+        if out.seen != record.seen:  # an older claim of mine that landed late proves nothing about the newer one
             return state
-        rest = {seat: when for seat, when in state.claims.items() if seat != record.seat}
-        return replace(state, claims=rest, lease_until=max(state.lease_until, sent_at + state.timing.lease))
+        rest = {seat: claim for seat, claim in state.claims.items() if seat != record.seat}
+        return _prolong(replace(state, claims=rest), (record.seat,), out.first_sent)
     return state
+
+
+def _prolong(state: MemberState, seats: Iterable[str], sent_at: float) -> MemberState:
+    until = sent_at + state.timing.lease
+    longer = {name: until for name in seats if until > state.leases.get(name, float("-inf"))}
+    return replace(state, leases={**state.leases, **longer})
 
 
 def _notice_seats(state: MemberState) -> tuple[MemberState, list[Action]]:
@@ -240,14 +263,20 @@ def _beat_if_due(state: MemberState, now: float) -> tuple[MemberState, list[Acti
 
 def _claim_vacant(state: MemberState, now: float, jitter: float) -> tuple[MemberState, list[Action]]:
     actions: list[Action] = []
-    claims = {seat: when for seat, when in state.claims.items() if now - when[1] < state.timing.lease}
+    claims = dict(state.claims)
     target = _target(state, now)
     for name in state.wants:
         seat = state.group.seat(name)
-        if target.get(name) == state.me and name not in claims and _is_vacant(state, seat, now, jitter):
-            claims[name] = (state.group.upto, now)
-            actions.append(Send(Claim(state.me, name, seat.epoch + 1, state.group.upto)))
+        if target.get(name) == state.me and not _is_out(state, name, now) and _is_vacant(state, seat, now, jitter):
+            out, seen = claims.get(name), state.group.upto
+            # Two claims made on one view look alike: whichever is read back, the lease runs from the first.
+            claims[name] = ClaimOut(seen, out.first_sent if out and out.seen == seen else now, now)
+            actions.append(Send(Claim(state.me, name, seat.epoch + 1, seen)))
     return replace(state, claims=claims), actions
+
+
+def _is_out(state: MemberState, seat: str, now: float) -> bool:
+    return seat in state.claims and now - state.claims[seat].last_sent < state.timing.lease
 
 
 def _is_vacant(state: MemberState, seat: Seat, now: float, jitter: float) -> bool:
@@ -319,6 +348,6 @@ def _set_active(state: MemberState, active: bool, now: float) -> tuple[MemberSta
 
 
 __all__ = [
-    "Action", "Assigned", "Drained", "Event", "MemberState", "Observed", "Revoked", "Send",
+    "Action", "Assigned", "ClaimOut", "Drained", "Event", "MemberState", "Observed", "Revoked", "Send",
     "SetActive", "Tick", "Timing", "Yield", "holds", "live_members", "next_wake", "step",
 ]  # fmt: skip

@@ -104,9 +104,10 @@ class GroupMember:
     def lease_age(self) -> float | None:
         """Seconds since the lease was last extended, or None if nothing is held."""
         state = self._state
-        if not state.held:
+        ends = [state.leases[name] for name in state.held if name in state.leases]
+        if not ends:
             return None
-        return max(0.0, self._runtime.monotonic() - (state.lease_until - state.timing.lease))
+        return max(0.0, self._runtime.monotonic() - (min(ends) - state.timing.lease))
 
     def touch(self) -> None:
         """The caller is making progress."""

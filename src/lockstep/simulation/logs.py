@@ -1,0 +1,76 @@
+"""Simulated logs: they append and read in order, and promise nothing else."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class SimLog(Generic[R]):
+    """What landed, in order, at growing offsets with gaps; and what is still on its way."""
+
+    name: str
+    offsets: list[int] = field(default_factory=list)
+    records: list[R] = field(default_factory=list)
+    on_its_way: list[tuple[float, R, int]] = field(default_factory=list)
+    landed: Callable[[int, R], None] = lambda _at, _record: None
+
+    def land(self, record: R, gap: int) -> int:
+        """Add a record, `gap` offsets after the last one, and tell the observer."""
+        at = (self.offsets[-1] if self.offsets else -1) + 1 + gap
+        self.offsets.append(at)
+        self.records.append(record)
+        self.landed(at, record)
+        return at
+
+    def send(self, record: R, due: float, gap: int) -> None:
+        """Let a record land later."""
+        self.on_its_way.append((due, record, gap))
+
+    def land_due(self, now: float) -> None:
+        """Land what was on its way until now, in the order in which it was due."""
+        if not self.on_its_way:
+            return
+        due = sorted((item for item in self.on_its_way if item[0] <= now), key=lambda item: item[0])
+        self.on_its_way = [item for item in self.on_its_way if item[0] > now]
+        for _, record, gap in due:
+            self.land(record, gap)
+
+    def index_after(self, offset: int) -> int:
+        """The index of the first record behind `offset`."""
+        return bisect_right(self.offsets, offset)
+
+
+@dataclass(slots=True)
+class Reader(Generic[R]):
+    """One process's view of a log: a prefix, which may be stale without showing it."""
+
+    log: SimLog[R]
+    index: int = 0
+    stalled_until: float = 0.0
+    slow_until: float = 0.0
+    end_while_stalled: int = 0
+    at_end: bool = False
+
+    def stall(self, until: float) -> None:
+        """Until then the log seems to end where it ends now."""
+        self.end_while_stalled = max(len(self.log.offsets), self.index)
+        self.stalled_until = until
+
+    def heal(self) -> None:
+        """From now on everything is seen."""
+        self.stalled_until = self.slow_until = 0.0
+
+    def read(self, now: float) -> list[tuple[int, R]]:
+        """What is new; `at_end` says whether the log seems to end there."""
+        end = self.end_while_stalled if now < self.stalled_until else len(self.log.offsets)
+        upto = min(end, self.index + 1) if now < self.slow_until else end
+        self.at_end = upto >= end
+        batch = list(zip(self.log.offsets[self.index : upto], self.log.records[self.index : upto], strict=True))
+        self.index = max(upto, self.index)
+        return batch

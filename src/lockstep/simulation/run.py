@@ -1,0 +1,133 @@
+"""Runs seeds: one at a time, or many on several cores."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+from typing import TYPE_CHECKING
+
+from lockstep.simulation import checks
+from lockstep.simulation.checks import Anomaly
+from lockstep.simulation.group_sim import GroupSim
+from lockstep.simulation.leader_sim import LeaderSim
+from lockstep.simulation.trace import Trace
+from lockstep.simulation.variants import VARIANTS
+from lockstep.simulation.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+FAULT_TICKS = (50, 100)
+HEALING_TICKS = 200
+STEADY_TICKS = 12  # longer than a lease: converged means that it stays so
+CHUNK = 25
+
+
+@dataclass(frozen=True, slots=True)
+class SeedResult:
+    """What became of one seed."""
+
+    seed: int
+    events: int
+    seconds: float
+    faults: Counter[str]
+    anomalies: tuple[Anomaly, ...]
+    healing_ticks: int
+    trace: str = ""
+
+
+@dataclass(slots=True)
+class Summary:
+    """What became of many seeds."""
+
+    variant: str
+    seeds: int = 0
+    events: int = 0
+    simulated_seconds: float = 0.0
+    elapsed_seconds: float = 0.0
+    healing_ticks_max: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    anomalies: Counter[str] = field(default_factory=Counter)
+    failed: list[SeedResult] = field(default_factory=list)
+
+    def add(self, result: SeedResult) -> None:
+        """Count one seed in."""
+        self.seeds += 1
+        self.events += result.events
+        self.simulated_seconds += result.seconds
+        self.healing_ticks_max = max(self.healing_ticks_max, result.healing_ticks)
+        self.faults.update(result.faults)
+        self.anomalies.update({anomaly.name for anomaly in result.anomalies})
+        if result.anomalies:
+            self.failed.append(result)
+
+
+def run_seed(seed: int, variant: str = "correct", *, trace: bool = False) -> SeedResult:
+    """One run: faults, then healing. It ends with the tick in which something was found."""
+    world = World(random.Random(seed), VARIANTS[variant], Trace(trace))
+    sim = GroupSim(world) if seed % 2 else LeaderSim(world)
+    for _ in range(world.rng.randint(*FAULT_TICKS)):
+        world.tick()
+        sim.after_tick()
+        if world.findings.anomalies:
+            break
+    healing_ticks = 0 if world.findings.anomalies else _heal(world, sim)
+    text = world.trace.text() if trace else ""
+    found = tuple(world.findings.anomalies)
+    return SeedResult(seed, world.events, world.now, world.faults.count, found, healing_ticks, text)
+
+
+def _heal(world: World, sim: GroupSim | LeaderSim) -> int:
+    """Let everything converge, and stay so for a while; the number of ticks until it began to."""
+    world.heal()
+    sim.heal()
+    steady = 0
+    for tick in range(HEALING_TICKS):
+        world.tick()
+        sim.after_tick()
+        if world.findings.anomalies:
+            return tick
+        steady = steady + 1 if sim.unfinished() is None else 0
+        if steady == STEADY_TICKS:
+            sim.finish()
+            return tick - STEADY_TICKS
+    world.report(checks.NOT_CONVERGED, f"after {HEALING_TICKS} ticks without faults: {sim.unfinished()}")
+    return HEALING_TICKS
+
+
+def run_many(
+    seeds: range, variant: str = "correct", *, jobs: int = 1, progress: Callable[[int], None] = lambda _done: None
+) -> Summary:
+    """Run all seeds. The outcome does not depend on `jobs`."""
+    began = time.perf_counter()
+    summary = Summary(variant)
+    for result in _results(seeds, variant, jobs):
+        summary.add(result)
+        progress(summary.seeds)
+    summary.elapsed_seconds = time.perf_counter() - began
+    return summary
+
+
+def _results(seeds: range, variant: str, jobs: int) -> Iterator[SeedResult]:
+    if jobs == 1:
+        yield from _run_chunk(seeds, variant)
+        return
+    chunks = [seeds[first : first + CHUNK] for first in range(0, len(seeds), CHUNK)]
+    # Not by fork: whoever calls this may have threads.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for results in pool.map(partial(_run_list, variant=variant), chunks):
+            yield from results
+
+
+def _run_list(seeds: Iterable[int], variant: str) -> list[SeedResult]:
+    return list(_run_chunk(seeds, variant))
+
+
+def _run_chunk(seeds: Iterable[int], variant: str) -> Iterator[SeedResult]:
+    for seed in seeds:
+        yield run_seed(seed, variant)
