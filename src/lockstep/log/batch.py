@@ -5,7 +5,7 @@ Header, 64 bytes, little endian:
     magic "LS" | version u8 | codec u8 | crc32c u32 | count u32 | raw size u32 | flags u16 | - u16 | value size u32
     producer 16 bytes | sequence u64 | append time i64 ns | create time i64 ns
 
-The checksum covers the stored body and then the header behind the checksum field, so that the append time can be
+The checksum covers the stored body and then the header without the checksum field, so that the append time can be
 stamped late without touching the body again. Body columns, each only if its flag is set, compressed as one:
 
     value sizes u32[n] (VARIED) | create times i64[n] (TIMES) | key sizes i32[n], keys (KEYS; -1: no key)
@@ -21,16 +21,21 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 
 import cramjam
-from crc32c import crc32c
+from google_crc32c import extend as crc32c_extend
+from google_crc32c import value as crc32c
 
-from lockstep.errors import BatchDamaged, FormatTooNew
+from lockstep.errors import BadArgument, BatchDamaged, FormatTooNew
 from lockstep.log import codecs
 
 VERSION = 1
 MAGIC = b"LS"
 HEADER = struct.Struct("<2sBBIIIHHI16sQqq")
-_SEALED_FROM = 8  # the checksum covers the header from here on
+_CRC = slice(4, 8)
+_PRODUCER_BYTES = 16
+NO_PRODUCER = bytes(_PRODUCER_BYTES)
+"""The producer of a batch that is sent once and never again: no copy of it is looked for or remembered."""
 RAW_BYTES_MAX = 256 * 1024 * 1024
+_HEADER_NAME_BYTES_MAX = 65_535
 
 VARIED, TIMES, KEYS, HEADERS = 1, 2, 4, 8
 
@@ -62,12 +67,13 @@ class Batch:
 
     def seal(self, append_ns: int) -> bytes:
         """The bytes to store, stamped with the time of the append."""
-        tail = HEADER.pack(
+        header = HEADER.pack(
             MAGIC, VERSION, self.codec, 0, self.count, self.raw_size, self.flags, 0, self.value_size,
             self.producer, self.sequence, append_ns, self.created_ns,
-        )[_SEALED_FROM:]  # fmt: skip
-        crc = crc32c(tail, self.body_crc)
-        return b"".join((MAGIC, bytes((VERSION, self.codec)), crc.to_bytes(4, "little"), tail, self.body))
+        )  # fmt: skip
+        before, behind = header[: _CRC.start], header[_CRC.stop :]
+        crc = crc32c_extend(self.body_crc, before + behind)
+        return b"".join((before, crc.to_bytes(4, "little"), behind, self.body))
 
 
 def pack(
@@ -81,6 +87,7 @@ def pack(
     codec: codecs.Codec = codecs.CODECS[0],
 ) -> Batch:
     """Pack records into one batch. Columns that are empty or all the same take no room."""
+    _check_columns(len(values), producer, created_ns, keys, headers)
     flags, columns = 0, []
     sizes = list(map(len, values))
     uniform = sizes.count(sizes[0]) == len(sizes)
@@ -98,11 +105,31 @@ def pack(
         blobs = [_pack_headers(pairs) for pairs in headers]
         columns += [_pack_sizes("I", list(map(len, blobs))), *blobs]
     raw = b"".join((*columns, *values))
+    if len(raw) > RAW_BYTES_MAX:
+        raise BadArgument(name="values", value=f"{len(raw)} bytes", reason=f"a batch holds at most {RAW_BYTES_MAX}")
     body = codec.compress(raw)
     return Batch(
         len(values), producer, sequence, codec.number, flags, len(raw), sizes[0] if uniform else 0,
         created_ns if isinstance(created_ns, int) else created_ns[0], body, crc32c(body),
     )  # fmt: skip
+
+
+def _check_columns(
+    count: int,
+    producer: bytes,
+    created_ns: int | Sequence[int],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[Headers] | None,
+) -> None:
+    """Refuse what would be stored and could not be read back as it was."""
+    if count == 0:
+        raise BadArgument(name="values", value=[], reason="a batch has at least one record")
+    if len(producer) != _PRODUCER_BYTES:
+        raise BadArgument(name="producer", value=producer, reason=f"it has {_PRODUCER_BYTES} bytes")
+    times = None if isinstance(created_ns, int) else created_ns
+    for name, column in (("created_ns", times), ("keys", keys), ("headers", headers)):
+        if column is not None and len(column) != count:
+            raise BadArgument(name=name, value=f"{len(column)} items", reason=f"there are {count} values")
 
 
 def _pack_sizes(code: str, sizes: Sequence[int]) -> bytes:
@@ -113,6 +140,10 @@ def _pack_headers(pairs: Headers) -> bytes:
     parts = []
     for name, value in pairs:
         raw = name.encode()
+        if len(raw) > _HEADER_NAME_BYTES_MAX:
+            raise BadArgument(
+                name="headers", value=f"{name[:20]}...", reason=f"a name has at most {_HEADER_NAME_BYTES_MAX} bytes"
+            )
         parts += [struct.pack("<HI", len(raw), len(value)), raw, value]
     return b"".join(parts)
 
@@ -141,7 +172,7 @@ class BatchView:
          self.append_ns, self.created_ns) = HEADER.unpack_from(data)  # fmt: skip
         self.base, self.stream = base, stream
         body = data[HEADER.size :]
-        if crc32c(data[_SEALED_FROM : HEADER.size], crc32c(body)) != crc:
+        if crc32c_extend(crc32c(body), data[: _CRC.start] + data[_CRC.stop : HEADER.size]) != crc:
             raise BatchDamaged(offset=base, stream=stream, reason="its checksum does not match")
         self._raw = self._unpacked(codec, body, raw_size)
 
@@ -215,6 +246,12 @@ def peek(data: bytes | memoryview) -> tuple[int, int]:
     """Count and append time of a stored batch, without checking it."""
     fields = HEADER.unpack_from(data)
     return fields[4], fields[11]
+
+
+def origin(data: bytes) -> tuple[bytes, int]:
+    """Producer and sequence of a stored batch, without checking it."""
+    fields = HEADER.unpack_from(data)
+    return fields[9], fields[10]
 
 
 def _current(data: bytes, base: int, stream: str, upgrades: Mapping[int, Upgrade]) -> bytes:

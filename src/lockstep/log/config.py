@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -65,8 +66,8 @@ class StreamConfig:
             _at_least(name, getattr(self, name), least)
         for name, least in (("shards", 1), ("sync_replicas", 0), ("async_replicas", 0)):
             _at_least(name, getattr(self, name), least)
-        if self.retain_age_s is not None and self.retain_age_s <= 0:
-            raise BadConfig(field="retain_age_s", value=self.retain_age_s, reason="it must be above 0")
+        if self.retain_age_s is not None and not 0 < self.retain_age_s < math.inf:
+            raise BadConfig(field="retain_age_s", value=self.retain_age_s, reason="it must be above 0, and finite")
         if self.shards > 1024:
             raise BadConfig(field="shards", value=self.shards, reason="it must be at most 1024")
 

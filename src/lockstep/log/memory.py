@@ -6,11 +6,12 @@ import bisect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 from lockstep.log.embedded.bus import EmbeddedBus
 from lockstep.log.embedded.catalogue import LogInfo
-from lockstep.log.embedded.tables import TABLES
+from lockstep.log.embedded.tables import TABLES, nested_write
 from lockstep.log.history import HeapHistory, History
 from lockstep.log.port import Log, LogWaiter, Promises
 from lockstep.runtime import Runtime, Waiter
@@ -30,9 +31,13 @@ PROMISES = Promises(
 
 
 class Grid:
-    """What buses in memory share: give several buses the same grid, and they see the same streams."""
+    """What buses in memory share: give several buses the same grid, and they see the same streams.
 
-    def __init__(self) -> None:
+    With dedupe=False it stores a producer's batch as often as it comes, like a bus that can't tell copies.
+    """
+
+    def __init__(self, *, dedupe: bool = True) -> None:
+        self.promises = replace(PROMISES, dedupe=dedupe)
         self.store = MemoryStore()
         self.bells = MemoryBells()
         self.histories: dict[str, HeapHistory] = {}
@@ -40,7 +45,7 @@ class Grid:
     def bus(self, runtime: Runtime, url: str = "memory:") -> EmbeddedBus:
         """A bus over this grid."""
         bells = MemoryBells(self.bells.listeners, runtime)
-        return EmbeddedBus(url, self.store, bells, PROMISES, runtime, self._open_history)
+        return EmbeddedBus(url, self.store, bells, self.promises, runtime, self._open_history)
 
     def _open_history(self, url: str, stream: str) -> History:
         return self.histories.setdefault(f"{url}/{stream}", HeapHistory())
@@ -52,21 +57,28 @@ class MemoryStore:
     def __init__(self) -> None:
         self._tables = MemoryTables()
         self._lock = threading.RLock()
+        self._views = 0
 
     @contextmanager
     def read(self) -> Iterator[MemoryTables]:
         """See Store."""
         with self._lock:
-            yield self._tables
+            self._views += 1
+            try:
+                yield self._tables
+            finally:
+                self._views -= 1
 
     def write(self, job: Callable[[MemoryTables], T]) -> T:
         """See Store."""
-        with self._lock:
-            self._tables.undo.clear()
+        with self.read() as tables:
+            if self._views > 1:  # the lock lets its own thread in again, and the outer view would change underfoot
+                raise nested_write()
+            tables.undo.clear()
             try:
-                return job(self._tables)
+                return job(tables)
             except BaseException:
-                self._tables.roll_back()
+                tables.roll_back()
                 raise
 
     def close(self) -> None:

@@ -132,7 +132,7 @@ class Transaction(Protocol):
         """As Log.append."""
 
     def read(self, log: str, offset: int) -> Iterator[Entry]:
-        """Stored batches from `offset` on, with what this transaction appended."""
+        """Stored batches from `offset` on, with what this transaction appended. Trimmed below the first offset."""
 
     def bounds(self, log: str) -> Bounds:
         """As Log.bounds, with what this transaction appended."""

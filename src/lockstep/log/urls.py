@@ -41,10 +41,16 @@ def split_url(url: str) -> tuple[str, str, dict[str, str]]:
     scheme, rest = url.split(":", 1)
     target, _, query = rest.partition("?")
     try:
-        pairs = parse_qsl(query, strict_parsing=True) if query else []
+        pairs = parse_qsl(query, strict_parsing=True, keep_blank_values=True) if query else []
     except ValueError as error:
         raise BadUrl(url=url, reason=str(error)) from error
-    return scheme, target, dict(pairs)
+    options = dict(pairs)
+    for name, value in pairs:
+        if options[name] != value:
+            raise BadUrl(url=url, reason=f"it gives {name!r} twice")
+        if not value:
+            raise BadUrl(url=url, reason=f"its option {name!r} is empty")
+    return scheme, target, options
 
 
 def _open_memory(target: str, options: dict[str, str], runtime: Runtime, create: bool) -> Bus:  # noqa: ARG001
@@ -99,7 +105,7 @@ def _absolute(folder: str | None) -> str | None:
 def _whole_number(name: str, text: str | None) -> int | None:
     if text is None:
         return None
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit()):
         raise BadConfig(field=name, value=text, reason="it must be a whole number")
     return int(text)
 

@@ -1,1 +1,25 @@
+"""What Lockstep tests itself with, for your tests too: virtual time, a bus that misbehaves on order, contract suites.
+
+`lockstep.testing.contract` holds the suites for backends of your own, `lockstep.testing.plugin` the fixtures; they need
+pytest, and nothing else here does.
+"""
+
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lockstep.testing.faults import FaultPlan, FaultyBus, FaultyLog
+    from lockstep.testing.virtual import VirtualRuntime, VirtualTask, VirtualWaiter
+
+__all__ = ["FaultPlan", "FaultyBus", "FaultyLog", "VirtualRuntime", "VirtualTask", "VirtualWaiter"]
+
+
+def __getattr__(name: str) -> object:
+    """Import a name when it is asked for: pytest loads the plugin of this package into every project's tests."""
+    if name not in __all__:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    module = "faults" if name.startswith("Fault") else "virtual"
+    return getattr(import_module(f"{__name__}.{module}"), name)

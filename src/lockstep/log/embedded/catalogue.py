@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lockstep.errors import StreamNotFound
+from lockstep.errors import BadName, StreamNotFound
 from lockstep.log.config import StreamConfig
 from lockstep.log.embedded.tables import (
     CATALOGUE,
@@ -21,7 +21,8 @@ from lockstep.log.embedded.tables import (
     scan_prefix,
 )
 
-_NEXT_NUMBER = b"next-log-number"
+NEXT_NUMBER = b"next-log-number"
+_NAME_BYTES_MAX = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,16 @@ class LogInfo:
     created_ns: int
 
 
+def check_name(name: str) -> None:
+    """Raise BadName for a name that can't be a key. What streams may be called is decided above, and is stricter."""
+    if not 0 < len(name.encode()) <= _NAME_BYTES_MAX:
+        raise BadName(what="Log", name=name)
+
+
 def find(tables: Tables, name: str) -> LogInfo | None:
     """The log of that name, or None."""
-    data = tables.get(CATALOGUE, name.encode())
-    return None if data is None else _decode(name, data)
+    data = tables.get(CATALOGUE, name.encode()) if 0 < len(name.encode()) <= _NAME_BYTES_MAX else None
+    return None if data is None else decode(name, data)
 
 
 def get(tables: Tables, name: str, bus: str) -> LogInfo:
@@ -51,8 +58,8 @@ def get(tables: Tables, name: str, bus: str) -> LogInfo:
 
 def add(tables: Tables, name: str, config: StreamConfig, identity: str, created_ns: int) -> LogInfo:
     """Make a log; the name must be free."""
-    number = int(tables.get(META, _NEXT_NUMBER) or b"0")
-    tables.put(META, _NEXT_NUMBER, str(number + 1).encode())
+    number = int(tables.get(META, NEXT_NUMBER) or b"0")
+    tables.put(META, NEXT_NUMBER, str(number + 1).encode())
     info = LogInfo(name, number, identity, config, created_ns)
     settings = {"number": number, "identity": identity, "created_ns": created_ns, "config": config.to_dict()}
     tables.put(CATALOGUE, name.encode(), json.dumps(settings).encode())
@@ -73,7 +80,7 @@ def remove(tables: Tables, info: LogInfo) -> None:
 def all_logs(tables: Tables) -> Iterator[LogInfo]:
     """Every log, by name."""
     for key, data in tables.scan(CATALOGUE, b""):
-        yield _decode(key.decode(), data)
+        yield decode(key.decode(), data)
 
 
 def row(tables: Tables, info: LogInfo, bus: str) -> LogRow:
@@ -84,7 +91,8 @@ def row(tables: Tables, info: LogInfo, bus: str) -> LogRow:
     return LogRow.unpack(data)
 
 
-def _decode(name: str, data: bytes) -> LogInfo:
+def decode(name: str, data: bytes) -> LogInfo:
+    """An entry of the catalogue."""
     stored = json.loads(data)
     config = StreamConfig.from_dict(stored["config"])
     return LogInfo(name, stored["number"], stored["identity"], config, stored["created_ns"])

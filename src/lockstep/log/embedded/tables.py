@@ -20,11 +20,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from lockstep.errors import IllegalState
+
 T = TypeVar("T")
 
 CATALOGUE, LOGS, ENTRIES, PRODUCERS = "catalogue", "logs", "entries", "producers"
 HOLDS, CELLS, META, JOURNAL = "holds", "cells", "meta", "journal"
 TABLES = (CATALOGUE, LOGS, ENTRIES, PRODUCERS, HOLDS, CELLS, META, JOURNAL)
+
+KEY_BYTES_MAX = 511  # what LMDB takes, so that a bus in memory takes no more
 
 _NUMBER = struct.Struct(">I")
 _ENTRY_KEY = struct.Struct(">IQ")
@@ -61,6 +65,12 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Give back what it uses."""
+
+
+def nested_write() -> IllegalState:
+    """The error for a job that writes to its own store other than through its tables."""
+    reason = "it is inside a transaction or snapshot of the same bus: write through that, or after it"
+    return IllegalState(what="The bus", action="be written to", reason=reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 from lockstep.errors import BadConfig
 from lockstep.log.batch import peek
 from lockstep.log.config import StreamConfig
 from lockstep.log.embedded import catalogue
-from lockstep.log.embedded.bus import EmbeddedBus, OpenHistory, entries_from
+from lockstep.log.embedded.bus import EmbeddedBus, OpenHistory
 from lockstep.log.embedded.catalogue import LogInfo
-from lockstep.log.embedded.tables import ENTRIES, Tables, entry_key
+from lockstep.log.embedded.tables import ENTRIES, LOGS, LogRow, Tables, entry_key, log_key
+from lockstep.log.embedded.transaction import entries_from
 from lockstep.log.lmdb.bells import FileBells
 from lockstep.log.lmdb.environment import REGISTRY, Environment
 from lockstep.log.lmdb.replica import Mirror
-from lockstep.log.lmdb.settings import Settings, Wish, load_or_make
+from lockstep.log.lmdb.settings import FILE, Settings, Wish, load, load_or_make
 from lockstep.log.lmdb.store import LmdbStore
 from lockstep.log.port import Entry, Promises
 from lockstep.runtime import Runtime
@@ -29,10 +31,17 @@ def open_lmdb(
     folder: Path, wish: Wish, *, create: bool, runtime: Runtime, url: str, open_history: OpenHistory
 ) -> EmbeddedBus:
     """The bus in a folder."""
-    settings = load_or_make(folder, wish, create=create, identity=runtime.new_id().hex())
-    environment = REGISTRY.acquire(folder, map_bytes=settings.map_bytes, durability=settings.durability)
-    mirror = _open_mirror(folder, settings)
-    store = LmdbStore(environment, mirror)
+    settings = load_or_make(
+        folder, wish, create=create, identity=runtime.new_id().hex(), check=lambda found: _check_copies(folder, found)
+    )
+    with ExitStack() as undo:
+        environment = REGISTRY.acquire(folder, map_bytes=settings.map_bytes, durability=settings.durability)
+        undo.callback(REGISTRY.release, environment)
+        mirror = _open_mirror(folder, settings)
+        if mirror is not None:
+            undo.callback(mirror.close)
+        store = LmdbStore(environment, mirror)
+        undo.pop_all()
     if mirror is not None:
         mirror.start_following(runtime, environment)
     return EmbeddedBus(url, store, FileBells(folder / "bells"), _promises(settings), runtime, open_history)
@@ -56,17 +65,36 @@ def _promises(settings: Settings) -> Promises:
 def _open_mirror(folder: Path, settings: Settings) -> Mirror | None:
     if settings.replica is None and settings.async_replica is None:
         return None
-    targets = (settings.replica, settings.async_replica)
-    return Mirror(*(None if target is None else _open_copy(folder, Path(target), settings) for target in targets))
+    with ExitStack() as undo:
+        copies = []
+        for target in (settings.replica, settings.async_replica):
+            copies.append(None if target is None else _open_copy(folder, Path(target), settings))
+            if copies[-1] is not None:
+                undo.callback(REGISTRY.release, copies[-1])
+        undo.pop_all()
+    return Mirror(*copies)
+
+
+def _check_copies(folder: Path, settings: Settings) -> None:
+    if settings.replica is not None and settings.replica == settings.async_replica:
+        raise BadConfig(field="async_replica", value=settings.async_replica, reason="it is the replica already")
+    for target in (settings.replica, settings.async_replica):
+        if target is not None:
+            _copy_settings(folder, Path(target), settings)
+
+
+def _copy_settings(folder: Path, target: Path, settings: Settings) -> Settings:
+    if target.resolve() == folder.resolve():
+        raise BadConfig(field="replica", value=str(target), reason="a copy in the same folder protects nothing")
+    if (target / FILE).is_file() and load(target).identity != settings.identity:
+        raise BadConfig(field="replica", value=str(target), reason="it holds another store")
+    wish = Wish(durability=settings.durability, map_bytes=settings.map_bytes)
+    stored = load_or_make(target, wish, create=True, identity=settings.identity)
+    return stored
 
 
 def _open_copy(folder: Path, target: Path, settings: Settings) -> Environment:
-    if target.resolve() == folder.resolve():
-        raise BadConfig(field="replica", value=str(target), reason="a copy in the same folder protects nothing")
-    wish = Wish(durability=settings.durability, map_bytes=settings.map_bytes)
-    stored = load_or_make(target, wish, create=True, identity=settings.identity)
-    if stored.identity != settings.identity:
-        raise BadConfig(field="replica", value=str(target), reason="it holds another store")
+    stored = _copy_settings(folder, target, settings)
     return REGISTRY.acquire(target, map_bytes=stored.map_bytes, durability=stored.durability)
 
 
@@ -85,14 +113,19 @@ class LmdbHistory:
             )
         )
 
-    def store(self, base: int, count: int, data: bytes) -> None:  # noqa: ARG002 - the batch knows its count
+    def store(self, base: int, count: int, data: bytes) -> None:
         """See History."""
 
         def job(tables: Tables) -> None:
-            above = [entry.base for entry in entries_from(tables, self._info, base)]
-            for stale in above:
-                tables.delete(ENTRIES, entry_key(self._info.number, stale))
+            row = catalogue.row(tables, self._info, "the history")
+            stale = [entry for entry in entries_from(tables, self._info, base) if entry.base >= base]
+            for entry in stale:
+                tables.delete(ENTRIES, entry_key(self._info.number, entry.base))
             tables.put(ENTRIES, entry_key(self._info.number, base), data)
+            stored_bytes = row.stored_bytes + len(data) - sum(len(entry.data) for entry in stale)
+            first = base if stored_bytes == len(data) else row.first
+            after = LogRow(first=first, next=base + count, stored_bytes=stored_bytes, append_ns=peek(data)[1])
+            tables.put(LOGS, log_key(self._info.number), after.pack())
 
         self._store.write(job)
 

@@ -11,11 +11,13 @@ import ctypes
 import errno
 import os
 import select
+import threading
 from functools import lru_cache
 from pathlib import Path
 
 from lockstep.log.embedded.catalogue import LogInfo
 from lockstep.log.port import Log, LogWaiter
+from lockstep.runtime import logger
 
 _IN_ACCESS = 0x1
 _IN_NONBLOCK = os.O_NONBLOCK
@@ -34,10 +36,13 @@ class FileBells:
 
     def ring(self, info: LogInfo) -> None:
         """See Bells."""
-        descriptor = self._open.get(info.identity)
-        if descriptor is None:
-            descriptor = self._open[info.identity] = os.open(make_bell(self._folder, info.identity), os.O_RDONLY)
-        os.pread(descriptor, 1, 0)
+        try:
+            descriptor = self._open.get(info.identity)
+            if descriptor is None:
+                descriptor = self._open[info.identity] = os.open(make_bell(self._folder, info.identity), os.O_RDONLY)
+            os.pread(descriptor, 1, 0)
+        except OSError as error:  # the records are committed, so this must not look as if they were not
+            logger.warning("A bell can't be rung", extra={"action": "bell_failed", "reason": error.strerror})
 
     def waiter(self) -> LogWaiter:
         """See Bells."""
@@ -63,6 +68,8 @@ class InotifyWaiter:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._closed = False
+        self._waiting = threading.Lock()
         self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._inotify = _inotify_init()
         self._watches: dict[str, int] = {}
@@ -75,12 +82,16 @@ class InotifyWaiter:
     def wait(self, timeout: float) -> None:
         """See Waiter."""
         limit = _LOOK_AGAIN_S if self._inotify is not None else _LOOK_AGAIN_WITHOUT_INOTIFY_S
-        self._epoll.poll(max(0.0, min(timeout, limit)))
-        self._drain()
+        with self._waiting:
+            if self._closed:
+                return
+            self._epoll.poll(max(0.0, min(timeout, limit)))
+            self._drain()
 
     def wake(self) -> None:
         """See Waiter."""
-        os.eventfd_write(self._woken, 1)
+        if not self._closed:
+            os.eventfd_write(self._woken, 1)
 
     def watch(self, log: Log) -> None:
         """See LogWaiter."""
@@ -102,12 +113,16 @@ class InotifyWaiter:
         return self._epoll.fileno()
 
     def close(self) -> None:
-        """See LogWaiter."""
-        self._epoll.close()
-        os.close(self._woken)
-        if self._inotify is not None:
-            os.close(self._inotify)
-            self._inotify = None
+        """See LogWaiter. Ends a wait that another thread is in."""
+        self.wake()
+        with self._waiting:
+            if self._closed:
+                return
+            self._closed = True
+            self._epoll.close()
+            os.close(self._woken)
+            if self._inotify is not None:
+                os.close(self._inotify)
 
     def _drain(self) -> None:
         for descriptor in (self._woken, self._inotify):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -13,7 +15,9 @@ import lmdb
 
 from lockstep.errors import Forbidden, ForkedProcess, NotAStore, StoreBroken, StoreFull
 from lockstep.log.embedded.tables import TABLES
+from lockstep.log.lmdb.room import is_nearly_full, left_for_publishers, load_ballast
 from lockstep.log.lmdb.tables import LmdbTables
+from lockstep.runtime import logger
 
 READERS_MAX = 2048
 READER_CHECK_S = 5.0
@@ -28,16 +32,23 @@ class Environment:
         self.pid = os.getpid()
         self.users = 0
         self.broken: str | None = None
+        self.writing: int | None = None
+        self._map_bytes = map_bytes
         self._checked_at = self._synced_at = time.monotonic()
         try:
             self.lmdb = lmdb.open(
                 str(path), map_size=map_bytes, max_dbs=len(TABLES), max_readers=READERS_MAX, mode=0o600,
                 sync=durability == "fsync", metasync=durability == "fsync",
             )  # fmt: skip
+        except lmdb.Error as error:
+            raise _open_error(path, error) from error
+        try:
             self.lmdb.reader_check()
             self.handles = {name: self.lmdb.open_db(name.encode()) for name in TABLES}
         except lmdb.Error as error:
+            self.lmdb.close()
             raise _open_error(path, error) from error
+        load_ballast(path)
 
     def read(self) -> ReadView:
         """A consistent view; use it in a with statement."""
@@ -55,11 +66,23 @@ class Environment:
         """The tables as a transaction sees them."""
         return LmdbTables(transaction, self.handles)
 
+    def room(self, transaction: Any) -> int:
+        """Bytes that publishers may still add."""
+        return left_for_publishers(transaction, self.handles, self._map_bytes)
+
     def after_commit(self) -> None:
         """Housekeeping that some writer has to do now and then."""
-        now = time.monotonic()
+        try:
+            self._keep_house(time.monotonic())
+        except lmdb.Error as error:  # what was committed stays acknowledged; nothing more is written to such a disk
+            failure = self.failure(error)
+            self.broken = str(failure)
+            logger.error("The store can't be looked after", extra={"action": "store_broken", "reason": str(failure)})
+
+    def _keep_house(self, now: float) -> None:
         if now - self._checked_at > READER_CHECK_S:
             self._checked_at = now
+            load_ballast(self.path)
             self.lmdb.reader_check()  # the pinned view of a killed reader would make the file grow for ever
         if self.durability == "relaxed" and now - self._synced_at > RELAXED_SYNC_S:
             self._synced_at = now
@@ -74,15 +97,28 @@ class Environment:
         """What an LMDB error means to the caller; one that leaves the file in doubt stops all later writes."""
         text = str(error)
         if isinstance(error, lmdb.MapFullError):
-            return StoreFull(
-                stream=f"lmdb:{self.path}", reason=f"its map of {self.lmdb.info()['map_size']} bytes is full"
-            )
-        if isinstance(error, lmdb.DiskError) or "No space" in text or "too large" in text:
+            return self.full()
+        full = isinstance(error, lmdb.DiskError) or "No space" in text or "too large" in text
+        # What LMDB says when a write comes out short, as the last one on a disk does.
+        short = "Input/output error" in text and is_nearly_full(self.path)
+        if full or short:
             return StoreFull(stream=f"lmdb:{self.path}", reason=f"the disk is full ({text})")
         if isinstance(error, lmdb.TxnFullError):
             return StoreFull(stream=f"lmdb:{self.path}", reason="one transaction can't hold that much")
         self.broken = text
         return StoreBroken(path=self.path, reason=text)
+
+    def full(self) -> StoreFull:
+        """The error for a map without room."""
+        return StoreFull(stream=f"lmdb:{self.path}", reason=f"its map of {self._map_bytes} bytes is full")
+
+    @contextmanager
+    def failing_clearly(self) -> Iterator[None]:
+        """Turn LMDB's errors into ours, with the name of this folder."""
+        try:
+            yield
+        except lmdb.Error as error:
+            raise self.failure(error) from error
 
     def close(self) -> None:
         """Close the folder for this process."""
@@ -110,6 +146,8 @@ class ReadView:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._transaction.abort()
+        if isinstance(error, lmdb.Error):
+            raise self._environment.failure(error) from error
 
 
 class Registry:
@@ -128,6 +166,11 @@ class Registry:
                 self._open[key] = Environment(path, map_bytes=map_bytes, durability=durability)
             self._open[key].users += 1
             return self._open[key]
+
+    def has(self, path: Path) -> bool:
+        """Does this process have the folder open?"""
+        status = path.stat()
+        return (status.st_dev, status.st_ino) in self._open
 
     def release(self, environment: Environment) -> None:
         """Close the environment when nobody uses it any more."""

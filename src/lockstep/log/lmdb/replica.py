@@ -12,8 +12,9 @@ import json
 import os
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 
-from lockstep.errors import StoreBroken
+from lockstep.errors import StoreBroken, StoreFull
 from lockstep.log.embedded.tables import JOURNAL, META, TABLES, Tables
 from lockstep.log.lmdb.environment import REGISTRY, Environment
 from lockstep.log.lmdb.tables import RecordingTables, Touched
@@ -47,11 +48,16 @@ class Mirror:
         """True if a copy is committed before the store."""
         return self._sync is not None
 
+    @property
+    def folders(self) -> list[Path]:
+        """Where the copies are."""
+        return [copy.path for copy in (self._sync, self._following) if copy is not None]
+
     def catch_up(self, primary: Environment) -> None:
         """Bring the synchronous copy to where the store is: redo, or copy everything."""
         if self._sync is None:
             return
-        with primary.begin_write() as transaction:
+        with primary.failing_clearly(), primary.begin_write() as transaction:
             tables = primary.tables(transaction)
             ahead = self._position(self._sync) - commit_number(tables)
             if ahead == 1:
@@ -70,10 +76,10 @@ class Mirror:
         changed = [*tables.touched]
         if self._following is not None:
             tables.put(JOURNAL, _journal_key(number), _encode(changed))
-            self._shorten_journal(tables)
+            self._shorten_journal(tables, number)
         if self._sync is None:
             return
-        with self._sync.begin_write() as transaction:
+        with self._sync.failing_clearly(), self._sync.begin_write() as transaction:
             copy = self._sync.tables(transaction)
             apply_keys(changed, tables, copy)
             copy.put(META, _LAST, _encode(changed))
@@ -106,14 +112,18 @@ class Mirror:
     def _follow(self, primary: Environment) -> float:
         if self._lock_file is None and not self._become_follower():
             return _LAGGING_LOG_S
-        while self.follow_once(primary):
-            pass
+        try:
+            while self.follow_once(primary):
+                pass
+        except StoreFull as error:  # room may come back, and then it goes on; until then the lag grows and shows
+            logger.error("The replica is full", extra={"action": "replica_full", "reason": str(error)})
+            return _LAGGING_LOG_S
         return _FOLLOW_S
 
     def follow_once(self, primary: Environment) -> bool:
         """Bring the asynchronous copy forward by some commits; False when it has them all."""
         assert self._following is not None
-        with self._copying, primary.read() as tables:
+        with self._copying, self._following.failing_clearly(), primary.read() as tables:
             at, end = self._position(self._following), commit_number(tables)
             if at == end:
                 return False
@@ -140,9 +150,10 @@ class Mirror:
         self._lock_file = descriptor
         return True
 
-    def _shorten_journal(self, tables: Tables) -> None:
+    def _shorten_journal(self, tables: Tables, number: int) -> None:
+        """Drop what the copy has, and what is so old that a copy without it is quicker to make anew."""
         assert self._following is not None
-        done = _journal_key(self._position(self._following))
+        done = _journal_key(max(self._position(self._following), number - _JOURNAL_MAX))
         old: list[bytes] = []
         for key, _ in tables.scan(JOURNAL, b""):
             if key > done or len(old) >= 64:
@@ -186,6 +197,11 @@ def apply_keys(keys: Iterable[tuple[str, bytes]], source: Tables, target: Tables
 
 def copy_all(source: Tables, copy: Environment) -> None:
     """Make a copy from nothing; a crash in between leaves it at commit 0, to be copied again."""
+    with copy.failing_clearly():
+        _copy_all(source, copy)
+
+
+def _copy_all(source: Tables, copy: Environment) -> None:
     with copy.begin_write() as transaction:
         for name in TABLES:
             transaction.drop(copy.handles[name], delete=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -46,32 +46,43 @@ class Wish:
             raise BadConfig(field="map_bytes", value=self.map_bytes, reason="it must be at least 1048576")
 
 
-def load_or_make(folder: Path, wish: Wish, *, create: bool, identity: str) -> Settings:
-    """The settings of the store in `folder`; a new store is made if `create` says so."""
+Check = Callable[[Settings], None]
+
+
+def _no_check(settings: Settings) -> None:
+    """Nothing to refuse."""
+
+
+def load_or_make(folder: Path, wish: Wish, *, create: bool, identity: str, check: Check = _no_check) -> Settings:
+    """The settings of the store in `folder`; a new store is made if `create` says so.
+
+    `check` may refuse new settings before they are written: what is stored once, everybody gets from then on.
+    """
     check_folder(folder, create=create)
     with _setup_lock(folder):
         if (folder / FILE).exists():
-            return _adopt(folder, _load(folder), wish)
+            return _adopt(folder, load(folder), wish, check)
         if not create:
             raise StoreNotFound(path=folder)
         given = {name: value for name, value in asdict(wish).items() if value is not None}
         settings = Settings(identity=identity, **given)
+        check(settings)
         save(folder, settings)
         return settings
 
 
 def check_folder(folder: Path, *, create: bool) -> None:
     """A folder that is, or may become, a store; anything else is named and left alone."""
-    if folder.is_file():
-        raise NotAStore(path=folder, reason="it is a file")
     try:
+        if folder.exists() and not folder.is_dir():
+            raise NotAStore(path=folder, reason="it is not a folder")
         if not folder.exists():
             if not create:
                 raise StoreNotFound(path=folder)
             if not folder.parent.is_dir():
                 raise StoreNotFound(path=folder.parent)
-            folder.mkdir(mode=0o700)
-        strangers = [item.name for item in folder.iterdir() if item.name not in (FILE, f"{FILE}.lock")]
+            folder.mkdir(mode=0o700, exist_ok=True)
+        strangers = [item.name for item in folder.iterdir() if not item.name.startswith(FILE)]
     except PermissionError as error:
         raise Forbidden(path=folder, action="opened", reason=error.strerror) from error
     if strangers and not (folder / FILE).exists():
@@ -101,7 +112,8 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _load(folder: Path) -> Settings:
+def load(folder: Path) -> Settings:
+    """The settings as stored."""
     try:
         stored = json.loads((folder / FILE).read_text())
         if stored["format"] > FORMAT:
@@ -113,7 +125,7 @@ def _load(folder: Path) -> Settings:
         raise Forbidden(path=folder / FILE, action="read", reason=error.strerror) from error
 
 
-def _adopt(folder: Path, settings: Settings, wish: Wish) -> Settings:
+def _adopt(folder: Path, settings: Settings, wish: Wish, check: Check) -> Settings:
     """The stored settings; a replica may be added to a store that has none, nothing else may differ."""
     added = {}
     for name, wanted in asdict(wish).items():
@@ -126,6 +138,7 @@ def _adopt(folder: Path, settings: Settings, wish: Wish) -> Settings:
         raise ConfigMismatch(what="Store", name=str(folder), field=name, stored=stored, given=wanted)
     if added:
         settings = replace(settings, **added)
+        check(settings)
         save(folder, settings)
     return settings
 
@@ -133,7 +146,10 @@ def _adopt(folder: Path, settings: Settings, wish: Wish) -> Settings:
 @contextmanager
 def _setup_lock(folder: Path) -> Iterator[None]:
     """Two processes that make the same store at once must agree on one identity."""
-    descriptor = os.open(folder / f"{FILE}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        descriptor = os.open(folder / f"{FILE}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except PermissionError as error:
+        raise Forbidden(path=folder, action="opened", reason=error.strerror) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -9,10 +9,11 @@ from typing import Any, Generic, TypeVar
 
 import lmdb
 
-from lockstep.errors import AppendUncertain
-from lockstep.log.embedded.tables import META, Tables
+from lockstep.errors import AppendUncertain, StoreFull
+from lockstep.log.embedded.tables import META, Tables, nested_write
 from lockstep.log.lmdb.environment import REGISTRY, Environment, ReadView
 from lockstep.log.lmdb.replica import COMMIT, Mirror, commit_number
+from lockstep.log.lmdb.room import throw_ballast
 from lockstep.log.lmdb.tables import RecordingTables
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ class LmdbStore:
         self.environment, self.mirror = environment, mirror
         self._waiting: deque[_Ticket[Any]] = deque()
         self._turn = threading.Lock()
+        self._adding = False
         if mirror is not None:
             mirror.catch_up(environment)
 
@@ -40,6 +42,8 @@ class LmdbStore:
         Whoever gets the turn commits for all threads that wait: many appends, one fsync.
         """
         self.environment.check_process()
+        if self.environment.writing == threading.get_ident():
+            raise nested_write()  # it would wait for itself
         ticket = _Ticket(job)
         self._waiting.append(ticket)
         with self._turn:
@@ -66,8 +70,10 @@ class LmdbStore:
         try:
             results = self._run([ticket.job for ticket in tickets])
         except Exception as error:  # noqa: BLE001 - handed to the thread whose job it was
-            if len(tickets) == 1:
-                tickets[0].fail(error)
+            # What may have happened must not be run again here: only its caller knows whether it may happen twice.
+            if len(tickets) == 1 or isinstance(error, AppendUncertain):
+                for ticket in tickets:
+                    ticket.fail(error)
                 return
             for ticket in tickets:  # one bad job must not spoil the others
                 self._commit([ticket])
@@ -76,11 +82,28 @@ class LmdbStore:
             ticket.finish(result)
 
     def _run(self, jobs: list[Callable[[Tables], Any]]) -> list[Any]:
-        mirrored = False
+        try:
+            return self._run_once(jobs)
+        except StoreFull:
+            if self._adding or not self._throw_ballast():
+                raise
+        return self._run_once(jobs)  # it deletes, and that is how room is made
+
+    def _throw_ballast(self) -> bool:
+        folders = [self.environment.path, *(self.mirror.folders if self.mirror is not None else ())]
+        thrown = [throw_ballast(folder) for folder in folders]
+        return any(thrown)
+
+    def _run_once(self, jobs: list[Callable[[Tables], Any]]) -> list[Any]:
+        mirrored = self._adding = False
         try:
             with self._begin() as transaction:
-                tables = RecordingTables(transaction, self.environment.handles)
-                results = [job(tables) for job in jobs]
+                tables = RecordingTables(transaction, self.environment.handles, self.environment)
+                self.environment.writing = threading.get_ident()
+                try:
+                    results = [job(tables) for job in jobs]
+                finally:
+                    self._adding = tables.adds_records
                 number = commit_number(tables) + 1
                 tables.put(META, COMMIT, str(number).encode())
                 if self.mirror is not None:
@@ -91,6 +114,8 @@ class LmdbStore:
             if mirrored:  # the replica has it, so the next writer will take it over: it is not known to have failed
                 raise AppendUncertain(stream=f"lmdb:{self.environment.path}", reason=str(failure)) from error
             raise failure from error
+        finally:
+            self.environment.writing = None
         self.environment.after_commit()
         return results
 
@@ -98,8 +123,14 @@ class LmdbStore:
         """A write transaction with the synchronous replica in step; another process may have died between the two."""
         while True:
             transaction = self.environment.begin_write()
-            if self.mirror is None or self.mirror.in_step(commit_number(self.environment.tables(transaction))):
+            if self.mirror is None:
                 return transaction
+            try:
+                if self.mirror.in_step(commit_number(self.environment.tables(transaction))):
+                    return transaction
+            except BaseException:
+                transaction.abort()  # an error that somebody keeps must not keep the lock
+                raise
             transaction.abort()
             self.mirror.catch_up(self.environment)
 

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
+
+from lockstep.log.embedded.tables import ENTRIES
 
 Touched = dict[tuple[str, bytes], None]
+
+
+class Space(Protocol):
+    """What limits how much may be stored."""
+
+    def room(self, transaction: Any) -> int:
+        """Bytes that publishers may still add."""
+
+    def full(self) -> Exception:
+        """The error when they would add more."""
 
 
 class LmdbTables:
@@ -46,16 +58,28 @@ class LmdbTables:
 
 
 class RecordingTables(LmdbTables):
-    """Tables that remember which keys changed, for a replica."""
+    """Tables that remember which keys changed, for a replica, and ask for room before they add records."""
 
-    __slots__ = ("touched",)
+    __slots__ = ("_left", "_space", "touched")
 
-    def __init__(self, transaction: Any, handles: Mapping[str, Any]) -> None:
+    def __init__(self, transaction: Any, handles: Mapping[str, Any], space: Space) -> None:
         super().__init__(transaction, handles)
         self.touched: Touched = {}
+        self._space = space
+        self._left: int | None = None
+
+    @property
+    def adds_records(self) -> bool:
+        """True if this transaction stores batches; one that only deletes may use the last room there is."""
+        return self._left is not None
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
         """See Tables."""
+        if table == ENTRIES:
+            left = self._space.room(self._transaction) if self._left is None else self._left
+            self._left = left - len(key) - len(value)
+            if self._left < 0:
+                raise self._space.full()
         self.touched[table, key] = None
         super().put(table, key, value)
 

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from lockstep.errors import BackendUnknown, BadConfig, BadUrl, StoreNotFound
+from lockstep.log.config import StreamConfig
+from lockstep.log.memory import Grid
+from lockstep.log.urls import open_bus, split_url
+from lockstep.runtime import ThreadRuntime
+
+RUNTIME = ThreadRuntime()
+
+
+@pytest.mark.parametrize(
+    ("url", "parts"),
+    [
+        ("memory:", ("memory", "", {})),
+        ("memory:a", ("memory", "a", {})),
+        ("lmdb:./a b", ("lmdb", "./a b", {})),
+        ("lmdb:/x:y?durability=relaxed&map_bytes=5", ("lmdb", "/x:y", {"durability": "relaxed", "map_bytes": "5"})),
+        ("lmdb:x?replica=%2Fa%26b", ("lmdb", "x", {"replica": "/a&b"})),
+        ("lmdb:x?", ("lmdb", "x", {})),
+    ],
+)
+def test_parts(url, parts):
+    assert split_url(url) == parts
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "reason"),
+    [
+        ("", BadUrl, "it has no scheme"),
+        ("orders", BadUrl, "it has no scheme"),
+        (None, BadUrl, "it has no scheme"),
+        (5, BadUrl, "it has no scheme"),
+        ("lmdb:", BadUrl, "it names no folder"),
+        ("lmdb:?durability=fsync", BadUrl, "it names no folder"),
+        ("lmdb:x?nonsense", BadUrl, "bad query field"),
+        ("lmdb:x?colour=red", BadUrl, "it has no option 'colour'"),
+        ("lmdb:x?replica=", BadUrl, "its option 'replica' is empty"),
+        ("lmdb:x?durability=fsync&durability=relaxed", BadUrl, "it gives 'durability' twice"),
+        ("lmdb:x?durability=sometimes", BadConfig, "choose fsync or relaxed"),
+        ("lmdb:x?map_bytes=many", BadConfig, "it must be a whole number"),
+        ("lmdb:x?map_bytes=-5", BadConfig, "it must be a whole number"),
+        ("lmdb:x?map_bytes=²", BadConfig, "it must be a whole number"),
+        ("lmdb:x?map_bytes=5", BadConfig, "at least 1048576"),
+        ("memory:?a=b", BadUrl, "it takes no option 'a'"),
+        ("kafka:host", BackendUnknown, "Known backends: lmdb, memory"),
+        (":x", BackendUnknown, "No backend is called ''"),
+    ],
+)
+def test_bad_urls(tmp_path, monkeypatch, url, error, reason):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=reason):
+        open_bus(url, RUNTIME)
+    assert list(tmp_path.iterdir()) == [], "nothing was made"
+
+
+def test_memory_without_a_name_is_its_own():
+    one, two = open_bus("memory:", RUNTIME), open_bus("memory:", RUNTIME)
+    one.create("orders", StreamConfig())
+    assert two.names() == []
+
+
+def test_memory_with_a_name_is_shared_as_long_as_somebody_has_it():
+    one, two = open_bus("memory:shared", RUNTIME), open_bus("memory:shared", RUNTIME)
+    one.create("orders", StreamConfig())
+    assert two.names() == ["orders"]
+    assert one.url == "memory:shared"
+    del one, two
+    gc.collect()
+    assert open_bus("memory:shared", RUNTIME).names() == []
+
+
+def test_a_missing_store_is_made_only_if_asked(tmp_path):
+    with pytest.raises(StoreNotFound, match="There is no store in"):
+        open_bus(f"lmdb:{tmp_path / 'bus'}", RUNTIME, create=False)
+    assert not (tmp_path / "bus").exists()
+    open_bus(f"lmdb:{tmp_path / 'bus'}", RUNTIME).close()
+    open_bus(f"lmdb:{tmp_path / 'bus'}", RUNTIME, create=False).close()
+
+
+def test_backends_of_your_own():
+    seen = []
+
+    def mine(target, options, runtime, create):
+        seen.append((target, options, create))
+        return Grid().bus(runtime, "mine:x")
+
+    assert open_bus("mine:x?a=b", RUNTIME, create=False, backends={"mine": mine}).url == "mine:x"
+    assert seen == [("x", {"a": "b"}, False)]
+
+
+@pytest.mark.parametrize(
+    ("history", "reason"),
+    [("redis:x", "write lmdb:FOLDER or null:"), ("lmdb:", "write lmdb:FOLDER or null:"), ("{bus}", "another folder")],
+)
+def test_bad_histories_are_found_when_the_stream_is_made(tmp_path, history, reason):
+    bus = open_bus(f"lmdb:{tmp_path / 'bus'}", RUNTIME)
+    with pytest.raises(BadConfig, match=reason):
+        bus.create("orders", StreamConfig(history=history.format(bus=f"lmdb:{tmp_path / 'bus'}")))
+    assert bus.names() == [], "a stream that can't keep its history is not made"
+    bus.close()
