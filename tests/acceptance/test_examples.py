@@ -1,0 +1,56 @@
+"""Every example runs by itself, as a user would run it, and checks what it claims."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LINES_MAX = 80
+SAYS = {
+    "total_order.py": "Two readers saw the same 1000 records in the same order",
+    "partial_order.py": "For each of 30 customers the orders came in order.",
+    "topic.py": "a newcomer that asks for it reads all 5 prices",
+    "message_queue.py": "A worker that comes later finds nothing to do.",
+    "fail_over.py": "All 40 jobs were handled, in order",
+    "dead_letters.py": "Put aside: offset 2 of orders, 3 attempts",
+    "request_reply.py": "3 questions, 3 answers on 2 reply streams.",
+}
+
+
+def test_every_example_is_run_here():
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(SAYS)
+
+
+@pytest.mark.slow
+@pytest.mark.acceptance
+@pytest.mark.parametrize("name", sorted(SAYS))
+def test_an_example_runs_and_tells_its_story(name, tmp_path):
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONWARNINGS": "error"}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert SAYS[name] in done.stdout
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == [], "it left something behind"
+
+
+@pytest.mark.parametrize("name", sorted(SAYS))
+def test_an_example_is_short_explained_and_shadows_no_module(name):
+    source = (EXAMPLES / name).read_text()
+    assert len(source.splitlines()) < LINES_MAX
+    assert ast.get_docstring(ast.parse(source))
+    # `python examples/x.py` puts the folder first on the path: a file named like a module would hide that module.
+    assert Path(name).stem not in sys.stdlib_module_names

@@ -1,0 +1,351 @@
+"""The documentation is kept true: its code runs, its links lead somewhere, its tables are what the code says.
+
+A block marked ```python run is executed in a folder of its own; one marked ```python pytest is run by pytest.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import lockstep
+from lockstep import errors
+from lockstep.cli.main import main as command_line
+from lockstep.core import group as group_records
+from lockstep.log import batch, codecs
+from lockstep.log.embedded.tables import TABLES
+from lockstep.log.lmdb.settings import MAP_BYTES_DEFAULT, Settings, Wish
+from lockstep.streams import grouplog
+from lockstep.streams.admin import Groups
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [*sorted(page for page in DOCS.rglob("*.md") if "benchmarks" not in page.parts), *ROOT.glob("README.md")]
+GUARANTEES = DOCS / "guarantees.md"
+
+BLOCK = re.compile(r"^```python (run|pytest)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def blocks(kind: str) -> list:
+    found = []
+    for page in PAGES:
+        for number, match in enumerate(BLOCK.finditer(page.read_text()), 1):
+            if match[1] == kind:
+                found.append(pytest.param(page, match[2], id=f"{named(page)}-{number}"))
+    return found
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as they are made where people read them."""
+    headings = re.findall(r"^#+ (.+)$", without_code(page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def section(page: Path, heading: str) -> str:
+    text = page.read_text()
+    start = re.search(rf"^#+ {re.escape(heading)}$", text, re.MULTILINE)
+    assert start, f"{named(page)} has no section {heading}"
+    return re.split(r"^#+ ", text[start.end() :], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of all tables, without their heads and rules; code marks taken off."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    found = [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines]
+    rules = {at for at, cells in enumerate(found) if set("".join(cells)) <= set("-: |")}
+    return [cells for at, cells in enumerate(found) if at not in rules and at + 1 not in rules]
+
+
+def plain(cell: str) -> str:
+    return cell.strip().strip("`")
+
+
+def default_of(item: dataclasses.Field) -> object:
+    return "required" if item.default is dataclasses.MISSING else item.default
+
+
+def written_default(cell: str) -> object:
+    if cell == "required":
+        return cell
+    return eval(plain(cell), {"__builtins__": {}})  # 8 << 20 reads better than 8388608
+
+
+# --- code, links and words ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "code"), blocks("run"))
+def test_a_block_runs(page, code, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, named(page), "exec"), {"__name__": "__docs__"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "code"), blocks("pytest"))
+def test_a_block_of_tests_passes(page, code, tmp_path):
+    (tmp_path / "test_block.py").write_text(code)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_block.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_there_are_blocks_to_run():
+    assert len(blocks("run")) > 10
+    assert len(blocks("pytest")) > 2
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_code_block_is_python_that_parses(page):
+    for code in re.findall(r"^```python[^\n]*\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+        ast.parse(code)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_somewhere(page):
+    for link in LINK.findall(without_code(page.read_text())):
+        if re.match(r"[a-z]+:", link):
+            continue
+        target, _, anchor = link.partition("#")
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), f"{named(page)} links to {link}"
+        if anchor:
+            assert anchor in anchors(path), f"{named(page)} links to {link}"
+
+
+def test_every_page_is_reachable_from_the_index():
+    seen, open_pages = set(), [DOCS / "index.md"]
+    while open_pages:
+        page = open_pages.pop()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        targets = [link.partition("#")[0] for link in LINK.findall(page.read_text()) if not re.match(r"[a-z]+:", link)]
+        open_pages += [(page.parent / target).resolve() for target in targets if target]
+    assert {page for page in PAGES if DOCS in page.parents} <= seen
+
+
+@pytest.mark.parametrize("picture", sorted((DOCS / "pictures").glob("*.svg")), ids=named)
+def test_a_picture_has_words_for_those_who_can_not_see_it(picture):
+    text = picture.read_text()
+    assert "<title" in text
+    assert "<desc" in text
+
+
+# --- reference ---------------------------------------------------------------------------------------------------
+
+OPTIONS = DOCS / "reference" / "options.md"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lockstep.StreamConfig,
+        lockstep.PublisherOptions,
+        lockstep.SubscriberOptions,
+        lockstep.GroupOptions,
+        lockstep.OnFailure,
+        lockstep.Delivery,
+    ],
+)
+def test_options_and_their_defaults(kind):
+    written = {plain(name): written_default(default) for name, default, *_ in rows(section(OPTIONS, kind.__name__))}
+    assert written == {item.name: default_of(item) for item in dataclasses.fields(kind)}
+
+
+def test_promises_and_their_defaults():
+    table = [cells for cells in rows(section(DOCS / "reference" / "urls.md", "Promises")) if len(cells) == 3]
+    written = {plain(name): written_default(default) for name, default, _ in table}
+    assert written == {item.name: default_of(item) for item in dataclasses.fields(lockstep.Promises)}
+
+
+def test_receiver_options_and_their_defaults():
+    written = {plain(name): written_default(default) for name, default, *_ in rows(section(OPTIONS, "Receiver"))}
+    parameters = inspect.signature(lockstep.Receiver).parameters.values()
+    assert written == {item.name: item.default for item in parameters if item.kind is item.KEYWORD_ONLY}
+
+
+def test_fields_of_a_record():
+    assert [plain(name) for name, *_ in rows(section(OPTIONS, "Record"))] == list(lockstep.Record._fields)
+
+
+def test_options_of_an_lmdb_url():
+    table = rows(section(DOCS / "reference" / "urls.md", "Options of lmdb"))
+    written = {plain(name): plain(default) for name, default, _ in table}
+    assert list(written) == [item.name for item in dataclasses.fields(Wish)]
+    assert written["durability"] == Settings(identity="").durability
+    assert int(written["map_bytes"]) == MAP_BYTES_DEFAULT
+
+
+def all_errors(kind: type[errors.LockstepError] = errors.LockstepError) -> list[type[errors.LockstepError]]:
+    return [kind, *(found for child in kind.__subclasses__() for found in all_errors(child))]
+
+
+def test_errors():
+    table = [cells for cells in rows((DOCS / "reference" / "errors.md").read_text()) if len(cells) == 5]
+    written = {plain(code): (plain(name), plain(base), int(number)) for code, name, base, number, _ in table}
+    ours = [kind for kind in all_errors() if kind.__module__ == errors.__name__]
+    assert written == {kind.code: (kind.__name__, kind.__mro__[1].__name__, kind.exit_code) for kind in ours}
+
+
+def test_every_error_has_its_entry_in_troubleshooting():
+    written = re.findall(r"^### ([A-Z_]+)$", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    assert written == list(dict.fromkeys(written))
+    assert set(written) == {kind.code for kind in all_errors() if kind.__module__ == errors.__name__}
+
+
+def test_metrics():
+    table = rows((DOCS / "reference" / "metrics.md").read_text())
+    written = {plain(name): (kind, labels.split(", ")) for name, kind, labels, _ in table}
+    with lockstep.connect("memory:") as bus:
+        families = {item.name: (item.type, list(item._labelnames)) for item in bus.metrics.collect()}
+    assert written == families
+
+
+def test_metrics_named_in_the_how_to_exist():
+    with lockstep.connect("memory:") as bus:
+        names = {item.name for item in bus.metrics.collect()}
+    for found in re.findall(r"`(lockstep_[a-z_]+)`", (DOCS / "howto" / "prometheus.md").read_text()):
+        assert found.removesuffix("_total") in names or found.startswith("lockstep_published")
+
+
+def test_batch_header():
+    table = rows(section(DOCS / "reference" / "batch-format.md", "Header, 64 bytes"))
+    codes = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i64": "q"}
+    written = "".join(f"{size}s" if kind == "bytes" else codes[kind] for _, size, kind, _ in table)
+    assert f"<{written}" == batch.HEADER.format
+    at = 0
+    for start, size, *_ in table:
+        assert int(start) == at
+        at += int(size)
+    assert at == batch.HEADER.size
+
+
+def test_batch_flags_and_codecs():
+    page = DOCS / "reference" / "batch-format.md"
+    flags = {plain(name): int(value) for name, value, _ in rows(section(page, "Body")) if value}
+    assert flags == {name: getattr(batch, name) for name in ("VARIED", "TIMES", "KEYS", "HEADERS")}
+    written = {int(number): plain(name) for number, name in rows(section(page, "Codecs"))}
+    assert written == {codec.number: codec.name for codec in codecs.CODECS}
+
+
+def test_tables_of_the_store():
+    written = [plain(name) for name, *_ in rows(section(DOCS / "reference" / "store-layout.md", "Tables"))]
+    assert written == list(TABLES)
+
+
+def test_files_of_the_store_and_their_modes(tmp_path):
+    table = rows(section(DOCS / "reference" / "store-layout.md", "Store layout"))
+    written = {plain(name): mode for name, _, mode in table}
+    folder, copy = tmp_path / "bus", tmp_path / "copy"
+    with lockstep.connect(f"lmdb:{folder}?map_bytes={1 << 28}&async_replica={copy}") as bus:
+        bus.publisher("orders").publish(b"x").result()
+        found = {item.name: item for where in (folder, copy) for item in where.iterdir()}
+        assert found.keys() <= {name.partition("/")[0] for name in written}
+        assert {f"{path.stat().st_mode & 0o777:o}" for path in (folder, copy, found["bells"])} == {"700"}
+        modes = {name: f"{item.stat().st_mode & 0o777:04o}" for name, item in found.items() if item.is_file()}
+    assert modes == {name: written[name] for name in modes}
+
+
+def test_records_of_a_group_log():
+    table = rows((DOCS / "reference" / "group-log.md").read_text())
+    written = {plain(kind): [plain(name) for name in names.split(", ")] for kind, names, _ in table}
+    kinds = [group_records.Beat, group_records.Claim, group_records.Release, group_records.Confirm]
+    kinds += [group_records.Reset, group_records.Leave, group_records.Snapshot]
+    assert written == {kind.__name__.lower(): [item.name for item in dataclasses.fields(kind)] for kind in kinds}
+    assert set(written) == set(grouplog._KINDS)
+
+
+def test_commands_of_the_command_line(capsys):
+    for cells in rows((DOCS / "howto" / "command-line.md").read_text()):
+        noun, *first = plain(cells[0].split(", ")[0]).split()
+        for command in [*first, *(plain(cell) for cell in cells[0].split(", ")[1:])]:
+            with pytest.raises(SystemExit) as ended:
+                command_line([noun, command, "--help"])
+            assert ended.value.code == 0, (noun, command)
+
+
+def test_dependencies_have_their_reasons():
+    written = {plain(name) for name, _ in rows((DOCS / "decisions" / "0014-dependencies.md").read_text())}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert written == {re.split(r"[<>=~]", name)[0] for name in project["dependencies"]}
+
+
+# --- guarantees --------------------------------------------------------------------------------------------------
+
+PUBLIC = (
+    lockstep.Lockstep,
+    lockstep.Publisher,
+    lockstep.Receipt,
+    lockstep.ManyReceipt,
+    lockstep.Subscriber,
+    lockstep.Receiver,
+    lockstep.Transaction,
+    lockstep.GroupTransaction,
+    Groups,
+)
+INTERNAL = {
+    "Subscriber.attach",
+    "Subscriber.decode",
+    "Subscriber.seat",
+}  # for receivers and transactions, not for users
+
+
+def public_calls() -> set[str]:
+    found = {"connect", "dead_letters", "redrive"}
+    for kind in PUBLIC:
+        found |= {
+            f"{kind.__name__}.{name}"
+            for name, item in vars(kind).items()
+            if not name.startswith("_") and inspect.isfunction(item)
+        }
+    return found - INTERNAL
+
+
+def guaranteed() -> list[str]:
+    return [call for cells in rows(GUARANTEES.read_text()) for call in re.findall(r"^`([\w.]+)`$", cells[0])]
+
+
+def test_every_call_has_its_row():
+    calls = guaranteed()
+    assert sorted(calls) == sorted(set(calls)), "a call has two rows"
+    assert set(calls) == public_calls()
+
+
+def test_every_row_names_a_test():
+    for cells in rows(GUARANTEES.read_text()):
+        if re.match(r"^`[\w.]+`$", cells[0]):
+            assert len(cells) == 6, cells
+            assert "`tests/" in cells[-1], f"{cells[0]} names no test"
+
+
+def contracts() -> str:
+    return "\n".join(path.read_text() for path in (ROOT / "src" / "lockstep" / "testing").glob("contract_*.py"))
+
+
+def test_every_test_named_there_exists():
+    references = re.findall(r"`(tests/[^`]+)`", "\n".join(page.read_text() for page in PAGES if DOCS in page.parents))
+    assert references
+    for reference in references:
+        path, _, test = reference.partition("::")
+        assert (ROOT / path).exists(), reference
+        if not test:
+            continue
+        source = (ROOT / path).read_text() + (contracts() if path.startswith("tests/contract/") else "")
+        assert re.search(rf"^\s*(?:async )?(?:def|class) {re.escape(test)}\b", source, re.MULTILINE), reference
