@@ -12,16 +12,17 @@ from __future__ import annotations
 from lockstep import errors
 from lockstep.log.config import StreamConfig
 from lockstep.log.port import Bounds, Promises
-from lockstep.streams.admin import GroupView, StreamProgress
+from lockstep.streams.admin import Groups, GroupView, StreamProgress
 from lockstep.streams.client import Lockstep, connect
 from lockstep.streams.deadletters import DeadLetter, dead_letters, redrive
 from lockstep.streams.handling import Delivery, OnFailure
 from lockstep.streams.options import GroupOptions, PublisherOptions, SubscriberOptions
-from lockstep.streams.publisher import Publisher, shard_of
+from lockstep.streams.publisher import Publisher
 from lockstep.streams.receipt import ManyReceipt, Receipt
 from lockstep.streams.receiver import Receiver
 from lockstep.streams.record import Gap, Record, RecordBatch
 from lockstep.streams.serializers import BYTES, JSON, TEXT, Serializer, dataclass_json
+from lockstep.streams.shards import shard_of
 from lockstep.streams.subscriber import Subscriber
 from lockstep.streams.transaction import GroupTransaction, Transaction
 
@@ -38,6 +39,7 @@ __all__ = [
     "GroupOptions",
     "GroupTransaction",
     "GroupView",
+    "Groups",
     "Lockstep",
     "ManyReceipt",
     "OnFailure",

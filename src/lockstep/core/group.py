@@ -19,6 +19,8 @@ class Beat:
     number: int
     seats: tuple[str, ...]
     held: Mapping[str, int]
+    lease: float = 1.0
+    """How long others are to wait for the next beat before they take this member for gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,11 @@ Record = Beat | Claim | Release | Confirm | Reset | Leave | Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process in the group: the seats it wants and the offset of its last beat."""
+    """A process in the group: the seats it wants, the offset of its last beat, and the lease it works under."""
 
     seats: tuple[str, ...]
     beat_at: int
+    lease: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,7 @@ def _with_seat(state: GroupState, name: str, seat: Seat) -> GroupState:
 
 
 def _beat(state: GroupState, at: int, record: Beat) -> GroupState:
-    members = {**state.members, record.member: Member(record.seats, at)}
+    members = {**state.members, record.member: Member(record.seats, at, record.lease)}
     held = {
         name: seats.beat(state.seat(name), at, epoch=epoch, member=record.member) for name, epoch in record.held.items()
     }

@@ -181,7 +181,9 @@ def live_members(state: MemberState, now: float) -> dict[str, tuple[str, ...]]:
 
 
 def _silent_at(state: MemberState, member: str) -> float:
-    return max(state.heard.get(member, state.silence_from), state.silence_from) + state.timing.lease
+    known = state.group.members.get(member)
+    lease = state.timing.lease if known is None else max(known.lease, state.timing.lease)
+    return max(state.heard.get(member, state.silence_from), state.silence_from) + lease
 
 
 def _observe(state: MemberState, at: int, record: Record, now: float) -> tuple[MemberState, list[Action]]:
@@ -257,7 +259,7 @@ def _beat_if_due(state: MemberState, now: float) -> tuple[MemberState, list[Acti
         return state, []
     number = state.number + 1
     sent = {**dict(list(state.sent.items())[1 - BEATS_IN_FLIGHT :]), number: now}
-    beat = Beat(state.me, number, state.wants if state.active else (), dict(state.held))
+    beat = Beat(state.me, number, state.wants if state.active else (), dict(state.held), state.timing.lease)
     return replace(state, number=number, sent=sent, beat_due=now + state.timing.beat), [Send(beat)]
 
 

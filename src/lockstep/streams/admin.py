@@ -13,9 +13,10 @@ from lockstep.runtime import Runtime
 from lockstep.streams.cursor import first_at
 from lockstep.streams.grouplog import PREFIX, GroupLog
 from lockstep.streams.member import seat_name
+from lockstep.streams.shards import only_log
 
-OBSERVE_S = 1.2
-"""A little more than a lease: whoever did not beat in that time is taken for gone."""
+_LEASES_OBSERVED = 1.2
+"""Whoever did not beat for a little more than its lease is taken for gone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,8 +59,8 @@ class Groups:
         found = [self._progress(seat, state) for seat in sorted(state.seats)]
         return GroupView(name=group, members=members, streams=tuple(item for item in found if item is not None))
 
-    def live_owner(self, group: str, stream: str | None = None, observe_s: float = OBSERVE_S) -> tuple[str, str] | None:
-        """A stream and the member that owns it and was heard within `observe_s` seconds, or None."""
+    def live_owner(self, group: str, stream: str | None = None) -> tuple[str, str] | None:
+        """A stream and the member that owns it and is heard within its lease, or None. Takes that long to say None."""
         grouplog = self._open(group)
         state = grouplog.load()
         owners = {
@@ -67,7 +68,8 @@ class Groups:
             for name, seat in state.seats.items()
             if seat.owner is not None and stream in (None, _stream_of(name))
         }
-        end = self._runtime.monotonic() + observe_s
+        leases = [state.members[owner].lease for owner in owners if owner in state.members]
+        end = self._runtime.monotonic() + _LEASES_OBSERVED * max(leases, default=1.0)
         waiter = self._runtime.waiter()
         while owners and self._runtime.monotonic() < end:
             for _, record in grouplog.read_new():
@@ -78,14 +80,14 @@ class Groups:
 
     def target(self, stream: str, to: str | int) -> int:
         """The offset that 'earliest', 'latest', an offset or 'time:NANOSECONDS' means on a stream now."""
-        log = self._bus.open(stream)
+        log = only_log(self._bus, stream)
         bounds = log.bounds()
         if to == "earliest":
             return bounds.first
         if to == "latest":
             return bounds.next
-        if isinstance(to, str) and to.startswith("time:"):
-            return first_at(log, int(to.removeprefix("time:")))
+        if isinstance(to, str) and (time := to.removeprefix("time:")).isdecimal() and time != to:
+            return first_at(log, int(time))
         if not isinstance(to, int) or not bounds.first <= to <= bounds.next:
             reason = f"give earliest, latest, time:NANOSECONDS, or an offset from {bounds.first} to {bounds.next}"
             raise BadArgument(name="to", value=to, reason=reason)

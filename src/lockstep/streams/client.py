@@ -25,10 +25,9 @@ from lockstep.streams.publisher import Publisher
 from lockstep.streams.receiver import Receiver
 from lockstep.streams.record import Record, RecordBatch, Segment
 from lockstep.streams.serializers import BYTES, Serializer
+from lockstep.streams.shards import SEPARATOR, check_stream, logs_of, only_log, shard_name
 from lockstep.streams.subscriber import Subscriber
 from lockstep.streams.transaction import GroupTransaction, Transaction
-
-SHARD_PREFIX = "_shard."
 
 
 def connect(
@@ -63,9 +62,9 @@ class Lockstep:
         check_name("Stream", name)
         config = config or StreamConfig()
         is_new = name not in self.bus.names()
-        log = self.bus.create(name, config)
         for shard in range(config.shards if config.shards > 1 else 0):
-            self.bus.create(_shard_name(name, shard), config)
+            self.bus.create(shard_name(name, shard), config)  # before the stream itself, so that it is never half there
+        log = self.bus.create(name, config)
         if is_new and config.sync_replicas > self.promises.sync_replicas:
             logger.info(
                 "The stream wants more copies than the bus has",
@@ -79,13 +78,16 @@ class Lockstep:
 
     def streams(self) -> list[str]:
         """The names of all streams."""
-        return [name for name in self.bus.names() if not name.startswith("_")]
+        return [name for name in self.bus.names() if not name.startswith("_") and SEPARATOR not in name]
 
     def delete(self, name: str) -> None:
         """Remove a stream and what it holds."""
+        check_name("Stream", name)
         config = self._open(name).config
-        for shard in range(config.shards if config.shards > 1 else 0):
-            self.bus.delete(_shard_name(name, shard))
+        present = set(self.bus.names())
+        shards = [shard_name(name, shard) for shard in range(config.shards)]
+        for shard in present.intersection(shards):  # a delete that was cut short can be done again
+            self.bus.delete(shard)
         self.bus.delete(name)
 
     def wait_for(self, name: str, timeout: float = 10.0) -> StreamConfig:
@@ -100,18 +102,16 @@ class Lockstep:
 
     def logs(self, name: str) -> list[Log]:
         """The logs of a stream: one, or one for each shard."""
-        log = self._open(name)
-        if log.config.shards == 1:
-            return [log]
-        return [self.bus.open(_shard_name(name, shard)) for shard in range(log.config.shards)]
+        self._open(name)
+        return logs_of(self.bus, name)
 
     def bounds(self, name: str) -> Bounds:
-        """First readable offset and the one after the last; of the first shard, if there are several."""
-        return self.logs(name)[0].bounds()
+        """First readable offset and the one after the last."""
+        return self._only_log(name).bounds()
 
     def get(self, name: str, offset: int) -> Record:
         """The record at an offset, found directly."""
-        log = self.logs(name)[0]
+        log = self._only_log(name)
         for entry in log.read(offset, max_bytes=1):
             view = BatchView(entry.base, entry.data, name)
             if view.base <= offset < view.end:
@@ -121,7 +121,7 @@ class Lockstep:
 
     def offset_at(self, name: str, time_ns: int) -> int:
         """The first offset appended at or after a time; the end of the stream if there is none."""
-        return first_at(self.logs(name)[0], time_ns)
+        return first_at(self._only_log(name), time_ns)
 
     def trim(self, name: str, before: int) -> None:
         """Make everything below an offset unreadable, for good."""
@@ -149,6 +149,7 @@ class Lockstep:
             meter.queued = lambda lane=lane: lane.queued  # type: ignore[misc]
             self.metrics.add(meter)
             lanes.append(lane)
+        self._forget_closed()
         publisher = Publisher(stream, lanes, self.runtime, settings, value=value, key=key)
         self._opened.append(publisher)
         return publisher
@@ -188,6 +189,7 @@ class Lockstep:
         else:
             subscriber = self._in_group(logs, group, initial, settings, group_options, meter, value, key)
         self.metrics.add(meter)
+        self._forget_closed()
         self._opened.append(subscriber)
         return subscriber
 
@@ -229,14 +231,20 @@ class Lockstep:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
+    def _forget_closed(self) -> None:
+        self._opened = [opened for opened in self._opened if not opened.is_closed]
+
     def _open_publisher(self, stream: str) -> Publisher:
         return self.publisher(stream)
 
     def _open(self, name: str) -> Log:
         if self._closed:
             raise Closed(what=f"The connection to {self.url}")
-        check_name("Stream", name)
-        return self.bus.open(name)
+        return self.bus.open(check_stream(name))
+
+    def _only_log(self, name: str) -> Log:
+        self._open(name)
+        return only_log(self.bus, name)
 
     def _prepare(self, name: str, config: StreamConfig | None, create: bool) -> list[Log]:
         """Open a stream, making it if that is wanted; a given configuration must be the stored one."""
@@ -298,10 +306,6 @@ class Lockstep:
         )  # fmt: skip
 
 
-def _shard_name(name: str, shard: int) -> str:
-    return f"{SHARD_PREFIX}{name}.{shard}"
-
-
 def _start(log: Log, initial: str) -> int:
     bounds = log.bounds()
     return bounds.next if initial == "latest" else bounds.first
@@ -318,7 +322,9 @@ def _options(kind: type[Any], given: dict[str, Any]) -> Any:
     try:
         return kind(**given)
     except TypeError as error:
-        raise BadConfig(field="options", value=sorted(given), reason=str(error).split(") ")[-1]) from error
+        stray = sorted(name for name in given if name in GroupOptions.__dataclass_fields__)
+        hint = f"; give {stray[0]} in group_options=GroupOptions(...)" if stray else ""
+        raise BadConfig(field="options", value=sorted(given), reason=str(error).split(") ")[-1] + hint) from error
 
 
 def _log_error(summary: str, error: BaseException | None) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 
 from lockstep.core.producers import Window, admit
 from lockstep.errors import BadOffset, Trimmed
-from lockstep.log.batch import BatchView
+from lockstep.log.batch import NO_PRODUCER, BatchView
 from lockstep.log.port import Log
 from lockstep.streams.record import Gap, Segment
 
@@ -23,6 +23,7 @@ class Cursor:
         self.position = position
         """The next offset to hand out."""
         self.last_read: int | None = None
+        self._read_before: int | None = None
         self.paused = False
         self._on_gap, self._stale_margin, self._dedupe = on_gap, stale_margin, dedupe
         self._fetched: deque[Segment] = deque()
@@ -50,6 +51,7 @@ class Cursor:
             taken.append(segment)
             left -= segment.count
         if taken:
+            self._read_before = self.last_read
             self.last_read = taken[-1].view.base + taken[-1].stop - 1
             self.position = self.last_read + 1
         return taken, gap
@@ -58,7 +60,7 @@ class Cursor:
         """Take back what was read last: it was not handed out after all."""
         self._fetched.extendleft(reversed(segments))
         self.position = segments[0].view.base + segments[0].start
-        self.last_read = None
+        self.last_read = self._read_before
 
     def _fetch(self, max_bytes: int) -> Gap | None:
         try:
@@ -70,7 +72,7 @@ class Cursor:
         for entry in entries:
             view = BatchView(entry.base, entry.data, self.log.name)
             start = max(self._fetch_from - view.base, 0)
-            if self._dedupe:
+            if self._dedupe and view.producer != NO_PRODUCER:
                 self._window, seen = admit(self._window, view.producer, view.sequence, view.count)
                 start = max(start, seen)
             if start < view.count:
@@ -103,7 +105,8 @@ class Cursor:
                 if entry.base >= position:
                     return window
                 view = BatchView(entry.base, entry.data, self.log.name)
-                window, _ = admit(window, view.producer, view.sequence, min(view.count, position - view.base))
+                if view.producer != NO_PRODUCER:
+                    window, _ = admit(window, view.producer, view.sequence, min(view.count, position - view.base))
                 at = view.end
         return window
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lockstep.errors import DataError
+from lockstep.errors import DataError, GroupBusy
 from lockstep.streams.client import Lockstep
 from lockstep.streams.handling import original_headers
 from lockstep.streams.record import Record
 
 REDRIVE_GROUP = "redrive"
 SUFFIX = ".dlq"
+_ASSIGNED_WITHIN_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,8 +46,10 @@ def redrive(bus: Lockstep, stream: str, *, limit: int | None = None) -> int:
     """
     sent = 0
     with bus.subscriber(stream, group=f"{REDRIVE_GROUP}.{stream}", create=False) as subscriber:
+        if not subscriber.wait_assigned(_ASSIGNED_WITHIN_S):
+            raise GroupBusy(group=subscriber.group, stream=stream, member="of another redrive")
         while limit is None or sent < limit:
-            batch = subscriber.poll(2.0 if not sent else 0.0, max_records=1)
+            batch = subscriber.poll(0.0, max_records=1)
             if not batch:
                 return sent
             letter = _dead_letter(batch.first())

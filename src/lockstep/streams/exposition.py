@@ -76,11 +76,18 @@ def _subscriber_gauges(subscribers: Sequence[SubscriberMeter]) -> Iterable[Any]:
     records = GaugeMetricFamily("lockstep_lag_records", "Records behind the end of the stream", labels=labels)
     seconds = GaugeMetricFamily("lockstep_lag_seconds", "Age of the oldest record not handed out", labels=labels)
     lease = GaugeMetricFamily("lockstep_lease_age_seconds", "Time since the lease was extended", labels=["group"])
-    for meter in subscribers:
-        for stream, (behind, waited) in meter.lag().items():
-            records.add_metric([meter.group, stream], behind)
-            seconds.add_metric([meter.group, stream], waited)
+    lags: dict[tuple[str, str], tuple[int, float]] = {}
+    ages: dict[str, float] = {}
+    for meter in subscribers:  # of several subscribers with the same labels, the one furthest behind
+        for stream, lag in meter.lag().items():
+            labelled = (meter.group, stream)
+            lags[labelled] = max(lags.get(labelled, (0, 0.0)), lag)
         age = meter.lease_age()
         if age is not None:
-            lease.add_metric([meter.group], age)
+            ages[meter.group] = max(ages.get(meter.group, 0.0), age)
+    for labelled, (behind, waited) in lags.items():
+        records.add_metric(labelled, behind)
+        seconds.add_metric(labelled, waited)
+    for group, age in ages.items():
+        lease.add_metric([group], age)
     yield from (records, seconds, lease)

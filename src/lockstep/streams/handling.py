@@ -91,9 +91,11 @@ class Call:
 
 
 def _parameters(handler: Handler) -> int:
+    """How many it asks for; one with a default is the handler's own, as in lambda record, seen=seen: ..."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
-        return sum(1 for p in inspect.signature(handler).parameters.values() if p.kind in kinds)
+        parameters = inspect.signature(handler).parameters.values()
+        return sum(1 for p in parameters if p.kind in kinds and p.default is inspect.Parameter.empty)
     except (TypeError, ValueError):  # some builtins have no signature
         return 1
 

@@ -10,6 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 from lockstep.errors import (
@@ -19,19 +20,20 @@ from lockstep.errors import (
     Closed,
     Dropped,
     ForkedProcess,
-    RecordTooLarge,
     TimedOut,
 )
 from lockstep.log import codecs
-from lockstep.log.batch import Batch, Headers, pack
+from lockstep.log.batch import NO_PRODUCER, Batch, Headers, pack
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime, logger
 from lockstep.streams.metrics import PublisherMeter
 from lockstep.streams.options import PublisherOptions
 from lockstep.streams.receipt import Callback, Draft, Receipt
 from lockstep.streams.serializers import BYTES, Serializer
+from lockstep.streams.shards import check_size
 
 _IDLE_S = 3600.0
+_LEAST_WAIT_S = 0.001
 _APPEND_BYTES_MAX = 8 << 20
 
 
@@ -59,6 +61,7 @@ class Lane:
         self._opened_at = 0.0
         self._full: deque[Draft] = deque()
         self._sending: list[tuple[Draft, Batch]] = []
+        self._last_taken: Draft | None = None
         self._records = self._bytes = 0
         self._closed = False
         self._pid = os.getpid()
@@ -130,7 +133,7 @@ class Lane:
             raise BadArgument(name="timeout", value=timeout, reason="it must not be negative")
         with self._lock:
             self._close_draft()
-            last = self._full[-1] if self._full else (self._sending[-1][0] if self._sending else None)
+            last = self._full[-1] if self._full else self._last_taken
         self._waiter.wake()
         if last is not None:
             last.wait(timeout)
@@ -148,13 +151,14 @@ class Lane:
         except TimedOut:
             logger.warning("Closing a publisher with records unsent", extra={"action": "close_unsent"})
         self._task.stop()
+        self._meter.retire()
         self._fail_all(TimedOut(what=f"Closing the publisher to {self.log.name}", seconds=timeout))
 
     def append_now(self, value: bytes, key: bytes | None, headers: Headers, created_ns: int, expected_next: int) -> int:
         """Store a record from the caller's thread, behind everything queued, if the log ends where expected."""
         self.flush(self._options.delivery_timeout_s)
         batch = pack(
-            [value], producer=self._runtime.new_id(), sequence=0, created_ns=created_ns, codec=self._codec,
+            [value], producer=NO_PRODUCER, sequence=0, created_ns=created_ns, codec=self._codec,
             keys=None if key is None else [key], headers=[headers] if headers else None,
         )  # fmt: skip
         return self.log.append([batch], expected_next=expected_next)[0]
@@ -206,9 +210,17 @@ class Lane:
         self._close_draft()
         if not self._full:
             return False  # what is being sent can't be called back
-        oldest = self._full.popleft()
-        self._forget(oldest)
-        self._finish(oldest, None, Dropped(stream=self.log.name))
+        dropped = [self._full.popleft()]
+        while dropped[-1].joined:  # what is to be stored in one step is dropped in one step
+            dropped.append(self._full.popleft())
+        for draft in dropped:
+            self._forget(draft)
+        self._lock.release()  # callbacks are the user's, and may publish
+        try:
+            for draft in dropped:
+                self._finish(draft, None, Dropped(stream=self.log.name))
+        finally:
+            self._lock.acquire()
         return True
 
     def _forget(self, draft: Draft) -> None:
@@ -242,8 +254,9 @@ class Lane:
                 self._close_draft()
             if not self._full:
                 self._idle = self._open is None
-                return _IDLE_S if self._open is None else max(linger, 0.0)
+                return _IDLE_S if self._open is None else max(linger, _LEAST_WAIT_S)
             taken = self._take_drafts()
+            self._last_taken = taken[-1]  # neither queued nor sent while it is being packed, and a flush waits for it
         for draft in taken:
             self._pack(draft)
         return 0.0
@@ -281,9 +294,10 @@ class Lane:
             draft.values = [self._late_value.encode(value) for value in draft.values]
         if self._late_key is not BYTES and draft.keys is not None:
             draft.keys = [None if key is None else self._late_key.encode(key) for key in draft.keys]
-        largest, limit = max(map(len, draft.values)), self.log.config.max_record_bytes
-        if largest > limit:
-            raise RecordTooLarge(size=largest, stream=self.log.name, limit=limit)
+        limit, count = self.log.config.max_record_bytes, len(draft.values)
+        columns = zip(draft.values, draft.keys or repeat(None, count), draft.headers or repeat((), count), strict=True)
+        for value, key, headers in columns:
+            check_size(value, key, headers, limit, self.log.name)
 
     def _try_again(self, drafts: list[Draft], error: AppendUncertain) -> float:
         for draft in drafts:

@@ -78,6 +78,10 @@ class GroupMember:
         """What the group's log said when it was read last."""
         return self._state.group
 
+    @property
+    def _holder(self) -> str:
+        return f"group:{self._grouplog.group}"
+
     def held(self) -> dict[str, int]:
         """The seats this member may work on right now, with the epoch of each: its fencing token."""
         state, now = self._state, self._runtime.monotonic()
@@ -117,9 +121,11 @@ class GroupMember:
             self.set_active(True)
 
     def confirm(self, seat: str, epoch: int, offset: int) -> None:
-        """Have an offset confirmed soon; a newer one replaces it."""
+        """Have an offset confirmed soon; a higher one replaces it."""
         with self._confirms_lock:
-            self._confirms[seat] = Confirm(self.id, seat, epoch, offset)
+            waiting = self._confirms.get(seat)
+            if waiting is None or waiting.epoch != epoch or waiting.offset < offset:
+                self._confirms[seat] = Confirm(self.id, seat, epoch, offset)
         self._waiter.wake()
 
     def confirm_now(self, seat: str, epoch: int, offset: int, timeout: float) -> None:
@@ -142,8 +148,9 @@ class GroupMember:
             self._changed.wait(0.01)
 
     def pending(self, seat: str) -> Confirm | None:
-        """The confirmation that waits to be written."""
-        return self._confirms.get(seat)
+        """The confirmation that waits to be written, or to be written again."""
+        with self._pumping:  # one that is being written is neither waiting nor done
+            return self._confirms.get(seat)
 
     def drained(self, seat: str) -> None:
         """The work on a yielded seat is done: write what is confirmed, then hand it over."""
@@ -244,7 +251,12 @@ class GroupMember:
         """The first owner ever decides where the group begins, and that is kept with its claim."""
         if not isinstance(record, Claim) or self._state.group.seat(record.seat).resume is not None:
             return record
-        return replace(record, start=self._starts(self._logs[record.seat]))
+        log = self._logs[record.seat]
+        start = self._starts(log)
+        if log.config.protect:  # from the start on: nothing is confirmed yet, and nothing may go
+            log.hold(self._holder, start)
+            start = max(start, log.bounds().first)
+        return replace(record, start=start)
 
     def _write_confirms(self) -> None:
         now = self._runtime.monotonic()
@@ -273,7 +285,7 @@ class GroupMember:
         for seat, confirm in confirms.items():
             log = self._logs[seat]
             if log.config.protect:
-                log.hold(f"group:{self._grouplog.group}", confirm.offset + 1)
+                log.hold(self._holder, confirm.offset + 1)
 
     def _watch_progress(self, now: float) -> None:
         for seat, until in list(self._yield_until.items()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -21,6 +21,11 @@ class Histogram:
         """Count one observation."""
         self.counts[bisect.bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
         self.total += seconds
+
+    def add(self, other: Histogram) -> None:
+        """Count what another counted."""
+        self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        self.total += other.total
 
     def buckets(self) -> list[tuple[str, float]]:
         """Cumulated counts by upper bound, as Prometheus wants them."""
@@ -46,12 +51,22 @@ class PublisherMeter:
     stored_bytes: int = 0
     latency: Histogram = field(default_factory=Histogram)
     queued: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    is_closed: bool = False
+
+    @property
+    def label(self) -> str:
+        """What its figures are summed by."""
+        return self.stream
 
     def appended(self, records: int, size: int, batches: int) -> None:
         """Count one successful append."""
         self.records += records
         self.bytes += size
         self.batches += batches
+
+    def retire(self) -> None:
+        """The publisher is closed: what it did stays counted."""
+        self.queued, self.is_closed = lambda: (0, 0), True
 
     def compressed(self, raw: int, stored: int) -> None:
         """Count what compression did to a batch."""
@@ -75,6 +90,16 @@ class SubscriberMeter:
     handler_failures: int = 0
     lag: Callable[[], dict[str, tuple[int, float]]] = dict
     lease_age: Callable[[], float | None] = lambda: None
+    is_closed: bool = False
+
+    @property
+    def label(self) -> str:
+        """What its figures are summed by."""
+        return self.group
+
+    def retire(self) -> None:
+        """The subscriber is closed: what it did stays counted, but it is no longer behind anything."""
+        self.lag, self.lease_age, self.is_closed = dict, lambda: None, True
 
 
 Meter = PublisherMeter | SubscriberMeter
@@ -85,16 +110,25 @@ class Metrics:
 
     def __init__(self) -> None:
         self._meters: list[Meter] = []
+        self._past: dict[tuple[type[Meter], str], Meter] = {}
 
     def add(self, meter: Meter) -> None:
         """Have a meter collected from now on."""
+        self._sum_up_closed()
         self._meters.append(meter)
 
     def collect(self) -> Iterator[Any]:
         """Metric families for a prometheus_client registry: registry.register(bus.metrics)."""
         from lockstep.streams.exposition import families
 
-        yield from families(list(self._meters))
+        yield from families([*self._past.values(), *self._meters])
+
+    def _sum_up_closed(self) -> None:
+        """A program that opens and closes all day keeps one meter for each name, not one for each that was."""
+        for meter in [meter for meter in self._meters if meter.is_closed]:
+            self._meters.remove(meter)
+            past = self._past.setdefault((type(meter), meter.label), type(meter)(meter.label))
+            _add_counts(past, meter)
 
     def render(self) -> bytes:
         """The Prometheus text format."""
@@ -103,3 +137,12 @@ class Metrics:
         registry = CollectorRegistry()
         registry.register(self)
         return generate_latest(registry)
+
+
+def _add_counts(total: Meter, meter: Meter) -> None:
+    for item in fields(meter):
+        value = getattr(meter, item.name)
+        if isinstance(value, Histogram):
+            getattr(total, item.name).add(value)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            setattr(total, item.name, getattr(total, item.name) + value)

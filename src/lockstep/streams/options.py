@@ -101,5 +101,8 @@ class GroupOptions:
         for name in ("lease_s", "beat_s", "max_processing_s"):
             if getattr(self, name) <= 0:
                 raise BadConfig(field=name, value=getattr(self, name), reason="it must be above 0")
+        for name in ("confirm_s", "revoke_s"):
+            if getattr(self, name) < 0:
+                raise BadConfig(field=name, value=getattr(self, name), reason="it must not be negative")
         if self.beat_s * 2 > self.lease_s:
             raise BadConfig(field="beat_s", value=self.beat_s, reason="two beats must fit into one lease")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import weakref
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -17,14 +16,10 @@ from lockstep.streams.lane import Lane
 from lockstep.streams.options import PublisherOptions
 from lockstep.streams.receipt import Callback, Draft, ManyReceipt, Receipt
 from lockstep.streams.serializers import BYTES, Serializer
+from lockstep.streams.shards import check_size, shard_of
 
-HeaderPairs = Iterable[tuple[str, bytes]]
+HeaderPairs = Iterable[tuple[str, bytes]] | Mapping[str, bytes]
 _SIZE_UNKNOWN = 256
-
-
-def shard_of(key: bytes, shards: int) -> int:
-    """The shard a key belongs to: CRC-32, the same in every process and version."""
-    return zlib.crc32(key) % shards
 
 
 class Publisher:
@@ -49,7 +44,9 @@ class Publisher:
         self._lanes, self._runtime, self._options = lanes, runtime, options
         self._value, self._key = value, key
         self._limit = lanes[0].log.config.max_record_bytes
+        self._is_plain = len(lanes) == 1 and value is BYTES and not options.pipeline
         self._turn = itertools.count()
+        self._closed = False
         self._at_exit = _close_at_exit(self)
 
     def publish(
@@ -65,10 +62,15 @@ class Publisher:
 
         `callback(offset, error)` is called exactly once, from a background thread; nobody has to poll for it.
         """
+        if self._is_plain and type(value) is bytes and key is None and not headers and len(value) <= self._limit:
+            # Nothing to encode, choose or refuse: what most records are takes the short way.
+            created = self._runtime.wall_ns() if created_ns is None else created_ns
+            return self._lanes[0].add(value, None, (), created, len(value), callback)
         if not self._options.pipeline:
             value, key = self._encoded(value, key)
         checked = _checked_headers(headers, self.stream) if headers else ()
-        size = self._size(value, key, checked)
+        # With a pipeline it is serialized in the background, and measured there.
+        size = _SIZE_UNKNOWN if self._options.pipeline else self._size(value, key, checked)
         created = self._runtime.wall_ns() if created_ns is None else created_ns
         return self._lane(key).add(value, key, checked, created, size, callback)
 
@@ -103,6 +105,11 @@ class Publisher:
         self._size(value, key, checked)
         return self._lane(key).append_now(value, key, checked, self._runtime.wall_ns(), expected_last + 1)
 
+    @property
+    def is_closed(self) -> bool:
+        """True after close."""
+        return self._closed
+
     def flush(self, timeout: float | None = None) -> None:
         """Return when everything queued so far is stored or has failed."""
         for lane in self._lanes:
@@ -111,6 +118,7 @@ class Publisher:
     def close(self, timeout: float = 30.0) -> None:
         """Flush and stop; whatever can't be stored in time fails. Futures always complete."""
         atexit.unregister(self._at_exit)
+        self._closed = True
         for lane in self._lanes:
             lane.close(timeout)
 
@@ -149,16 +157,7 @@ class Publisher:
         return value, key
 
     def _size(self, value: Any, key: Any, headers: Headers) -> int:
-        if self._options.pipeline:
-            return _SIZE_UNKNOWN  # serialized in the background, and measured there
-        size = len(value)
-        if key is not None:
-            size += len(key)
-        for name, item in headers:
-            size += len(name) + len(item) + 6
-        if size > self._limit:
-            raise RecordTooLarge(size=size, stream=self.stream, limit=self._limit)
-        return size
+        return check_size(value, key, headers, self._limit, self.stream)
 
     def _check_many(self, values: Sequence[Any], keys: Sequence[Any] | None) -> None:
         if not set(map(type, values)) <= {bytes}:
@@ -167,7 +166,9 @@ class Publisher:
             raise BadRecord(stream=self.stream, reason=f"{len(keys)} keys for {len(values)} values")
         if keys is not None and not set(map(type, keys)) <= {bytes, type(None)}:
             raise BadRecord(stream=self.stream, reason="keys must be bytes or None")
-        largest = max(map(len, values), default=0)
+        largest = max(
+            map(len, values) if keys is None else (len(v) + len(k or b"") for v, k in zip(values, keys, strict=True))
+        )
         if largest > self._limit:
             raise RecordTooLarge(size=largest, stream=self.stream, limit=self._limit)
 
@@ -198,7 +199,10 @@ def _as_bytes(part: str, item: Any, stream: str) -> bytes:
 
 
 def _checked_headers(headers: HeaderPairs, stream: str) -> Headers:
-    checked = tuple((name, value) for name, value in headers)
+    try:
+        checked = tuple((name, value) for name, value in (headers.items() if isinstance(headers, Mapping) else headers))
+    except (TypeError, ValueError) as error:
+        raise BadRecord(stream=stream, reason="its headers are not pairs of a name and bytes") from error
     for name, value in checked:
         if not isinstance(name, str) or not isinstance(value, bytes) or len(name.encode()) > 0xFFFF:
             raise BadRecord(stream=stream, reason=f"header {name!r} must be a short text with a value of bytes")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lockstep.errors import LockstepError
+from lockstep.errors import Closed, LockstepError, NotFound, Trimmed
 from lockstep.log.batch import peek
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime, logger
 from lockstep.streams.cursor import Cursor
 from lockstep.streams.metrics import SubscriberMeter
 from lockstep.streams.options import SubscriberOptions
-from lockstep.streams.record import Gap, RecordBatch, Segment
+from lockstep.streams.record import Gap, Record, RecordBatch, Segment, decode
 from lockstep.streams.serializers import Serializer
 
 MayHandOut = Callable[[str], bool]
@@ -43,9 +43,18 @@ class Reading:
             log, position, on_gap=options.on_gap, stale_margin=options.stale_margin, dedupe=self._dedupe
         )
 
-    def end(self, name: str) -> None:
-        """Read a log no more."""
-        self.cursors.pop(name, None)
+    def stop(self, name: str) -> None:
+        """Hand out no more of a log that is about to go."""
+        if name in self.cursors:
+            self.cursors[name].paused = True
+
+    def end(self, name: str) -> int | None:
+        """Read a log no more; returns the last offset that was read of it."""
+        return self.cursors.pop(name).last_read
+
+    def decode(self, record: Record) -> Record:
+        """A record of bytes as the subscriber wants it."""
+        return decode(record, self._value, self._key)
 
     def next_batch(
         self, max_records: int, max_bytes: int, may_hand_out: MayHandOut, epochs: dict[str, int]
@@ -64,8 +73,11 @@ class Reading:
         """How far behind each stream it is: records, and seconds since the oldest of them was appended."""
         found = {}
         for name, cursor in list(self.cursors.items()):
-            behind = cursor.log.bounds().next - cursor.position
-            entries = cursor.log.read(cursor.position, max_bytes=1) if behind > 0 else []
+            try:
+                behind = cursor.log.bounds().next - cursor.position
+                entries = cursor.log.read(cursor.position, max_bytes=1) if behind > 0 else []
+            except (NotFound, Trimmed, Closed):  # deleted, overtaken or closed meanwhile: reading says so, not a metric
+                continue
             waited = (self._runtime.wall_ns() - peek(entries[0].data)[1]) / 1e9 if entries else 0.0
             found[name] = (max(behind, 0), max(waited, 0.0))
         return found
@@ -77,7 +89,9 @@ class Reading:
         try:
             segments, gap = cursor.read(max_records, max_bytes)
             if gap is not None and not segments:
-                segments, _ = cursor.read(max_records, max_bytes)
+                segments, further = cursor.read(max_records, max_bytes)
+                if further is not None:  # overtaken once more, meanwhile
+                    gap = Gap(gap.stream, gap.first, further.resumed)
         except LockstepError:
             self._turn += 1  # the next poll begins elsewhere: one bad stream must not hide the others
             raise

@@ -128,6 +128,11 @@ class Receipt:
         """The offset if it is known by now, else None."""
         return None if self._draft.base is None else self._draft.base + self._index
 
+    @property
+    def log(self) -> str:
+        """The name of the log the record goes to: its stream, or one of the stream's shards."""
+        return self._draft.stream
+
     def add_done_callback(self, callback: Callback) -> None:
         """Call `callback(offset, error)` once, from a background thread, or at once if it is done."""
         if not self._draft.call_back(self._index, callback):
@@ -177,12 +182,12 @@ class ManyReceipt:
         return list(chain.from_iterable(self._ranges()))
 
     def wait(self, timeout: float | None = None) -> int:
-        """As result, but only the last offset: the cheap way for large batches."""
+        """As result, but only the last offset (-1 for no records): the cheap way for large batches."""
         for draft in self._drafts:
             draft.wait(timeout)
             if draft.error is not None:
                 raise draft.error
-        return self._ranges()[-1][-1]
+        return self._ranges()[-1][-1] if self._drafts else -1
 
     def __await__(self) -> Generator[Any, None, list[int]]:
         for draft in self._drafts:

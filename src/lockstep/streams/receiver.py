@@ -10,8 +10,9 @@ from types import FrameType, TracebackType
 from lockstep.errors import BadConfig, Closed, Fenced
 from lockstep.runtime import Runtime, Task, logger
 from lockstep.streams.handling import Handler, OnFailure, dead_letter_headers, stopped_at
-from lockstep.streams.publisher import Publisher, shard_of
+from lockstep.streams.publisher import Publisher
 from lockstep.streams.record import Record
+from lockstep.streams.shards import shard_of, stream_name
 from lockstep.streams.subscriber import Subscriber
 from lockstep.streams.workers import Progress, Worker
 
@@ -43,7 +44,7 @@ class Receiver:
             raise BadConfig(field="confirm", value=confirm, reason=f"choose one of {', '.join(CONFIRM)}")
         if workers < 1 or prefetch < 1:
             raise BadConfig(field="workers", value=workers, reason="workers and prefetch must be at least 1")
-        subscriber.mark_attached()
+        subscriber.attach(self._is_busy)
         self.subscriber, self._runtime, self._open_publisher = subscriber, runtime, open_publisher
         self._policy = on_failure or OnFailure()
         self._confirm, self._confirm_every_s, self._prefetch = confirm, confirm_every_s, prefetch
@@ -65,6 +66,11 @@ class Receiver:
         """False once it ended."""
         return not self._finished
 
+    @property
+    def is_closed(self) -> bool:
+        """True after close."""
+        return self.subscriber.is_closed
+
     def drain(self, timeout: float = 30.0) -> None:
         """Take no more records, finish those at hand, confirm them."""
         self._draining = True
@@ -73,6 +79,7 @@ class Receiver:
         while self._in_flight() and self.error is None and self._runtime.monotonic() < end:
             self._task.wake()
             pause.wait(0.01)
+        self._confirm_done(now=True)
 
     def close(self, timeout: float = 30.0) -> None:
         """Drain, then close the subscriber."""
@@ -115,6 +122,7 @@ class Receiver:
             handler,
             self._policy,
             self._runtime,
+            decode=self.subscriber.decode,
             outcome=self._settled,
             extend=self.subscriber.extend,
             failed=self._count_failure,
@@ -152,8 +160,8 @@ class Receiver:
         batch = self.subscriber.poll(0.0, max_records=room)
         with self._lock:
             self._drop_lost()
-            progress = self._progress.setdefault(batch.stream, Progress()) if batch else None
-            for record in batch:
+            progress = self._progress.setdefault(batch.stream, Progress(batch.epoch)) if batch else None
+            for record in batch.raw():
                 assert progress is not None
                 progress.begin(record.offset)
                 self._worker_for(record).give(record, batch.epoch)
@@ -164,7 +172,8 @@ class Receiver:
 
     def _drop_lost(self) -> None:
         """Work on streams that went to another member is forgotten: it will be done there."""
-        for stream in [name for name in self._progress if name not in self.subscriber.assigned]:
+        epochs = {name: self.subscriber.epoch(name) for name in self._progress}
+        for stream in [name for name, progress in self._progress.items() if progress.epoch != epochs[name]]:
             del self._progress[stream]
             for worker in self._workers:
                 worker.drop(stream)
@@ -172,8 +181,16 @@ class Receiver:
     def _worker_for(self, record: Record) -> Worker:
         if len(self._workers) == 1:
             return self._workers[0]
-        key = record.key if isinstance(record.key, bytes) else str(record.key).encode()
-        return self._workers[shard_of(key, len(self._workers))]
+        return self._workers[shard_of(record.key or b"", len(self._workers))]
+
+    def _is_busy(self, stream: str) -> bool:
+        """Asked when a stream is to be handed over: first what is at hand is finished and confirmed."""
+        with self._lock:
+            progress = self._progress.get(stream)
+        if progress is not None and progress.in_flight:
+            return True
+        self._confirm_done(now=True)
+        return False
 
     def _in_flight(self) -> int:
         with self._lock:
@@ -199,8 +216,8 @@ class Receiver:
             return False
         if self._policy.then == "dead-letter":
             headers = dead_letter_headers(record, self.subscriber.group, attempts, error)
-            publisher = self._publisher(self._policy.dead_letter_stream(record.stream))
-            publisher.publish(_raw(record.value), key=_raw(record.key), headers=headers).result(30.0)
+            publisher = self._publisher(self._policy.dead_letter_stream(stream_name(record.stream)))
+            publisher.publish(record.value, key=record.key, headers=headers).result(30.0)
             self.subscriber.meter.dead_letters += 1
         return True
 
@@ -210,13 +227,14 @@ class Receiver:
                 self._publishers[stream] = self._open_publisher(stream)
             return self._publishers[stream]
 
-    def _confirm_done(self) -> None:
-        now = self._runtime.monotonic()
+    def _confirm_done(self, *, now: bool = False) -> None:
+        """Confirm the unbroken beginning of what is done; with `now`, before the next period begins."""
+        time = self._runtime.monotonic()
         if self.subscriber.group is None or self._confirm == "off":
             return
-        if self._confirm == "periodic" and now < self._confirm_due:
+        if self._confirm == "periodic" and time < self._confirm_due and not now:
             return
-        self._confirm_due = now + self._confirm_every_s
+        self._confirm_due = time + self._confirm_every_s
         with self._lock:
             ready = {name: progress.prefix for name, progress in self._progress.items() if progress.prefix is not None}
             for name in ready:
@@ -224,7 +242,7 @@ class Receiver:
         for name, offset in ready.items():
             try:
                 self.subscriber.confirm(offset, stream=name)
-            except Fenced as error:
+            except (Fenced, Closed) as error:  # they are handed out again, by this member or another
                 logger.warning("Handled records were not confirmed", extra={"action": "fenced", "reason": str(error)})
 
     def _count_failure(self) -> None:
@@ -234,8 +252,3 @@ class Receiver:
         self.error, self._finished = error, True
         if self.subscriber.options.on_error is not None:
             self.subscriber.options.on_error("The receiver ended", error)
-
-
-def _raw(item: object) -> bytes | None:
-    """Dead letters carry bytes: as they came, or as text if the subscriber made objects of them."""
-    return item if item is None or isinstance(item, bytes) else str(item).encode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -102,7 +102,14 @@ class RecordBatch:
         for segment in self._segments:
             values = segment.view.values()
             found += values if segment.count == len(values) else values[segment.start : segment.stop]
-        return found if self._value is BYTES else [self._value.decode(value) for value in found]
+        if self._value is BYTES:
+            return found
+        offsets = [at for s in self._segments for at in range(s.view.base + s.start, s.view.base + s.stop)]
+        return list(self._decoded("value", self._value, found, offsets))
+
+    def raw(self) -> RecordBatch:
+        """The same records, with values and keys as bytes."""
+        return RecordBatch(self.stream, self._segments, gap=self.gap, epoch=self.epoch)
 
     def to_list(self) -> list[Record]:
         """All records."""
@@ -157,9 +164,23 @@ class RecordBatch:
             repeat(view.append_ns),
         )
 
-    def _decoded(self, part: str, codec: Serializer, items: Any, offsets: range) -> Iterator[Any]:
+    def _decoded(self, part: str, codec: Serializer, items: Any, offsets: Iterable[int]) -> Iterator[Any]:
         for item, offset in zip(items, offsets, strict=True):
-            try:
-                yield None if item is None else codec.decode(item)
-            except Exception as error:
-                raise DecodeFailed(part=part, offset=offset, stream=self.stream, reason=repr(error)) from error
+            yield _decode(part, codec, item, offset, self.stream)
+
+
+def decode(record: Record, value: Serializer, key: Serializer) -> Record:
+    """A record of bytes with its value and key made into objects."""
+    if value is BYTES and key is BYTES:
+        return record
+    return record._replace(
+        value=_decode("value", value, record.value, record.offset, record.stream),
+        key=_decode("key", key, record.key, record.offset, record.stream),
+    )
+
+
+def _decode(part: str, codec: Serializer, item: bytes | None, offset: int, stream: str) -> Any:
+    try:
+        return None if item is None else codec.decode(item)
+    except Exception as error:
+        raise DecodeFailed(part=part, offset=offset, stream=stream, reason=repr(error)) from error

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 
-from lockstep.errors import BadArgument, BadOffset, Closed, Fenced, FormatTooNew, IllegalState, LockstepError
+from lockstep.errors import BadArgument, BadOffset, Closed, FormatTooNew, IllegalState, LockstepError
 from lockstep.log.port import Log, LogWaiter
 from lockstep.runtime import Runtime
 from lockstep.streams.aio import wait_async
 from lockstep.streams.cursor import Cursor, first_at
+from lockstep.streams.following import Following
 from lockstep.streams.member import GroupMember
 from lockstep.streams.metrics import SubscriberMeter
-from lockstep.streams.options import OnStream, SubscriberOptions
+from lockstep.streams.options import SubscriberOptions
 from lockstep.streams.reading import Reading
 from lockstep.streams.record import Record, RecordBatch
 from lockstep.streams.serializers import BYTES, Serializer
@@ -49,10 +50,9 @@ class Subscriber:
         self._logs = {log.name: log for log in logs}
         self._waiter, self._runtime, self._member = waiter, runtime, member
         self._seats = {} if seats is None else dict(seats)
-        self._seat_of = {log.name: seat for seat, log in self._seats.items()}
         self._reading = Reading(options, meter, runtime, dedupe=dedupe, value=value, key=key)
         self._cursors = self._reading.cursors
-        self._epochs: dict[str, int] = {}
+        self._following = Following(member, self._reading, self._seats, options, meter) if member is not None else None
         self._attached = False
         self._closed = False
         self._polling = threading.RLock()
@@ -68,6 +68,9 @@ class Subscriber:
         """The next records, or an empty batch after `timeout` seconds. With records there, it never waits."""
         if timeout < 0:
             raise BadArgument(name="timeout", value=timeout, reason="it must not be negative")
+        for name, limit in (("max_records", max_records), ("max_bytes", max_bytes)):
+            if limit is not None and limit < 1:
+                raise BadArgument(name=name, value=limit, reason="it must be at least 1")
         end = self._runtime.monotonic() + timeout
         failed = False
         while True:
@@ -91,7 +94,7 @@ class Subscriber:
         while True:
             batch = self.poll(0.0, max_records=max_records)
             left = end - self._runtime.monotonic()
-            if batch or left <= 0:
+            if batch or batch.gap is not None or left <= 0:
                 return batch
             await wait_async(self._waiter, min(left, _WAIT_SLICE_S))
 
@@ -111,7 +114,11 @@ class Subscriber:
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         while not self._closed:
-            for record in await self.apoll(_WAIT_SLICE_S):
+            try:
+                batch = await self.apoll(_WAIT_SLICE_S)
+            except Closed:  # as in records()
+                return
+            for record in batch:
                 yield record
 
     @property
@@ -126,6 +133,19 @@ class Subscriber:
             return sorted(self._logs)
         return sorted(self._seats[seat].name for seat in self._member.held())
 
+    def wait_assigned(self, timeout: float) -> bool:
+        """Wait until it may read something; False if that takes longer than `timeout` seconds."""
+        end = self._runtime.monotonic() + timeout
+        while not self.is_assigned and self._runtime.monotonic() < end:
+            self._check_open()
+            self._waiter.wait(min(end - self._runtime.monotonic(), _WAIT_SLICE_S))
+        return self.is_assigned
+
+    @property
+    def is_closed(self) -> bool:
+        """True after close."""
+        return self._closed
+
     def offset(self, stream: str | None = None) -> int | None:
         """The next offset to read, or None while it has no position (in a group: not assigned)."""
         cursor = self._cursors.get(self._one(stream))
@@ -138,12 +158,13 @@ class Subscriber:
 
     def confirmed_offset(self, stream: str | None = None) -> int | None:
         """The group's last confirmed offset that counted, as far as this process has read."""
-        member = self._in_group("tell what is confirmed")
-        return member.confirmed(self._seat_of[self._one(stream)])
+        following = self._in_group("tell what is confirmed")
+        return following.member.confirmed(following.seat_of[self._one(stream)])
 
     def epoch(self, stream: str | None = None) -> int | None:
         """The fencing token: hand it to whatever you write to, and refuse lower ones there."""
-        return self._epochs.get(self._one(stream))
+        name = self._one(stream)
+        return None if self._following is None else self._following.epochs.get(name)
 
     def confirm(
         self,
@@ -157,10 +178,13 @@ class Subscriber:
 
         The confirmation is written soon; with `sync` it returns once it was read back and counts.
         """
-        member = self._in_group("confirm")
+        following = self._in_group("confirm")
         if isinstance(offset, Record):
             stream, offset = offset.stream, offset.offset
         name = self._one(stream)
+        if name in following.lost:
+            self._report("A confirmation came too late", following.fenced(name, following.lost[name]))
+            return
         last = self.last_read_offset(name)
         if offset is None:
             if last is None:
@@ -168,25 +192,23 @@ class Subscriber:
             offset = last
         if offset < 0 or last is None or offset > last:
             raise BadOffset(offset=offset, stream=name, reason=f"nothing beyond {last} was read")
-        seat, epoch = self._seat_of[name], self._epochs[name]
-        if not member.holds(seat, epoch):
-            reason = "its lease ended or another member owns the stream"
-            fenced = Fenced(member=member.id, group=self.group, stream=name, epoch=epoch, reason=reason)
-            self._report("A confirmation came too late", fenced)
+        seat, epoch = following.seat_of[name], following.epochs[name]
+        if not following.is_mine(name):
+            self._report("A confirmation came too late", following.fenced(name, epoch))
             return
         self.meter.confirms += 1
         if sync:
-            member.confirm_now(seat, epoch, offset, timeout)
+            following.member.confirm_now(seat, epoch, offset, timeout)
         else:
-            member.confirm(seat, epoch, offset)
+            following.member.confirm(seat, epoch, offset)
 
     def flush_confirms(self, timeout: float = 10.0) -> None:
         """Return when everything confirmed so far was read back and counts."""
-        member = self._in_group("flush confirmations")
-        for name, seat in self._seat_of.items():
-            pending = member.pending(seat)
-            if pending is not None and name in self._epochs:
-                member.confirm_now(seat, pending.epoch, pending.offset, timeout)
+        following = self._in_group("flush confirmations")
+        for name, seat in following.seat_of.items():
+            pending = following.member.pending(seat)
+            if pending is not None and name in following.epochs:
+                following.member.confirm_now(seat, pending.epoch, pending.offset, timeout)
 
     def seek(self, offset: int, *, stream: str | None = None, check: bool = False) -> None:
         """Read on from `offset`. With `check`, an offset outside the readable range is refused at once."""
@@ -236,14 +258,14 @@ class Subscriber:
 
     def deactivate(self) -> None:
         """Hand all streams over and stay as a spectator until reactivate."""
-        member = self._in_group("deactivate")
+        following = self._in_group("deactivate")
         with self._polling:
-            member.set_active(False)
-            self._finish_yielding()
+            following.member.set_active(False)
+            following.finish_yielding()
 
     def reactivate(self) -> None:
         """Take part again."""
-        self._in_group("reactivate").set_active(True)
+        self._in_group("reactivate").member.set_active(True)
 
     def close(self) -> None:
         """Write what is confirmed, hand streams over, stop."""
@@ -257,6 +279,7 @@ class Subscriber:
             for log in self._logs.values():
                 log.close()
             self._waiter.close()
+        self.meter.retire()
 
     def __enter__(self) -> Subscriber:
         return self
@@ -274,11 +297,20 @@ class Subscriber:
 
         await asyncio.to_thread(self.close)
 
-    def mark_attached(self) -> None:
-        """A receiver reads for this subscriber from now on; there can be one in its life."""
+    def attach(self, is_busy: Callable[[str], bool]) -> None:
+        """A receiver reads for this subscriber from now on, and says which streams it still works on.
+
+        There can be one in its life.
+        """
         if self._attached:
             raise IllegalState(what="A subscriber", action="attach a second receiver", reason="it has one")
         self._attached = True
+        if self._following is not None:
+            self._following.is_busy = is_busy
+
+    def decode(self, record: Record) -> Record:
+        """A record of bytes with its value and key as this subscriber's serializers make them."""
+        return self._reading.decode(record)
 
     @property
     def waiter(self) -> LogWaiter:
@@ -292,69 +324,23 @@ class Subscriber:
 
     def seat(self, stream: str) -> str:
         """The name under which the group's log knows a stream."""
-        return self._seat_of[stream]
+        return self._in_group("have seats").seat_of[stream]
 
     def _poll_once(self, max_records: int, max_bytes: int) -> RecordBatch | None:
         with self._polling:
-            if self._member is not None:
-                self._member.touch()
-                self._follow_assignment()
-            return self._reading.next_batch(max_records, max_bytes, self._is_mine, self._epochs)
+            if self._following is None:
+                return self._reading.next_batch(max_records, max_bytes, self._may_hand_out, {})
+            self._following.member.touch()
+            self._following.follow()
+            return self._reading.next_batch(max_records, max_bytes, self._may_hand_out, self._following.epochs)
 
     def _read_failed(self, error: LockstepError) -> None:
         if isinstance(error, FormatTooNew) and self._member is not None:
             self.deactivate()  # a member of a newer version may be able to read it
         self._report("Reading failed", error)
 
-    def _is_mine(self, name: str) -> bool:
-        """Checked after a read: records read while the lease ran out are not handed out."""
-        return self._member is None or self._member.holds(self._seat_of[name], self._epochs.get(name, -1))
-
-    def _follow_assignment(self) -> None:
-        """Make the cursors match what the group gave this member."""
-        assert self._member is not None
-        self._finish_yielding()
-        held = {self._seats[seat].name: epoch for seat, epoch in self._member.held().items()}
-        for name in [name for name, epoch in self._epochs.items() if not self._known(name, epoch)]:
-            self._drop(name)
-            self._tell(self.options.on_lost, name)
-        for name, epoch in held.items():
-            if name not in self._epochs:
-                self._take(name, epoch)
-
-    def _known(self, name: str, epoch: int) -> bool:
-        """Whether the group's log, as read so far, still names this member and epoch."""
-        assert self._member is not None
-        state = self._member.group_state.seat(self._seat_of[name])
-        return (state.owner, state.epoch) == (self._member.id, epoch)
-
-    def _take(self, name: str, epoch: int) -> None:
-        assert self._member is not None
-        resume = self._member.resume(self._seat_of[name])
-        assert resume is not None, "whoever owns a seat was given a start with its claim"
-        self._reading.begin(self._logs[name], resume)
-        self._epochs[name] = epoch
-        self.meter.takeovers += 1
-        self._tell(self.options.on_assigned, name)
-
-    def _finish_yielding(self) -> None:
-        """The caller polls again, so it is done with what it got: confirm, hand over."""
-        assert self._member is not None
-        for seat in self._member.yielding():
-            name = self._seats[seat].name
-            if name in self._epochs:
-                self._tell(self.options.on_revoked, name)
-                self.meter.revocations += 1
-                self._drop(name)
-            self._member.drained(seat)
-
-    def _drop(self, name: str) -> None:
-        self._reading.end(name)
-        self._epochs.pop(name, None)
-
-    def _tell(self, callback: OnStream | None, name: str) -> None:
-        if callback is not None:
-            callback(name)
+    def _may_hand_out(self, name: str) -> bool:
+        return self._following is None or self._following.is_mine(name)
 
     def _report(self, summary: str, error: BaseException) -> None:
         if self.options.on_error is None:
@@ -376,11 +362,11 @@ class Subscriber:
             raise BadArgument(name="stream", value=stream, reason=f"this subscriber reads {known}; name one of them")
         return stream
 
-    def _in_group(self, action: str) -> GroupMember:
+    def _in_group(self, action: str) -> Following:
         self._check_open()
-        if self._member is None:
+        if self._following is None:
             raise IllegalState(what="A subscriber without a group", action=action, reason="it shares nothing")
-        return self._member
+        return self._following
 
     def _alone(self, action: str, stream: str | None) -> str:
         self._check_open()

@@ -8,21 +8,31 @@ is written, and the group's ownership checked, in one short step at the end.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from lockstep.core.group import Confirm
 from lockstep.core.seats import Seat
-from lockstep.errors import BadRecord, Fenced, IllegalState, UnsupportedByBackend
-from lockstep.log import port
-from lockstep.log.batch import Headers, pack
-from lockstep.log.port import Bus
+from lockstep.errors import BadOffset, BadRecord, Conflict, Fenced, IllegalState, UnsupportedByBackend
+from lockstep.log import codecs, port
+from lockstep.log.batch import NO_PRODUCER, Batch, Headers, pack
+from lockstep.log.port import Bus, Log
 from lockstep.runtime import Runtime
-from lockstep.streams.grouplog import records_of
+from lockstep.streams.grouplog import encode, records_of
 from lockstep.streams.record import Record
+from lockstep.streams.shards import check_size, logs_of, shard_of
 from lockstep.streams.subscriber import Subscriber
 
 _STATE = b"state\0"
+
+
+class _Planned(NamedTuple):
+    log: Log
+    value: bytes
+    key: bytes | None
+    headers: Headers
+    created_ns: int | None
 
 
 class Transaction:
@@ -38,19 +48,30 @@ class Transaction:
             raise UnsupportedByBackend(bus=bus.url, feature="change several things in one step")
         self._bus, self._runtime = bus, runtime
         self._space = _STATE + space.encode() + b"\0"
-        self._records: list[tuple[str, bytes, bytes | None, Headers]] = []
+        self._records: list[_Planned] = []
+        self._logs: dict[str, list[Log]] = {}
         self._cells: dict[bytes, bytes | None] = {}
+        self._expected: dict[bytes, bytes | None] = {}
         self._done = False
         self.offsets: list[int] = []
         """After the commit: the offsets of the published records, in order."""
 
     def publish(
-        self, stream: str, value: bytes, *, key: bytes | None = None, headers: Iterable[tuple[str, bytes]] = ()
+        self,
+        stream: str,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Iterable[tuple[str, bytes]] = (),
+        created_ns: int | None = None,
     ) -> None:
         """Publish when the transaction commits."""
         if not isinstance(value, bytes):
             raise BadRecord(stream=stream, reason=f"its value is {type(value).__name__}, not bytes")
-        self._records.append((stream, value, key, tuple(headers)))
+        log = self._log_for(stream, key)
+        checked = tuple(headers)
+        check_size(value, key, checked, log.config.max_record_bytes, stream)
+        self._records.append(_Planned(log, value, key, checked, created_ns))
 
     def get(self, name: str) -> bytes | None:
         """State kept under a name, as this transaction leaves it."""
@@ -63,6 +84,10 @@ class Transaction:
     def put(self, name: str, value: bytes | None) -> None:
         """Keep state under a name; None removes it."""
         self._cells[self._space + name.encode()] = value
+
+    def expect(self, name: str, value: bytes | None) -> None:
+        """Commit only if the state under a name is still this; else Conflict, and nothing is written."""
+        self._expected[self._space + name.encode()] = value
 
     def commit(self) -> list[int]:
         """Write everything in one step; returns the offsets of the published records."""
@@ -81,16 +106,39 @@ class Transaction:
         self._done = True
 
     def _write(self, changes: port.Transaction) -> list[int]:
-        offsets = []
-        for stream, value, key, headers in self._records:
-            batch = pack(
-                [value], producer=self._runtime.new_id(), sequence=0, created_ns=self._runtime.wall_ns(),
-                keys=None if key is None else [key], headers=[headers] if headers else None,
-            )  # fmt: skip
-            offsets += changes.append(stream, [batch])
-        for key, cell in self._cells.items():
-            changes.put(key, cell)
+        for cell, wanted in self._expected.items():
+            if changes.get(cell) != wanted:
+                raise Conflict(
+                    reason="Somebody else changed the state this transaction began with; nothing was written."
+                )
+        offsets: list[int] = []
+        for log, run in groupby(self._records, key=lambda record: record.log):
+            batch = self._pack(list(run), log)
+            [base] = changes.append(log.name, [batch])
+            offsets += range(base, base + batch.count)
+        for key, cell_value in self._cells.items():
+            changes.put(key, cell_value)
         return offsets
+
+    def _log_for(self, stream: str, key: bytes | None) -> Log:
+        """The stream's log, or that of the key's shard."""
+        if stream not in self._logs:
+            self._logs[stream] = logs_of(self._bus, stream)
+        logs = self._logs[stream]
+        shard = shard_of(key, len(logs)) if key is not None else int(self._runtime.random() * len(logs))
+        return logs[shard]
+
+    def _pack(self, records: list[_Planned], log: Log) -> Batch:
+        now = self._runtime.wall_ns()
+        return pack(
+            [record.value for record in records],
+            producer=NO_PRODUCER,
+            sequence=0,
+            codec=codecs.by_name(log.config.compression),
+            created_ns=[now if record.created_ns is None else record.created_ns for record in records],
+            keys=[record.key for record in records] if any(record.key is not None for record in records) else None,
+            headers=[record.headers for record in records] if any(record.headers for record in records) else None,
+        )
 
 
 class GroupTransaction(Transaction):
@@ -104,7 +152,10 @@ class GroupTransaction(Transaction):
         self._confirms: dict[str, Confirm] = {}
 
     def confirm(self, record: Record) -> None:
-        """Everything up to this record is done when the transaction commits."""
+        """Everything up to this record is done when the transaction commits.
+
+        A transaction for a record that is confirmed already changes nothing: the record was processed.
+        """
         epoch = self._subscriber.epoch(record.stream)
         if epoch is None:
             self._refuse(record.stream, 0)
@@ -113,12 +164,15 @@ class GroupTransaction(Transaction):
         self._confirms[record.stream] = Confirm(self._member.id, seat, epoch, record.offset)
 
     def _write(self, changes: port.Transaction) -> list[int]:
-        if self._confirms:
-            self._write_confirms(changes)
+        if self._confirms and not self._write_confirms(changes):
+            return []
         return super()._write(changes)
 
-    def _write_confirms(self, changes: port.Transaction) -> None:
-        """Inside the transaction nobody else writes, so the end of the group's log says who owns what right now."""
+    def _write_confirms(self, changes: port.Transaction) -> bool:
+        """Inside the transaction nobody else writes, so the end of the group's log says who owns what right now.
+
+        False if this was committed before: whoever was not told so may try again, and it still counts once.
+        """
         grouplog = self._member.grouplog
         state = self._member.group_state
         unread = records_of(changes.read(grouplog.name, state.upto + 1), grouplog.name)
@@ -127,10 +181,22 @@ class GroupTransaction(Transaction):
             seat: Seat = state.seat(confirm.seat)
             if (seat.owner, seat.epoch) != (confirm.member, confirm.epoch):
                 self._refuse(stream, confirm.epoch)
+        if all(state.seat(confirm.seat).confirmed == confirm.offset for confirm in self._confirms.values()):
+            return False
+        for stream, confirm in self._confirms.items():
+            confirmed = state.seat(confirm.seat).confirmed
+            if confirmed is not None and confirm.offset <= confirmed:
+                reason = (
+                    f"everything up to {confirmed} is confirmed already, and nothing of the transaction was written"
+                )
+                raise BadOffset(offset=confirm.offset, stream=stream, reason=reason)
             log = self._member.log(confirm.seat)
             if log.config.protect:
                 changes.hold(log.name, f"group:{grouplog.group}", confirm.offset + 1)
-        changes.append(grouplog.name, [grouplog.pack(list(self._confirms.values()))])
+        confirms = [encode(confirm) for confirm in self._confirms.values()]
+        batch = pack(confirms, producer=NO_PRODUCER, sequence=0, created_ns=self._runtime.wall_ns())
+        changes.append(grouplog.name, [batch])
+        return True
 
     def _refuse(self, stream: str, epoch: int) -> None:
         reason = "another member owns the stream; nothing of the transaction was written"

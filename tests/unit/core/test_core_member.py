@@ -16,6 +16,7 @@ from lockstep.core.member import (
     Send,
     SetActive,
     Tick,
+    Timing,
     Yield,
     holds,
     live_members,
@@ -349,3 +350,19 @@ def test_a_step_leaves_the_state_it_was_given_alone(owned) -> None:
     step(owned["p1"], Tick(5.0, True))
     step(owned["p1"], Drained("a", 5.0))
     assert repr(owned["p1"]) == before
+
+
+def test_a_member_with_a_longer_lease_is_given_the_time_it_asked_for():
+    # Given an owner that works under a lease of five seconds, heard at 10.0
+    state = MemberState("b", ("orders",), timing=Timing(beat=0.2, lease=1.0), silence_from=0.0, last_tick=9.9)
+    state, _ = step(state, Observed(0, Claim("a", "orders", 1, -1), 10.0))
+    state, _ = step(state, Observed(1, Beat("a", 1, ("orders",), {"orders": 1}, lease=5.0), 10.0))
+    # When one second passed, and when five did
+    claims = []
+    for tenth in range(1, 70):
+        now = 10.0 + tenth / 10
+        state, actions = step(state, Tick(now, caught_up=True))
+        claims += [now for action in actions if isinstance(action, Send) and isinstance(action.record, Claim)]
+    # Then it is claimed only after five
+    assert claims
+    assert claims[0] >= 15.0

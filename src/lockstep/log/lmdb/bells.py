@@ -59,7 +59,11 @@ def make_bell(folder: Path, identity: str) -> Path:
     path = folder / identity
     if not path.exists():
         folder.mkdir(exist_ok=True, mode=0o700)
-        path.write_bytes(b"\n")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, b"\n")
+        finally:
+            os.close(descriptor)
     return path
 
 
