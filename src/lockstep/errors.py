@@ -78,7 +78,7 @@ class BadOffset(UsageError, ValueError):
 
     code = "BAD_OFFSET"
     template = "Offset {offset} of {stream} is not valid: {reason}."
-    advice = "Ask bounds() for the readable range."
+    advice = "See the readable range with bounds() or 'lockstep stream show'."
 
 
 class BadArgument(UsageError, ValueError):

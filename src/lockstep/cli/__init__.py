@@ -1,1 +1,3 @@
+"""The `lockstep` command."""
+
 from __future__ import annotations

@@ -140,7 +140,9 @@ def _with_seat(state: GroupState, name: str, seat: Seat) -> GroupState:
 
 
 def _beat(state: GroupState, at: int, record: Beat) -> GroupState:
-    members = {**state.members, record.member: Member(record.seats, at, record.lease)}
+    members = {name: member for name, member in state.members.items() if name != record.member}
+    if record.seats:  # one that wants nothing only finishes its work, and is no member any more
+        members[record.member] = Member(record.seats, at, record.lease)
     held = {
         name: seats.beat(state.seat(name), at, epoch=epoch, member=record.member) for name, epoch in record.held.items()
     }

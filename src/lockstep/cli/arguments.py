@@ -1,0 +1,85 @@
+"""Kinds of argument values, and options that several commands have."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from lockstep.cli.sizes import parse_size
+from lockstep.cli.times import SECOND_NS, parse_span_ns, parse_time_ns
+
+T = TypeVar("T")
+
+
+def _kind(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """A parser for argparse that passes the reason of a ValueError on."""
+
+    def parsed(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return parsed
+
+
+def _whole(text: str, least: int) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) < least:
+        message = f"{text!r} is not a whole number from {least} on"
+        raise ValueError(message)
+    return int(text)
+
+
+def _above_zero(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        message = f"{text!r} is not a number above 0"
+        raise ValueError(message)
+    return number
+
+
+def _position(text: str) -> str | int:
+    """As Groups.target takes it: earliest, latest, an offset, or time:NANOSECONDS."""
+    if text in ("earliest", "latest"):
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return f"time:{parse_time_ns(text, time.time_ns())}"
+    except ValueError:
+        message = f"{text!r} is not earliest, latest, an offset, or a time such as 2026-01-31T12:00Z, 5m or @1767225600"
+        raise ValueError(message) from None
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        message = f"{text!r} is not NAME=VALUE"
+        raise ValueError(message)
+    return name, value.encode()
+
+
+def _capacity(text: str) -> int | None:
+    return None if text == "none" else _whole(text, 1)
+
+
+positive = _kind(lambda text: _whole(text, 1))
+not_negative = _kind(lambda text: _whole(text, 0))
+above_zero = _kind(_above_zero)
+capacity = _kind(_capacity)
+size = _kind(parse_size)
+span_s = _kind(lambda text: parse_span_ns(text) / SECOND_NS)
+moment_ns = _kind(lambda text: parse_time_ns(text, time.time_ns()))
+position = _kind(_position)
+header = _kind(_header)
+
+
+def add_destructive(parser: argparse.ArgumentParser) -> None:
+    """Options of commands that destroy or change what is there."""
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--dry-run", action="store_true", help="show what would happen, and change nothing")

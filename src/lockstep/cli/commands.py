@@ -1,0 +1,140 @@
+"""All nouns of the command line, and the verbs of the smaller ones."""
+
+from __future__ import annotations
+
+import argparse
+
+from lockstep.cli import arguments as kinds
+from lockstep.cli.commands_stream import STREAM
+from lockstep.cli.parser import Noun, Verb
+
+
+def _nothing(_parser: argparse.ArgumentParser) -> None:
+    """No arguments of its own."""
+
+
+def _group_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
+
+
+def _group_reset(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument("name", metavar="STREAM")
+    parser.add_argument(
+        "--to",
+        type=kinds.position,
+        required=True,
+        metavar="WHERE",
+        help="earliest, latest, an OFFSET, or a time: ISO 8601, 5m (ago), @SECONDS since 1970",
+    )
+    parser.add_argument("--force", action="store_true", help="even while a member is at work; it loses the stream")
+    kinds.add_destructive(parser)
+
+
+def _group_delete(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument("--force", action="store_true", help="even while a member is at work")
+    kinds.add_destructive(parser)
+
+
+GROUP = Noun(
+    name="group",
+    purpose="Groups that share streams and remember how far they are.",
+    verbs=(
+        Verb(
+            name="ls",
+            purpose="List the groups with their members, streams and lag.",
+            run="lockstep.cli.groups:ls",
+            arguments=_nothing,
+            examples=("lockstep group ls", "lockstep group ls --json"),
+        ),
+        Verb(
+            name="show",
+            purpose="Show a group: who owns which stream, what is confirmed, and the lag.",
+            run="lockstep.cli.groups:show",
+            arguments=_group_name,
+            examples=("lockstep group show billing", "lockstep group show billing --json"),
+        ),
+        Verb(
+            name="reset",
+            purpose="Have a group read a stream again from another position, or skip ahead.",
+            run="lockstep.cli.groups:reset",
+            arguments=_group_reset,
+            examples=(
+                "lockstep group reset billing orders --to earliest --dry-run",
+                "lockstep group reset billing orders --to 1h",
+                "lockstep group reset billing orders --to latest --yes",
+            ),
+        ),
+        Verb(
+            name="delete",
+            purpose="Forget a group and its positions; streams stay as they are.",
+            run="lockstep.cli.groups:delete",
+            arguments=_group_delete,
+            examples=("lockstep group delete billing", "lockstep group delete billing --yes"),
+        ),
+    ),
+)
+
+
+def _dlq_ls(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="STREAM", nargs="?", help="the stream, or its dead-letter stream")
+
+
+def _dlq_redrive(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="STREAM", help="the stream, or its dead-letter stream")
+    parser.add_argument("--limit", type=kinds.positive, metavar="N", help="send back at most N")
+    kinds.add_destructive(parser)
+
+
+DLQ = Noun(
+    name="dlq",
+    purpose="Dead letters: records that a handler could not deal with.",
+    verbs=(
+        Verb(
+            name="ls",
+            purpose="List dead-letter streams, or the dead letters of one stream and why they are there.",
+            run="lockstep.cli.dlq:ls",
+            arguments=_dlq_ls,
+            examples=("lockstep dlq ls", "lockstep dlq ls orders", "lockstep dlq ls orders --json"),
+        ),
+        Verb(
+            name="redrive",
+            purpose="Publish dead letters to the streams they came from, each once.",
+            run="lockstep.cli.dlq:redrive",
+            arguments=_dlq_redrive,
+            examples=("lockstep dlq redrive orders --dry-run", "lockstep dlq redrive orders --limit 10 --yes"),
+        ),
+    ),
+)
+
+
+def _bench_streams(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--publishers", type=kinds.positive, default=4, metavar="N", help="publishing processes (4)")
+    parser.add_argument("--subscribers", type=kinds.positive, default=16, metavar="N", help="reading processes (16)")
+    parser.add_argument("--size", type=kinds.positive, default=100, metavar="BYTES", help="bytes of a record (100)")
+    parser.add_argument("--seconds", type=kinds.above_zero, default=10.0, metavar="S", help="how long (10)")
+    parser.add_argument("--durability", choices=("fsync", "relaxed"), default="fsync", help="of the bus (fsync)")
+    parser.add_argument("--objects", action="store_true", help="make a record object for each delivery")
+    parser.add_argument("--codec", default="none", metavar="NAME", help="none, lz4, zstd, gzip or snappy (none)")
+    parser.add_argument("--folder", metavar="FOLDER", help="where to make the bus; a temporary folder by default")
+
+
+BENCH = Noun(
+    name="bench",
+    purpose="Measure this machine.",
+    verbs=(
+        Verb(
+            name="streams",
+            purpose="Publish from several processes to several subscribers on a bus of its own, and count.",
+            run="lockstep.cli.bench:streams",
+            arguments=_bench_streams,
+            examples=(
+                "lockstep bench streams --publishers 4 --subscribers 16 --size 100 --seconds 10 --json",
+                "lockstep bench streams --publishers 1 --subscribers 1 --seconds 2 --durability relaxed",
+            ),
+        ),
+    ),
+)
+
+NOUNS = (STREAM, GROUP, DLQ, BENCH)

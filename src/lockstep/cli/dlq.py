@@ -1,0 +1,152 @@
+"""Dead letters: why they are there, and sending them back."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from lockstep.cli.asking import confirm
+from lockstep.cli.connecting import bus_url, opened
+from lockstep.cli.formats import bytes_json
+from lockstep.cli.names import split_log
+from lockstep.cli.output import Output, plural
+from lockstep.cli.times import iso
+from lockstep.errors import GroupNotFound, StreamNotFound
+
+if TYPE_CHECKING:
+    from lockstep.streams.client import Lockstep
+    from lockstep.streams.deadletters import DeadLetter
+
+_REASON_SHOWN = 80
+
+
+def ls(options: argparse.Namespace, output: Output) -> None:
+    """List dead-letter streams, or the letters of one."""
+    with opened(bus_url(options)) as client:
+        if options.name is None:
+            _list_streams(client, output)
+            return
+        stream = dead_letter_stream(client, options.name)
+        if stream is None:
+            output.note(f"Stream {options.name} has no dead letters.")
+        else:
+            _list_letters(client, output, stream)
+
+
+def redrive(options: argparse.Namespace, output: Output) -> None:
+    """Send dead letters back."""
+    from lockstep.streams import deadletters
+
+    with opened(bus_url(options)) as client:
+        stream = dead_letter_stream(client, options.name)
+        waiting = 0 if stream is None else _waiting(client, stream)
+        count = waiting if options.limit is None else min(waiting, options.limit)
+        if stream is not None and count and not options.dry_run:
+            confirm(options, options.name, f"publish {plural(count, 'dead letter')} of {stream} again")
+            count = deadletters.redrive(client, stream, limit=count)
+    if output.json:
+        output.json_line({"stream": stream or options.name, "redriven": count, "applied": not options.dry_run})
+        return
+    does = "Would send back" if options.dry_run else "Sent back"
+    output.line(f"{does} {plural(count, 'dead letter')} of {stream or options.name}.")
+
+
+def dead_letter_stream(client: Lockstep, name: str) -> str | None:
+    """The dead-letter stream that is meant by its own name or by that of its stream; None if that has none."""
+    from lockstep.streams.deadletters import SUFFIX
+
+    known = client.streams()
+    if f"{name}{SUFFIX}" in known:
+        return f"{name}{SUFFIX}"
+    if name in known and name.endswith(SUFFIX):
+        return name
+    if name not in known:
+        raise StreamNotFound(name=name, bus=client.url)
+    return name if _first_is_a_letter(client, name) else None
+
+
+def _first_is_a_letter(client: Lockstep, name: str) -> bool:
+    with client.subscriber(name, initial="earliest", create=False) as subscriber:
+        batch = subscriber.poll(0.0, max_records=1)
+    return bool(batch) and batch.first().header("dlq-stream") is not None
+
+
+def _redriven_up_to(client: Lockstep, stream: str) -> dict[str, int]:
+    """For each log of a dead-letter stream, the first offset that was not sent back yet."""
+    from lockstep.streams.deadletters import REDRIVE_GROUP
+
+    try:
+        view = client.groups.describe(f"{REDRIVE_GROUP}.{stream}")
+    except GroupNotFound:
+        return {}
+    return {progress.stream: progress.next or 0 for progress in view.streams}
+
+
+def _waiting(client: Lockstep, stream: str) -> int:
+    sent = _redriven_up_to(client, stream)
+    waiting = 0
+    for log in client.logs(stream):
+        bounds = log.bounds()
+        waiting += bounds.next - max(bounds.first, sent.get(log.name, 0))
+    return waiting
+
+
+def _list_streams(client: Lockstep, output: Output) -> None:
+    from lockstep.streams.deadletters import dead_letter_streams
+
+    rows: list[dict[str, Any]] = []
+    for name in dead_letter_streams(client):
+        letters = sum(log.bounds().count for log in client.logs(name))
+        rows.append({"name": name, "letters": letters, "waiting": _waiting(client, name)})
+    if output.json:
+        for row in rows:
+            output.json_line(row)
+        return
+    if not rows:
+        output.note("There are no dead-letter streams.")
+        return
+    names = ("name", "letters", "waiting")
+    output.table(names, [[row[name] for name in names] for row in rows])
+
+
+def _list_letters(client: Lockstep, output: Output, stream: str) -> None:
+    from lockstep.streams.deadletters import dead_letters
+
+    sent = _redriven_up_to(client, stream)
+    rows = [_letter(letter, sent) for letter in dead_letters(client, stream)]
+    if output.json:
+        for row in rows:
+            output.json_line(row)
+        return
+    if not rows:
+        output.note(f"There are no dead letters in {stream}.")
+        return
+    cells = [
+        [
+            row["offset"],
+            f"{row['stream']}:{row['stream_offset']}",
+            row["group"] or None,
+            row["attempts"],
+            "yes" if row["redriven"] else "no",
+            row["reason"][:_REASON_SHOWN],
+        ]
+        for row in rows
+    ]
+    output.table(["offset", "came from", "group", "attempts", "sent back", "reason"], cells)
+
+
+def _letter(letter: DeadLetter, sent: dict[str, int]) -> dict[str, Any]:
+    record = letter.record
+    return {
+        "dlq": split_log(record.stream)[0],
+        "offset": record.offset,
+        "stream": letter.stream,
+        "stream_offset": letter.offset,
+        "group": letter.group,
+        "attempts": letter.attempts,
+        "reason": letter.reason,
+        "redriven": record.offset < sent.get(record.stream, 0),
+        **bytes_json("key", record.key),
+        **bytes_json("value", record.value),
+        "appended": iso(record.appended_ns),
+    }

@@ -1,0 +1,109 @@
+"""The `lockstep` command: parse, run, and turn errors into sentences and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
+
+from lockstep import __version__
+from lockstep.cli.commands import NOUNS
+from lockstep.cli.output import Output, clean
+from lockstep.cli.parser import build, parse
+from lockstep.errors import LockstepError
+
+OK, INTERRUPTED, TERMINATED = 0, 130, 143
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    json_errors, verbose = "--json" in given, "--verbose" in given
+    try:
+        options = parse(build(NOUNS, __version__), given)
+        with _log_lines(options.verbose), _ended_cleanly():
+            return _run(options)
+    except LockstepError as error:
+        return _fail(error, as_json=json_errors, verbose=verbose)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _drop_stdout()  # the reader has seen enough; nobody is left to tell
+        return OK
+    except OSError as error:
+        return _fail(_as_lockstep(error), as_json=json_errors, verbose=verbose)
+    except Exception as error:  # noqa: BLE001 - a defect; the user gets a sentence, and --verbose the rest
+        failed = LockstepError(reason=f"{type(error).__name__}: {error}")
+        failed.__cause__ = error
+        return _fail(failed, as_json=json_errors, verbose=verbose)
+
+
+def _run(options: argparse.Namespace) -> int:
+    module, _, function = options.run.partition(":")
+    output = Output(json=options.json, quiet=options.quiet)
+    code: int | None = getattr(importlib.import_module(module), function)(options, output)
+    output.flush()
+    return code or OK
+
+
+def _fail(error: LockstepError, *, as_json: bool, verbose: bool) -> int:
+    sentence = " ".join([str(error), *getattr(error, "__notes__", [])])
+    if verbose:
+        sys.stderr.write("".join(traceback.format_exception(error)))
+    if as_json:
+        message = sentence.removeprefix(f"[{error.code}] ")
+        sys.stderr.write(json.dumps({"error": {"code": error.code, "message": message}}, ensure_ascii=False) + "\n")
+    else:
+        sys.stderr.write(f"lockstep: {clean(sentence)}\n")
+    return error.exit_code
+
+
+def _as_lockstep(error: OSError) -> LockstepError:
+    failed = LockstepError(reason=f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""))
+    failed.__cause__ = error
+    return failed
+
+
+@contextmanager
+def _log_lines(verbose: bool) -> Iterator[None]:
+    """The library's log lines are for programs; people see them if they ask."""
+    handler = logging.StreamHandler() if verbose else logging.NullHandler()
+    logger = logging.getLogger("lockstep")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextmanager
+def _ended_cleanly() -> Iterator[None]:
+    """Have a request to end treated as Ctrl-C is, so that groups are left and publishers flushed."""
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(_number: int, _frame: object) -> NoReturn:
+    raise SystemExit(TERMINATED)
+
+
+def _drop_stdout() -> None:
+    """Keep the interpreter from complaining about what it can't flush at its end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
