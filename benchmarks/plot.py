@@ -1,0 +1,50 @@
+"""The figures as bars: each against its target, so that different units fit on one axis."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lockstep.bench.rows import Row, shown
+
+_OK, _MISS, _OTHER = "#2a7f62", "#c0392b", "#8a8f98"
+
+
+def draw(rows: list[Row], path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    rates = [row for row in rows if row.unit == "/s"]
+    limits = [row for row in rows if not row.at_least and row.limit]
+    figure, (above, below) = plt.subplots(
+        2, 1, figsize=(11, 1.6 + 0.36 * (len(rates) + len(limits))), height_ratios=[len(rates), len(limits)]
+    )
+    _bars(above, rates, [row.value for row in rates])
+    above.set_xscale("log")
+    above.set_title("Records per second (log scale; | target)", loc="left", fontsize=11)
+    for at, row in enumerate(rates):
+        if row.limit is not None:
+            above.plot([row.limit, row.limit], [at - 0.4, at + 0.4], color="black", linewidth=2)
+    _bars(below, limits, [row.value / (row.limit or 1) for row in limits])
+    below.axvline(1.0, color="black", linewidth=2)
+    below.set_title(
+        "Times, processor, growth: part of what is allowed (| limit; less is better)", loc="left", fontsize=11
+    )
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _bars(ax: Any, rows: list[Row], lengths: list[float]) -> None:
+    colours = [_OTHER if row.limit is None else _OK if row.ok else _MISS for row in rows]
+    bars = ax.barh(range(len(rows)), lengths, color=colours, height=0.7)
+    texts = [f"{shown(row.value)} {row.unit}" for row in rows]
+    ax.bar_label(
+        bars, texts, fontsize=9, padding=4, zorder=5, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1}
+    )
+    ax.set_yticks(range(len(rows)), [row.name for row in rows], fontsize=8.5)
+    ax.invert_yaxis()
+    ax.margins(x=0.18)
+    ax.spines[["top", "right"]].set_visible(False)
