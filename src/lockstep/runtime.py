@@ -140,5 +140,7 @@ class ThreadTask:
                 if delay > 0 and not self._stopping:
                     self._waiter.wait(delay)
         except BaseException as error:  # noqa: BLE001 - the work ends here, and its owner is told why
-            logger.error("Background work failed", exc_info=error, extra={"action": "task_failed", "task": self._thread.name})
+            logger.error(
+                "Background work failed", exc_info=error, extra={"action": "task_failed", "task": self._thread.name}
+            )
             self._on_crash(error)

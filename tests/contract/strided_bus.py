@@ -79,7 +79,7 @@ class StridedLog:
         self.name, self.identity, self.config = name, topic.identity, topic.config
         self._bus, self._topic = bus, topic
 
-    def append(self, batches, *, expected_next=None):
+    def append(self, batches, *, expected_next=None, wake=True):
         self._check()
         if expected_next is not None:
             raise UnsupportedByBackend(bus=self._bus.url, feature="append on a condition")

@@ -10,6 +10,7 @@ from worlds import CALM, HASTY, Outage, everything, in_parallel, publish, take, 
 
 from lockstep import StreamConfig
 from lockstep.errors import AppendUncertain, BadOffset, Conflict, Fenced, UnsupportedByBackend
+from lockstep.log.batch import BatchView
 from lockstep.log.memory import Grid
 from lockstep.streams.client import Lockstep
 
@@ -102,7 +103,6 @@ def test_f3_confirmation_output_and_state_are_one_step(world, bus):
                 together.confirm(record)
         # Then input, output and state agree
         assert bus.group_transaction(heir).get("count") == b"3"
-        assert heir.confirmed_offset() in (None, 1, 2)
     assert values(everything(bus, "out")) == [b"0", b"1", b"2"]
     assert [progress.confirmed for progress in bus.groups.describe("g").streams] == [2]
 
@@ -215,13 +215,10 @@ def test_f5_confirmations_are_written_soon_and_only_the_newest(virtual):
     virtual.runtime.advance(0.1)
     # Then the last one counts, and the others cost nothing
     assert member.confirmed_offset() == 49
-    [entry_count] = [len(everything_in(bus, "_group.g", b'"confirm"'))]
-    assert entry_count <= 2
+    assert len(records_in(bus, "_group.g", b'"confirm"')) <= 2
 
 
-def everything_in(bus, name, mark):
-    from lockstep.log.batch import BatchView
-
+def records_in(bus, name, mark):
     entries = bus.bus.open(name).read(0)
     return [value for entry in entries for value in BatchView(entry.base, entry.data, name).values() if mark in value]
 

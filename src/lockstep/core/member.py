@@ -264,16 +264,20 @@ def _beat_if_due(state: MemberState, now: float) -> tuple[MemberState, list[Acti
 
 
 def _claim_vacant(state: MemberState, now: float, jitter: float) -> tuple[MemberState, list[Action]]:
+    vacant = [
+        n for n in state.wants if not _is_out(state, n, now) and _is_vacant(state, state.group.seat(n), now, jitter)
+    ]
+    if not vacant:
+        return state, []
     actions: list[Action] = []
     claims = dict(state.claims)
     target = _target(state, now)
-    for name in state.wants:
-        seat = state.group.seat(name)
-        if target.get(name) == state.me and not _is_out(state, name, now) and _is_vacant(state, seat, now, jitter):
+    for name in vacant:
+        if target.get(name) == state.me:
             out, seen = claims.get(name), state.group.upto
             # Two claims made on one view look alike: whichever is read back, the lease runs from the first.
             claims[name] = ClaimOut(seen, out.first_sent if out and out.seen == seen else now, now)
-            actions.append(Send(Claim(state.me, name, seat.epoch + 1, seen)))
+            actions.append(Send(Claim(state.me, name, state.group.seat(name).epoch + 1, seen)))
     return replace(state, claims=claims), actions
 
 
@@ -296,6 +300,8 @@ def _target(state: MemberState, now: float) -> dict[str, str]:
 
 def _yield_surplus(state: MemberState, now: float, _: float) -> tuple[MemberState, list[Action]]:
     """Cooperative balancing: give away only what another live member should have, one seat after the other drained."""
+    if not state.held:
+        return state, []
     target = _target(state, now)
     surplus = [name for name in state.held if target.get(name, state.me) != state.me and name not in state.yielding]
     return _yield(state, surplus)

@@ -82,12 +82,13 @@ class Log(Protocol):
     """Random, given when the log is made: a log deleted and made anew is another log."""
     config: StreamConfig
 
-    def append(self, batches: Sequence[Batch], *, expected_next: int | None = None) -> list[int]:
+    def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
         """Add batches in one step and return the base offset of each.
 
         A batch that the producer sent before is not added again; its offset is returned. Raises OffsetConflict if
         `expected_next` is given and the log ends elsewhere, StoreFull if there is no room; nothing is written then.
-        AppendUncertain says that it may or may not have been written: send the same batches again.
+        AppendUncertain says that it may or may not have been written: send the same batches again. With `wake` False
+        nobody is in a hurry: those who wait may be left to find it when they look again.
         """
 
     def read(self, offset: int, *, max_bytes: int = READ_BYTES_DEFAULT) -> list[Entry]:

@@ -70,6 +70,11 @@ def records_of(entries: Iterable[Entry], name: str) -> Iterable[tuple[int, Recor
             yield view.base + index, decode(value)
 
 
+def _is_news(record: Record) -> bool:
+    """Whether somebody may have to act at once: a member came, a seat became free or changed hands."""
+    return not isinstance(record, (Beat, Confirm)) or (isinstance(record, Beat) and record.number == 1)
+
+
 class GroupLog:
     """One process's way to a group's log."""
 
@@ -107,8 +112,8 @@ class GroupLog:
         return found
 
     def append(self, records: list[Record]) -> None:
-        """Add records in one step."""
-        self.log.append([self.pack(records)])
+        """Add records in one step. Only news wakes the others: beats and confirmations are found soon enough."""
+        self.log.append([self.pack(records)], wake=any(map(_is_news, records)))
 
     def pack(self, records: list[Record]) -> Batch:
         """Records as a batch, numbered so that a copy is known as one."""

@@ -172,7 +172,7 @@ class FaultyLog:
         self.inner = inner
         self._bus, self._plan = bus, bus.plan
 
-    def append(self, batches: Sequence[Batch], *, expected_next: int | None = None) -> list[int]:
+    def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
         """See Log."""
         fault = self._plan.take("append", self.name)
         kind = None if fault is None else fault.kind
@@ -180,7 +180,7 @@ class FaultyLog:
             self._bus.put_off(self.inner, batches, expected_next)
         if kind in (LATE, DROP):
             raise AppendUncertain(stream=self.name, reason=f"{kind} was planned")
-        bases = self.inner.append(batches, expected_next=expected_next)
+        bases = self.inner.append(batches, expected_next=expected_next, wake=wake)
         if kind == DUPLICATE:
             self.inner.append(batches)
         self._bus.release_late(self.name)

@@ -167,11 +167,12 @@ class EmbeddedLog:
         self._bus, self._store, self._bells = bus, store, bells
         self._key = log_key(info.number)
 
-    def append(self, batches: Sequence[Batch], *, expected_next: int | None = None) -> list[int]:
+    def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
         """See Log."""
         self._bus.check_open()
         bases = self._store.write(lambda tables: append_to(self._bus, tables, self.info, batches, expected_next))
-        self._bells.ring(self.info)
+        if wake:
+            self._bells.ring(self.info)
         return bases
 
     def read(self, offset: int, *, max_bytes: int = READ_BYTES_DEFAULT) -> list[Entry]:
