@@ -188,11 +188,13 @@ def _silent_at(state: MemberState, member: str) -> float:
 
 def _observe(state: MemberState, at: int, record: Record, now: float) -> tuple[MemberState, list[Action]]:
     author = getattr(record, "member", None)
-    state = replace(state, group=fold(state.group, at, record))
+    group = fold(state.group, at, record)
     if author == state.me:
-        state = _read_back(state, record)
-    elif author is not None and not isinstance(record, Leave):
-        state = replace(state, heard={**state.heard, author: now})
+        state = _read_back(replace(state, group=group), record)
+    elif author is None or isinstance(record, Leave):
+        state = replace(state, group=group)
+    else:
+        state = replace(state, group=group, heard={**state.heard, author: now})
     return _notice_seats(state)
 
 
@@ -234,6 +236,8 @@ def _notice_seats(state: MemberState) -> tuple[MemberState, list[Action]]:
         if seat.owner == state.me and name not in held and name not in state.releasing:
             held[name] = seat.epoch
             actions.append(Assigned(name, seat.epoch, seat.resume))
+    if not actions and not state.releasing:
+        return state, actions
     releasing = {name: when for name, when in state.releasing.items() if state.group.seat(name).owner == state.me}
     return replace(state, held=held, yielding=state.yielding & held.keys(), releasing=releasing), actions
 
