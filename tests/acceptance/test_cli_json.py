@@ -1,0 +1,56 @@
+"""The shapes in docs/reference/json.md are the shapes that are printed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
+LOCKSTEP = Path(sys.executable).with_name("lockstep")
+STEPS = [
+    ("stream create", "orders"),
+    ("stream publish", "orders a b"),
+    ("stream ls", ""),
+    ("stream show", "orders"),
+    ("stream tail", "orders --from-start --exit"),
+    ("stream tail", "orders --group readers --exit --max 1"),
+    ("group ls", ""),
+    ("group show", "readers"),
+    ("group reset", "readers orders --to earliest --yes"),
+    ("stream trim", "orders --before 1 --yes"),
+    ("stream copy", "orders copied"),
+    ("stream verify", ""),
+    ("group delete", "readers --yes"),
+    ("stream delete", "copied --yes"),
+    ("bench streams", "--publishers 1 --subscribers 1 --seconds 0.2"),
+]
+
+
+def documented():
+    """Command -> the fields its row names at the top level."""
+    found = {}
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 3 and cells[0].startswith("`"):
+            top_level = re.sub(r"\([^()]*\)", "", re.sub(r";.*", "", cells[2]))
+            found[cells[0].strip("`")] = set(re.findall(r"`([a-z_]+)`", top_level))
+    return found
+
+
+@pytest.mark.slow
+def test_every_command_prints_the_fields_that_its_row_names(tmp_path):
+    rows = documented()
+    for command, arguments in STEPS:
+        line = [str(LOCKSTEP), *command.split(), *arguments.split(), "--json"]
+        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+        printed = [json.loads(text) for text in done.stdout.splitlines()]
+        assert printed, command
+        for item in printed:
+            missing = rows[command] - item.keys()
+            extra = item.keys() - rows[command] if command != "bench streams" else set()
+            assert (missing, extra) == (set(), set()), command
