@@ -79,6 +79,18 @@ def test_c5_seek_reads_again(bus):
     assert not reader.poll()
 
 
+def test_c5_seek_forgets_what_was_fetched_ahead(bus):
+    # Given a reader that took only some of what it fetched
+    publish(bus, "orders", *(b"%d" % n for n in range(10)))
+    reader = bus.subscriber("orders", initial="earliest")
+    assert offsets(take(reader, 3)) == [0, 1, 2]
+    # When it seeks, forward and back
+    # Then it goes on there, and not with the rest
+    for target in (7, 1, 0):
+        reader.seek(target)
+        assert offsets(take(reader, 2)) == [target, target + 1]
+
+
 def test_c5_seek_below_0_is_a_value_error(bus):
     reader = bus.subscriber("orders")
     with pytest.raises(ValueError, match="-5"):

@@ -48,6 +48,25 @@ def test_every_acknowledged_record_is_read_once_and_in_order(faults, sizes, dedu
     world.close()
 
 
+def test_copies_do_not_make_a_poll_wait_or_look_like_lag():
+    # Given a bus that keeps copies, more of them than one fetch reads, before the next record and at the end
+    world = virtual_world(dedupe=False)
+    bus, shaky = world.shaky()
+    publisher = bus.publisher("orders", retry_s=0.01)
+    for value in (b"0", b"1"):
+        shaky.plan.lose_ack(times=3, log="orders")
+        publisher.publish(value).result()
+    # When they are read, a batch at a time
+    reader = bus.subscriber("orders", initial="earliest", max_bytes=1)
+    started = world.runtime.monotonic()
+    assert [record.value for _ in range(2) for record in reader.poll(60.0)] == [b"0", b"1"]
+    # Then no poll waited, and nothing is left
+    assert world.runtime.monotonic() == started
+    assert not reader.poll()
+    assert reader.meter.lag() == {"orders": (0, 0.0)}
+    world.close()
+
+
 @settings(max_examples=80, deadline=None)
 @given(faults=FAULTS, sizes=SIZES, timeout=st.sampled_from([0.0, 0.02, 30.0]))
 def test_what_was_acknowledged_is_there_and_what_failed_is_there_at_most_once(faults, sizes, timeout):

@@ -39,8 +39,11 @@ class Cursor:
     def read(self, max_records: int, max_bytes: int) -> tuple[list[Segment], Gap | None]:
         """The next records, perhaps none, never waiting; and the gap that had to be skipped to get there."""
         gap = None
-        if not self._fetched:
+        while not self._fetched and gap is None:
+            before = self._fetch_from
             gap = self._fetch(max_bytes)
+            if gap is None and self._fetch_from == before:
+                break  # the end; whatever held only copies was passed by, and did not end the search
         taken: list[Segment] = []
         left = max_records
         while left and self._fetched:
@@ -78,6 +81,8 @@ class Cursor:
             if start < view.count:
                 self._fetched.append(Segment(view, start, view.count))
             self._fetch_from = view.end
+        if not self._fetched:
+            self.position = self._fetch_from
         return None
 
     def _skip(self, error: Trimmed) -> Gap:
