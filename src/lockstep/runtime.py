@@ -139,7 +139,7 @@ class ThreadTask:
                     return
                 if delay > 0 and not self._stopping:
                     self._waiter.wait(delay)
-        except BaseException as error:  # noqa: BLE001 - the work ends here, and its owner is told why
+        except BaseException as error:  # the work ends here, and its owner is told why
             logger.error(
                 "Background work failed", exc_info=error, extra={"action": "task_failed", "task": self._thread.name}
             )
