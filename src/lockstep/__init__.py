@@ -17,6 +17,7 @@ from lockstep.streams.client import Lockstep, connect
 from lockstep.streams.deadletters import DeadLetter, dead_letters, redrive
 from lockstep.streams.handling import Delivery, OnFailure
 from lockstep.streams.options import GroupOptions, PublisherOptions, SubscriberOptions
+from lockstep.streams.pool import Pool
 from lockstep.streams.publisher import Publisher
 from lockstep.streams.receipt import ManyReceipt, Receipt
 from lockstep.streams.receiver import Receiver
@@ -43,6 +44,7 @@ __all__ = [
     "Lockstep",
     "ManyReceipt",
     "OnFailure",
+    "Pool",
     "Promises",
     "Publisher",
     "PublisherOptions",

@@ -160,12 +160,18 @@ def holds(state: MemberState, seat: str, now: float) -> int | None:
 
 
 def next_wake(state: MemberState) -> float:
-    """The time at which the next tick is due, on the member's clock. One that does not beat still looks that often."""
-    beats = state.active or state.held
-    due = state.beat_due if beats else (state.last_tick or 0.0) + state.timing.beat
+    """The time at which the next tick is due, on the member's clock.
+
+    Soon enough, whatever the beat: whoever rests for half a lease takes that for a stall of its own, and forgets whose
+    silence it noted.
+    """
+    last = state.last_tick or 0.0
+    due = min(state.beat_due, last + state.timing.lease / 4)
+    if not (state.active or state.held):
+        due = last + min(state.timing.beat, state.timing.lease / 4)
     owners = {state.group.seat(name).owner for name in state.wants} - {None, state.me}
     vacant = [_silent_at(state, owner) + state.timing.beat / 2 for owner in owners if owner is not None]
-    return min([due, *(time for time in vacant if time > (state.last_tick or 0.0))])
+    return min([due, *(time for time in vacant if time > last)])
 
 
 def live_members(state: MemberState, now: float) -> dict[str, tuple[str, ...]]:

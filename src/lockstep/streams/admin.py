@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lockstep.core.group import Beat, GroupState, Reset
-from lockstep.errors import BadArgument, GroupBusy, GroupNotFound, StreamNotFound, TimedOut
+from lockstep.errors import BadArgument, GroupBusy, GroupNotFound, StreamNotFound, TimedOut, Trimmed
 from lockstep.log.batch import peek
 from lockstep.log.port import Bus, Log
 from lockstep.runtime import Runtime
@@ -31,6 +31,8 @@ class StreamProgress:
     end: int
     lag: int
     lag_s: float
+    lease_left_s: float | None
+    """Seconds until the owner, if it is not heard again, can be replaced; None if nobody owns the stream."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,9 +56,10 @@ class Groups:
 
     def describe(self, group: str) -> GroupView:
         """Members, owners, positions and lag."""
-        state = self._open(group).load()
+        grouplog = self._open(group)
+        state = grouplog.load()
         members = {name: tuple(map(_stream_of, member.seats)) for name, member in state.members.items()}
-        found = [self._progress(seat, state) for seat in sorted(state.seats)]
+        found = [self._progress(grouplog, seat, state) for seat in sorted(state.seats)]
         return GroupView(name=group, members=members, streams=tuple(item for item in found if item is not None))
 
     def live_owner(self, group: str, stream: str | None = None) -> tuple[str, str] | None:
@@ -134,7 +137,19 @@ class Groups:
         except StreamNotFound:
             return None
 
-    def _progress(self, name: str, state: GroupState) -> StreamProgress | None:
+    def _lease_left(self, grouplog: GroupLog, state: GroupState, owner: str | None) -> float | None:
+        """By the time stamp of the owner's last beat: good enough to look at, never to decide by."""
+        member = state.members.get(owner) if owner is not None else None
+        if member is None:
+            return None
+        try:
+            entries = grouplog.log.read(member.beat_at, max_bytes=1)
+        except Trimmed:
+            return None
+        age = (self._runtime.wall_ns() - peek(entries[0].data)[1]) / 1e9 if entries else 0.0
+        return max(member.lease - age, 0.0)
+
+    def _progress(self, grouplog: GroupLog, name: str, state: GroupState) -> StreamProgress | None:
         log = self._log(_stream_of(name))
         if log is None or seat_name(log) != name:
             return None  # the stream was deleted, perhaps made anew: this position means nothing
@@ -145,6 +160,7 @@ class Groups:
         return StreamProgress(
             stream=log.name, owner=seat.owner, epoch=seat.epoch, confirmed=seat.confirmed, next=seat.resume,
             end=bounds.next, lag=bounds.next - position, lag_s=max(waited, 0.0),
+            lease_left_s=self._lease_left(grouplog, state, seat.owner),
         )  # fmt: skip
 
     def _wait_for_reset(self, grouplog: GroupLog, request: str, timeout: float) -> None:

@@ -196,8 +196,7 @@ class GroupMember:
         with self._pumping:
             self._pump()
             state, now = self._state, self._runtime.monotonic()
-            # Whoever rests for half a lease takes that for a stall of its own, and forgets whose silence it noted.
-            times = [core.next_wake(state), now + self.options.lease_s / 4, *self._yield_until.values()]
+            times = [core.next_wake(state), *self._yield_until.values()]
             if self._confirms:
                 times.append(self._confirm_due)
         return max(min(times) - now, 0.001)

@@ -175,7 +175,7 @@ class Publisher:
     def _chunks(self, lane: Lane, values: Sequence[bytes], keys: Sequence[bytes | None] | None) -> list[Draft]:
         """Cut into drafts that fill a stored batch, all joined."""
         largest = max(max(map(len, values)), 1)
-        step = max(1, self._options.batch_bytes // largest)
+        step = max(1, min(self._options.batch_records, self._options.batch_bytes // largest))
         drafts = []
         created = self._runtime.wall_ns()
         for start in range(0, len(values), step):

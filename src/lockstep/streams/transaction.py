@@ -74,12 +74,16 @@ class Transaction:
         self._records.append(_Planned(log, value, key, checked, created_ns))
 
     def get(self, name: str) -> bytes | None:
-        """State kept under a name, as this transaction leaves it."""
+        """State kept under a name, as this transaction leaves it.
+
+        If somebody changes it before the commit, the commit raises Conflict and writes nothing.
+        """
         key = self._space + name.encode()
         if key in self._cells:
             return self._cells[key]
         with self._bus.snapshot() as view:
-            return view.get(key)
+            value = view.get(key)
+        return self._expected.setdefault(key, value)
 
     def put(self, name: str, value: bytes | None) -> None:
         """Keep state under a name; None removes it."""

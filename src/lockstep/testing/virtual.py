@@ -97,7 +97,7 @@ class VirtualRuntime:
 
     def wait(self, waiter: VirtualWaiter, timeout: float) -> None:
         """What VirtualWaiter.wait does."""
-        end_ns = None if timeout == math.inf else self._now_ns + round(max(timeout, 0.0) * _NS)
+        end_ns = None if timeout == math.inf else self._now_ns + math.ceil(max(timeout, 0.0) * _NS)
         self._run_until(end_ns, waiter)
 
     def adopt(self, waiter: VirtualWaiter) -> None:
@@ -213,7 +213,7 @@ class VirtualTask:
         if delay is None:
             self.ended = True
         else:
-            self._due_ns = self._runtime.now_ns() + max(0, round(delay * _NS))
+            self._due_ns = self._runtime.now_ns() + max(0, math.ceil(delay * _NS))
 
 
 class _Busy:
