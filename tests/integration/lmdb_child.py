@@ -12,9 +12,11 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from lockstep.errors import LockstepError, StoreFull
+from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
 from lockstep.log.lmdb import backend  # noqa: F401 - nobody may not read the libraries
 from lockstep.log.lmdb.environment import Environment
@@ -200,7 +202,50 @@ def follow(url):
     sys.stdin.readline()
 
 
-ROLES = (publish, read_and_stay, make, die_in_commit, fill_file, fork, open_as_nobody, follow)
+def interrupted(url, rounds, threads):
+    """Transactions in the main thread, which gets signals, and in others; tell what was done, and what was cut off."""
+    bus = open_bus(url, ThreadRuntime())
+    bus.create("orders", KEEP_ALL)
+    stop, done = threading.Event(), []
+
+    def add(value):
+        # Without a producer, nothing keeps it from being stored twice but the store's care
+        batch = pack([value.encode()], producer=NO_PRODUCER, sequence=0, created_ns=1)
+        bus.atomic(lambda changes: changes.append("orders", [batch]))
+
+    def work(name):
+        number = 0
+        while not stop.is_set():
+            add(f"{name} {number}")
+            done.append(f"{name} {number}")
+            number += 1
+
+    workers = [threading.Thread(target=work, args=(f"worker{at}",)) for at in range(int(threads))]
+    for worker in workers:
+        worker.start()
+    cut_off = [add_until_interrupted(add, f"main{at}", done) for at in range(int(rounds))]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    stop.set()
+    for worker in workers:
+        worker.join()
+    add("last")
+    tell([done, cut_off, [value.decode() for value in values(bus.open("orders"))]])
+    bus.close()
+
+
+def add_until_interrupted(add, name, done):
+    value = ""
+    try:
+        tell(name)
+        for number in range(10_000_000):
+            value = f"{name} {number}"
+            add(value)
+            done.append(value)
+    except KeyboardInterrupt:
+        return value
+
+
+ROLES = (interrupted, publish, read_and_stay, make, die_in_commit, fill_file, fork, open_as_nobody, follow)
 
 if __name__ == "__main__":
     {role.__name__: role for role in ROLES}[sys.argv[1]](*sys.argv[2:])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 
 import pytest
 from lmdb_child import Child
 
-from lockstep.errors import BadConfig, StoreBroken
+from lockstep.errors import BadConfig, StoreBroken, TimedOut
 from lockstep.log.config import StreamConfig
 from lockstep.log.lmdb.environment import REGISTRY
+from lockstep.log.lmdb.replica import Mirror, commit_number
 from lockstep.log.lmdb.verify import verify
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
@@ -189,6 +191,43 @@ class TestFollower:
         bus.close()
         assert read_folder(tmp_path / "bus") == read_folder(tmp_path / "copy")
 
+    def test_a_replica_that_can_not_be_read_leaves_the_store_alone(self, tmp_path, url, monkeypatch, caplog):
+        monkeypatch.setattr("lockstep.log.lmdb.replica._JOURNAL_MAX", 5)
+        bus = open_bus(url, VirtualRuntime())
+        log, producer = bus.create("orders", KEEP_ALL), Producer()
+        copy = open_bus(f"lmdb:{tmp_path / 'copy'}", ThreadRuntime())
+        copy.create("stray", KEEP_ALL)
+        copy.close()
+        caplog.clear()
+        for number in range(20):
+            log.append([producer.batch(b"%d" % number)])
+        assert [record.action for record in caplog.records] == ["replica_unreadable"]
+        with bus._store.read() as tables:
+            assert len(list(tables.scan("journal", b""))) <= 6, "what nobody follows does not grow for ever"
+        bus.close()
+
+    def test_a_follower_that_does_not_stop_in_time_gives_the_folders_back_itself(self, tmp_path, url, monkeypatch):
+        entered, let_go = threading.Event(), threading.Event()
+
+        def follow(_, primary):
+            entered.set()
+            assert let_go.wait(30)
+            with primary.read() as tables:
+                return commit_number(tables)
+
+        monkeypatch.setattr(Mirror, "_follow", follow)
+        bus = open_bus(url, ThreadRuntime())
+        assert entered.wait(30)
+        task = bus._store.mirror._task
+        monkeypatch.setattr(bus._store.mirror, "_task", Impatient(task))
+        with pytest.raises(TimedOut):
+            bus.close()
+        assert REGISTRY.has(tmp_path / "bus"), "the follower still reads there"
+        let_go.set()
+        task.stop()
+        assert not REGISTRY.has(tmp_path / "bus")
+        assert not REGISTRY.has(tmp_path / "copy")
+
     def test_a_journal_that_is_too_short_means_a_whole_copy(self, tmp_path, url, monkeypatch):
         monkeypatch.setattr("lockstep.log.lmdb.replica._JOURNAL_MAX", 5)
         clock = VirtualRuntime()
@@ -203,6 +242,16 @@ class TestFollower:
         assert lag(bus) == 0
         bus.close()
         assert read_folder(tmp_path / "bus") == read_folder(tmp_path / "copy")
+
+
+class Impatient:
+    """A task whose owner does not wait for it."""
+
+    def __init__(self, task):
+        self._task = task
+
+    def stop(self):
+        self._task.stop(0.0)
 
 
 def lag(bus):

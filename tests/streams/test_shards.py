@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from worlds import CALM, publish, take
 
-from lockstep import StreamConfig, shard_of
+from lockstep import TEXT, StreamConfig, shard_of
 from lockstep.errors import BadArgument, BadName, StreamNotFound
 
 FOUR = StreamConfig(shards=4)
@@ -123,3 +123,14 @@ def test_two_subscribers_with_the_same_labels_give_one_sample(bus):
     assert b"lockstep_lag_records{" not in bus.metrics.render()
     ahead.close()
     behind.close()
+
+
+def test_a_key_that_is_serialized_in_the_background_chooses_its_shard_all_the_same(bus):
+    # Given a publisher that serializes in the background
+    bus.create("orders", FOUR)
+    with bus.publisher("orders", key=TEXT, pipeline=True) as publisher:
+        publisher.publish(b"x", key="anna").result(20)
+    # When the record is read, then it is in the shard of its key
+    with bus.subscriber("orders", initial="earliest") as reader:
+        [record] = take(reader, 1)
+    assert record.stream == f"orders/{shard_of(b'anna', 4)}"

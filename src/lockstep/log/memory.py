@@ -157,6 +157,11 @@ class MemoryBells:
         assert self._runtime is not None, "only a grid's own bells have no runtime, and nobody waits on those"
         return MemoryWaiter(self.listeners, self._runtime.waiter())
 
+    def forget(self, info: LogInfo) -> None:
+        """See Bells. Who still watches keeps the list, to take himself out of it."""
+        if not self.listeners.get(info.identity):
+            self.listeners.pop(info.identity, None)
+
     def close(self) -> None:
         """See Bells."""
 

@@ -135,6 +135,9 @@ class Transaction(Protocol):
     def read(self, log: str, offset: int) -> Iterator[Entry]:
         """Stored batches from `offset` on, with what this transaction appended. Trimmed below the first offset."""
 
+    def identity(self, log: str) -> str:
+        """The identity of the log that has this name now; StreamNotFound if there is none."""
+
     def bounds(self, log: str) -> Bounds:
         """As Log.bounds, with what this transaction appended."""
 

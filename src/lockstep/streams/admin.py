@@ -11,7 +11,7 @@ from lockstep.log.batch import peek
 from lockstep.log.port import Bus, Log
 from lockstep.runtime import Runtime
 from lockstep.streams.cursor import first_at
-from lockstep.streams.grouplog import PREFIX, GroupLog
+from lockstep.streams.grouplog import PREFIX, GroupLog, holder
 from lockstep.streams.member import seat_name
 from lockstep.streams.shards import only_log
 
@@ -76,7 +76,7 @@ class Groups:
         waiter = self._runtime.waiter()
         while owners and self._runtime.monotonic() < end:
             for _, record in grouplog.read_new():
-                if isinstance(record, Beat) and record.member in owners and record.held:
+                if isinstance(record, Beat) and owners.get(record.member, "") in map(_stream_of, record.held):
                     return owners[record.member], record.member
             waiter.wait(0.02)
         return None
@@ -111,7 +111,7 @@ class Groups:
         grouplog.append([Reset(seat_name(log), position, request)])
         self._wait_for_reset(grouplog, request, timeout)
         if log.config.protect:
-            log.hold(f"group:{group}", position)
+            log.hold(holder(group), position)
         return position
 
     def delete(self, group: str, *, force: bool = False) -> None:
@@ -122,7 +122,7 @@ class Groups:
         for seat in state.seats:
             log = self._log(_stream_of(seat))
             if log is not None and log.config.protect:
-                log.hold(f"group:{group}", None)
+                log.hold(holder(group), None)
         self._bus.delete(PREFIX + group)
 
     def _open(self, group: str) -> GroupLog:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 from lockstep.log.port import LogWaiter
@@ -12,10 +13,12 @@ _LOOK_AGAIN_S = 0.5
 
 async def wait_async(waiter: LogWaiter, timeout: float) -> None:
     """Wait in an event loop: on a descriptor if the waiter has one, else on a thread."""
-    descriptor = waiter.fileno()
-    if descriptor is None:
+    number = waiter.fileno()
+    if number is None:
         await asyncio.to_thread(waiter.wait, timeout)
         return
+    # A descriptor of its own: if the waiter is closed meanwhile, its number may become somebody else's.
+    descriptor = os.dup(number)
     loop = asyncio.get_running_loop()
     woken: asyncio.Future[Any] = loop.create_future()
     loop.add_reader(descriptor, _settle, woken)
@@ -25,6 +28,7 @@ async def wait_async(waiter: LogWaiter, timeout: float) -> None:
         return
     finally:
         loop.remove_reader(descriptor)
+        os.close(descriptor)
         waiter.wait(0.0)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
@@ -45,6 +47,7 @@ class Lockstep:
         self.bus, self.runtime = bus, runtime
         self.metrics = Metrics()
         self._opened: list[Publisher | Subscriber | Receiver] = []
+        self._books = threading.Lock()
         self._closed = False
 
     @property
@@ -149,9 +152,8 @@ class Lockstep:
             meter.queued = lambda lane=lane: lane.queued  # type: ignore[misc]
             self.metrics.add(meter)
             lanes.append(lane)
-        self._forget_closed()
         publisher = Publisher(stream, lanes, self.runtime, settings, value=value, key=key)
-        self._opened.append(publisher)
+        self._remember(publisher)
         return publisher
 
     def subscriber(
@@ -189,8 +191,7 @@ class Lockstep:
         else:
             subscriber = self._in_group(logs, group, initial, settings, group_options, meter, value, key)
         self.metrics.add(meter)
-        self._forget_closed()
-        self._opened.append(subscriber)
+        self._remember(subscriber)
         return subscriber
 
     def transaction(self) -> Transaction:
@@ -204,7 +205,7 @@ class Lockstep:
     def receive(self, subscriber: Subscriber, handler: Handler, **options: Any) -> Receiver:
         """Have records handed to a function in the background. `options`: see Receiver."""
         receiver = Receiver(subscriber, handler, self.runtime, self._open_publisher, **options)
-        self._opened.append(receiver)
+        self._remember(receiver)
         return receiver
 
     @property
@@ -221,9 +222,11 @@ class Lockstep:
         if self._closed:
             return
         self._closed = True
-        for opened in reversed(self._opened):
-            opened.close()
-        self.bus.close()
+        with ExitStack() as closing:  # one that fails to close must not keep the others open
+            closing.callback(self.bus.close)
+            with self._books:
+                for opened in self._opened:
+                    closing.callback(opened.close)
 
     def __enter__(self) -> Lockstep:
         return self
@@ -231,8 +234,10 @@ class Lockstep:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _forget_closed(self) -> None:
-        self._opened = [opened for opened in self._opened if not opened.is_closed]
+    def _remember(self, opened: Publisher | Subscriber | Receiver) -> None:
+        with self._books:
+            self._opened = [known for known in self._opened if not known.is_closed]
+            self._opened.append(opened)
 
     def _open_publisher(self, stream: str) -> Publisher:
         return self.publisher(stream)
@@ -289,17 +294,21 @@ class Lockstep:
         seats = {seat_name(log): log for log in logs}
         if initial == "none":
             _check_stored(grouplog, seats)
-        waiter = self.bus.waiter()
-        member = GroupMember(
-            grouplog,
-            self.bus.waiter(),
-            seats,
-            self.runtime,
-            group_options or GroupOptions(),
-            starts=lambda log: _start(log, "earliest" if initial == "auto" else initial),
-            changed=waiter,
-            on_error=settings.on_error or _log_error,
-        )
+        with ExitStack() as undo:
+            waiter, members_waiter = self.bus.waiter(), self.bus.waiter()
+            undo.callback(waiter.close)
+            undo.callback(members_waiter.close)
+            member = GroupMember(
+                grouplog,
+                members_waiter,
+                seats,
+                self.runtime,
+                group_options or GroupOptions(),
+                starts=lambda log: _start(log, "earliest" if initial == "auto" else initial),
+                changed=waiter,
+                on_error=settings.on_error or _log_error,
+            )
+            undo.pop_all()
         return Subscriber(
             logs, waiter, self.runtime, settings, meter,
             member=member, seats=seats, group=group, dedupe=not self.promises.dedupe, value=value, key=key,

@@ -22,15 +22,16 @@ from lockstep.core.group import (
     restore,
 )
 from lockstep.core.seats import Seat
-from lockstep.errors import DataError
+from lockstep.errors import DataError, GroupNotFound, TimedOut, Trimmed
 from lockstep.log.batch import Batch, BatchView, pack
 from lockstep.log.config import StreamConfig
-from lockstep.log.port import Bus, Entry, Log
+from lockstep.log.port import Bus, Entry, Log, Transaction
 from lockstep.runtime import Runtime
 
 PREFIX = "_group."
 CONFIG = StreamConfig(capacity=None)
 SNAPSHOT_EVERY = 2000
+_LOAD_TRIES = 8
 _KINDS = {kind.__name__.lower(): kind for kind in (Beat, Claim, Confirm, Leave, Release, Reset, Snapshot)}
 
 
@@ -75,6 +76,11 @@ def _is_news(record: Record) -> bool:
     return not isinstance(record, (Beat, Confirm)) or (isinstance(record, Beat) and record.number == 1)
 
 
+def holder(group: str) -> str:
+    """The name under which a group holds what it needs of a protected stream."""
+    return f"group:{group}"
+
+
 class GroupLog:
     """One process's way to a group's log."""
 
@@ -85,31 +91,53 @@ class GroupLog:
         self._runtime = runtime
         self.next = 0
         """Where to read on."""
-        self._snapshot_at = 0
+        self._snapshot_upto = -1
+        """How far the newest snapshot reaches that was read."""
 
     def load(self) -> GroupState:
         """Everything the log says now, from its last usable snapshot on."""
-        first = self.log.bounds().first
-        found = list(self._read_from(first))
-        self.next = found[-1][0] + 1 if found else first
-        snapshots = [(at, record) for at, record in found if isinstance(record, Snapshot)]
-        usable = [(at, snapshot) for at, snapshot in snapshots if snapshot.upto >= first - 1]
-        if first > 0 and not usable:
-            raise DataError(reason=f"The log of group {self.group!r} was trimmed below {first} without a snapshot.")
-        state = GroupState()
-        if usable:
-            self._snapshot_at, snapshot = usable[-1]
-            state = restore(snapshot)
-        for at, record in found:
-            state = fold(state, at, record)
-        return state
+        for _ in range(_LOAD_TRIES):
+            first = self.log.bounds().first
+            try:
+                found = list(self._read_from(first))
+            except Trimmed:  # by another member, between the two
+                continue
+            self._note(found)
+            self.next = found[-1][0] + 1 if found else first
+            return self._state_of(found, first)
+        raise TimedOut(what=f"Reading the log of group {self.group!r}", seconds=0.0)
 
     def read_new(self) -> list[tuple[int, Record]]:
         """Records not read yet."""
         found = list(self._read_from(self.next))
         if found:
             self.next = found[-1][0] + 1
+            self._note(found)
         return found
+
+    def state_in(self, changes: Transaction, known: GroupState) -> GroupState:
+        """What the log says within a transaction, where nobody else writes: the truth at the commit."""
+        if changes.identity(self.name) != self.log.identity:
+            raise GroupNotFound(name=self.group, bus=self.bus.url)
+        first = changes.bounds(self.name).first
+        if known.upto + 1 < first:
+            return self._state_of(list(records_of(changes.read(self.name, first), self.name)), first)
+        for at, record in records_of(changes.read(self.name, known.upto + 1), self.name):
+            known = fold(known, at, record)
+        return known
+
+    def _state_of(self, found: list[tuple[int, Record]], first: int) -> GroupState:
+        usable = [record for _, record in found if isinstance(record, Snapshot) and record.upto >= first - 1]
+        if first > 0 and not usable:
+            raise DataError(reason=f"The log of group {self.group!r} was trimmed below {first} without a snapshot.")
+        state = restore(usable[-1]) if usable else GroupState()
+        for at, record in found:
+            state = fold(state, at, record)
+        return state
+
+    def _note(self, found: list[tuple[int, Record]]) -> None:
+        reached = [record.upto for _, record in found if isinstance(record, Snapshot)]
+        self._snapshot_upto = max([self._snapshot_upto, *reached])
 
     def append(self, records: list[Record]) -> None:
         """Add records in one step. Only news wakes the others: beats and confirmations are found soon enough."""
@@ -128,12 +156,12 @@ class GroupLog:
 
     def tidy(self, state: GroupState) -> None:
         """Now and then write a snapshot, and trim what stands before the previous one."""
-        if state.upto - self._snapshot_at < SNAPSHOT_EVERY:
+        if state.upto - self._snapshot_upto < SNAPSHOT_EVERY:
             return
-        previous, self._snapshot_at = self._snapshot_at, state.upto
+        previous = self._snapshot_upto
         self.append([Snapshot(state.upto, state)])
-        if previous:
-            self.log.trim(previous)
+        if previous >= 0:
+            self.log.trim(previous)  # the snapshot before the new one stays readable, with all that it does not hold
 
     def close(self) -> None:
         """Give the log back."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,11 @@ class OnFailure:
     """Pause before the first retry; doubles with each."""
     backoff_max_s: float = 10.0
     then: str = "stop"
-    """stop (keep the stream and stand still), skip, or dead-letter."""
+    """stop (keep the stream and stand still), skip, or dead-letter.
+
+    A stream whose receiver stands still can still move: when the group balances itself after a member joined, or when
+    the process ends. The next member then stops at the same record.
+    """
     dead_letters: str | None = None
     """Stream for dead letters; by default the record's stream with .dlq added."""
 
@@ -69,25 +73,28 @@ class Call:
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
-        self._is_async = inspect.iscoroutinefunction(handler)
         self._wants_delivery = _parameters(handler) > 1
         self._runner: asyncio.Runner | None = None
 
     def __call__(self, record: Record, delivery: Delivery) -> None:
-        """Handle one record; an async handler runs to its end."""
+        """Handle one record; whatever has to be awaited runs to its end."""
         arguments = (record, delivery) if self._wants_delivery else (record,)
-        if not self._is_async:
-            self._handler(*arguments)
+        result = self._handler(*arguments)
+        if not inspect.isawaitable(result):
             return
         if self._runner is None:
             self._runner = asyncio.Runner()
-        self._runner.run(self._handler(*arguments))
+        self._runner.run(_to_its_end(result))
 
     def close(self) -> None:
-        """End the event loop, if there is one."""
+        """End the event loop, if there is one. To be called from the thread that handled the records."""
         if self._runner is not None:
             self._runner.close()
             self._runner = None
+
+
+async def _to_its_end(result: Awaitable[Any]) -> None:
+    await result
 
 
 def _parameters(handler: Handler) -> int:

@@ -9,32 +9,28 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import repeat
 from typing import Any
 
-from lockstep.errors import (
-    AppendUncertain,
-    BadArgument,
-    BufferFull,
-    Closed,
-    Dropped,
-    ForkedProcess,
-    TimedOut,
-)
-from lockstep.log import codecs
-from lockstep.log.batch import NO_PRODUCER, Batch, Headers, pack
+from lockstep.errors import AppendUncertain, BufferFull, Closed, Dropped, ForkedProcess, IllegalState, TimedOut
+from lockstep.log.batch import Batch, Headers
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime, logger
 from lockstep.streams.metrics import PublisherMeter
 from lockstep.streams.options import PublisherOptions
-from lockstep.streams.receipt import Callback, Draft, Receipt
+from lockstep.streams.packer import Packer
+from lockstep.streams.receipt import GRACE_S, Callback, Draft, Receipt, check_timeout
 from lockstep.streams.serializers import BYTES, Serializer
-from lockstep.streams.shards import check_size
 
 _IDLE_S = 3600.0
 _LEAST_WAIT_S = 0.001
+_STOP_S = 0.05
 _APPEND_BYTES_MAX = 8 << 20
+
+unsent: set[Lane] = set()
+"""Lanes with something to send. The end of the program finds them here, also if their publishers were forgotten."""
 
 
 class Lane:
@@ -51,116 +47,121 @@ class Lane:
         key: Serializer = BYTES,
     ) -> None:
         self.log, self._runtime, self._options, self._meter = log, runtime, options, meter
-        self._codec = codecs.by_name(log.config.compression)
-        self._late_value = value if options.pipeline else BYTES
-        self._late_key = key if options.pipeline else BYTES
-        self._producer = runtime.new_id()
-        self._next_sequence = 0
+        self._packer = Packer(runtime.new_id(), log.config, value, key)
+        # What lingers for all of its time could not be delivered in time.
+        self._linger_s = min(options.linger_s, options.delivery_timeout_s / 2)
+        self._batch_records, self._batch_bytes = options.batch_records, options.batch_bytes
+        self._buffer_records, self._buffer_bytes = options.buffer_records, options.buffer_bytes
         self._lock = threading.Lock()
         self._open: Draft | None = None
         self._opened_at = 0.0
         self._full: deque[Draft] = deque()
+        self._in_hand: list[Draft] = []
         self._sending: list[tuple[Draft, Batch]] = []
-        self._last_taken: Draft | None = None
         self._records = self._bytes = 0
-        self._closed = False
+        self._closed = self._ended = False
+        self._closing_s = self._closing_end = 0.0
         self._pid = os.getpid()
-        self._idle = True
-        self._room = runtime.waiter()
-        self._waiter = runtime.waiter()
+        self._idle, self._lingering = True, False
+        self._stepping: int | None = None
+        self._room, self._waiter = runtime.waiter(), runtime.waiter()
         self._task = runtime.spawn(f"lockstep-publish-{log.name}", self._step, self._waiter, self._on_crash)
 
     def add(
         self, value: Any, key: Any, headers: Headers, created_ns: int, size: int, callback: Callback | None
     ) -> Receipt:
         """Queue one record."""
-        if os.getpid() != self._pid:
-            raise ForkedProcess(bus=self.log.name, parent=self._pid, child=os.getpid())
+        self._check_process()
         with self._lock:
-            if self._records >= self._options.buffer_records or self._bytes + size > self._options.buffer_bytes:
+            if self._records >= self._buffer_records or self._bytes + size > self._buffer_bytes:
                 self._make_room(size)
             if self._closed:
                 raise Closed(what=f"The publisher to {self.log.name}")
             draft = self._open
-            if draft is None or self._is_full(draft, size):
+            if draft is None or draft.size + size > self._batch_bytes:
                 draft = self._start_draft()
-            index = len(draft.values)
+            index = draft.count
             draft.values.append(value)
             draft.created.append(created_ns)  # type: ignore[union-attr]
             if key is not None or draft.keys is not None:
-                draft.keys = _aligned(draft.keys, index, None, key)
+                draft.add_key(key)
             if headers or draft.headers is not None:
-                draft.headers = _aligned(draft.headers, index, (), headers)
-            draft.size += size
+                draft.add_headers(headers)
+            draft.count = count = index + 1
+            draft.size = filled = draft.size + size
             self._records += 1
             self._bytes += size
             if callback is not None:
                 draft.call_back(index, callback)
+            if count >= self._batch_records or filled >= self._batch_bytes:
+                self._close_draft()
             if self._idle:
-                self._idle = False
-                self._waiter.wake()
+                self._get_busy()
         return Receipt(draft, index)
 
     def add_many(self, chunks: Sequence[Draft]) -> None:
         """Queue whole drafts behind what is queued; those joined are stored in one step."""
-        if os.getpid() != self._pid:
-            raise ForkedProcess(bus=self.log.name, parent=self._pid, child=os.getpid())
-        records = sum(len(draft.values) for draft in chunks)
-        size = sum(draft.size for draft in chunks)
+        self._check_process()
+        records, size = sum(draft.count for draft in chunks), sum(draft.size for draft in chunks)
         with self._lock:
-            # A batch larger than the whole buffer is let in when the buffer is empty: it can't be split.
-            if self._records and (
-                self._records + records > self._options.buffer_records
-                or self._bytes + size > self._options.buffer_bytes
-            ):
-                self._make_room(size, records)
+            self._make_room(size, records)
             if self._closed:
                 raise Closed(what=f"The publisher to {self.log.name}")
             self._close_draft()
+            deadline = self._deadline()
+            for draft in chunks:
+                draft.deadline = deadline  # its time begins when it is queued, and what is joined shares its fate
             self._full.extend(chunks)
             self._records += records
             self._bytes += size
-            self._idle = False
-        self._waiter.wake()
+            self._get_busy()
 
     def new_draft(self) -> Draft:
         """An empty draft with its delivery deadline."""
-        return Draft(self.log.name, self._runtime, self._runtime.monotonic() + self._options.delivery_timeout_s)
+        return Draft(self.log.name, self._runtime, self._deadline(), self)
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when everything queued so far is stored or has failed."""
-        if timeout is not None and timeout < 0:
-            raise BadArgument(name="timeout", value=timeout, reason="it must not be negative")
+        check_timeout(timeout)
+        self.check_may_wait()
         with self._lock:
             self._close_draft()
-            last = self._full[-1] if self._full else self._last_taken
+            queue = self._full or self._in_hand
+            last = queue[-1] if queue else None
         self._waiter.wake()
         if last is not None:
             last.wait(timeout)
 
-    def close(self, timeout: float = 30.0) -> None:
-        """Flush, then take no more. What could not be stored in time fails with TimedOut."""
+    def begin_close(self, timeout: float) -> None:
+        """Take no more, and send what is queued."""
         if os.getpid() != self._pid:
             return  # a child inherited it; what is queued is the parent's to store
         with self._lock:
-            if self._closed:
-                return
             self._closed = True
+            self._closing_s, self._closing_end = timeout, self._runtime.monotonic() + timeout
+        self._waiter.wake()
+
+    def end_close(self) -> None:
+        """Wait for that. What could not be stored in time fails."""
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
         try:
-            self.flush(timeout)
+            self.flush(self._time_to_close())
         except TimedOut:
             logger.warning("Closing a publisher with records unsent", extra={"action": "close_unsent"})
-        self._task.stop()
-        self._meter.retire()
-        self._fail_all(TimedOut(what=f"Closing the publisher to {self.log.name}", seconds=timeout))
+        finally:
+            self._stop()
 
     def append_now(self, value: bytes, key: bytes | None, headers: Headers, created_ns: int, expected_next: int) -> int:
         """Store a record from the caller's thread, behind everything queued, if the log ends where expected."""
         self.flush(self._options.delivery_timeout_s)
-        batch = pack(
-            [value], producer=NO_PRODUCER, sequence=0, created_ns=created_ns, codec=self._codec,
-            keys=None if key is None else [key], headers=[headers] if headers else None,
-        )  # fmt: skip
+        if self._closed:
+            raise Closed(what=f"The publisher to {self.log.name}")
+        batch = self._packer.pack_single(value, key, headers, created_ns)
         return self.log.append([batch], expected_next=expected_next)[0]
 
     @property
@@ -168,9 +169,46 @@ class Lane:
         """Records and bytes that wait to be stored."""
         return self._records, self._bytes
 
-    def _is_full(self, draft: Draft, size: int) -> bool:
-        options = self._options
-        return len(draft.values) >= options.batch_records or draft.size + size > options.batch_bytes
+    def check_may_wait(self) -> None:
+        """See Keeper."""
+        self._check_process()
+        self.check_thread()
+
+    def check_thread(self) -> None:
+        """IllegalState on the thread that stores: who waits there waits for himself."""
+        if self._is_own_thread():
+            reason = "a publish callback or serializer runs on the thread that would have to do the work"
+            raise IllegalState(what=f"The publisher to {self.log.name}", action="be waited for", reason=reason)
+
+    def fail_overdue(self) -> None:
+        """See Keeper."""
+        with self._lock:
+            limit = self._runtime.monotonic() - GRACE_S
+            if self._open is not None and self._open.deadline <= limit:
+                self._close_draft()
+            in_hand = [draft for draft in self._in_hand if draft.deadline <= limit]
+            queued = []
+            while self._full and self._full[0].deadline <= limit:
+                queued.append(self._full.popleft())
+        reason = "the delivery timeout passed, and the records may or may not be stored"
+        self._settle(in_hand, repeat(None), AppendUncertain(stream=self.log.name, reason=reason))
+        late = TimedOut(what=f"Publishing to {self.log.name}", seconds=self._options.delivery_timeout_s)
+        self._complete(queued, late)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedProcess(bus=self.log.name, parent=self._pid, child=os.getpid())
+
+    def _is_own_thread(self) -> bool:
+        return self._stepping == threading.get_ident()
+
+    def _deadline(self) -> float:
+        return self._runtime.monotonic() + self._options.delivery_timeout_s
+
+    def _get_busy(self) -> None:
+        self._idle = False
+        unsent.add(self)
+        self._waiter.wake()
 
     def _start_draft(self) -> Draft:
         self._close_draft()
@@ -182,29 +220,30 @@ class Lane:
         if self._open is not None:
             self._full.append(self._open)
             self._open = None
+            if self._lingering:
+                self._lingering = False
+                self._waiter.wake()
+
+    def _lacks_room(self, size: int, records: int) -> bool:
+        """What is larger than the whole buffer is let in when the buffer is empty: it can't be split."""
+        is_too_much = self._records + records > self._buffer_records or self._bytes + size > self._buffer_bytes
+        return is_too_much and self._records > 0 and not self._closed
 
     def _make_room(self, size: int, records: int = 1) -> None:
         """Called with the lock held, which is let go while waiting."""
-        policy, options = self._options.when_full, self._options
-        if policy == "raise":
-            raise BufferFull(stream=self.log.name, records=self._records, bytes=self._bytes)
-        end = self._runtime.monotonic() + options.delivery_timeout_s
-        while self._records + records > options.buffer_records or self._bytes + size > options.buffer_bytes:
-            if self._closed or not self._records:
-                return
+        policy, seconds, end = self._options.when_full, self._options.delivery_timeout_s, self._deadline()
+        while self._lacks_room(size, records):
             if policy == "drop-oldest" and self._drop_oldest():
                 continue
+            if policy == "raise" or self._is_own_thread():
+                raise BufferFull(stream=self.log.name, records=self._records, bytes=self._bytes)
             if self._runtime.monotonic() >= end:
-                raise TimedOut(
-                    what=f"Waiting for room in the buffer to {self.log.name}", seconds=options.delivery_timeout_s
-                )
+                raise TimedOut(what=f"Waiting for room in the buffer to {self.log.name}", seconds=seconds)
             self._close_draft()
-            self._lock.release()
-            try:
+            with _released(self._lock):
                 self._waiter.wake()
                 self._room.wait(0.05)
-            finally:
-                self._lock.acquire()
+                self.fail_overdue()
 
     def _drop_oldest(self) -> bool:
         self._close_draft()
@@ -213,50 +252,54 @@ class Lane:
         dropped = [self._full.popleft()]
         while dropped[-1].joined:  # what is to be stored in one step is dropped in one step
             dropped.append(self._full.popleft())
-        for draft in dropped:
-            self._forget(draft)
-        self._lock.release()  # callbacks are the user's, and may publish
-        try:
-            for draft in dropped:
-                self._finish(draft, None, Dropped(stream=self.log.name))
-        finally:
-            self._lock.acquire()
+        with _released(self._lock):  # callbacks are the user's, and may publish
+            self._complete(dropped, Dropped(stream=self.log.name))
         return True
 
-    def _forget(self, draft: Draft) -> None:
-        self._records -= len(draft.values)
-        self._bytes -= draft.size
-
     def _step(self) -> float:
+        self._stepping = threading.get_ident()
+        try:
+            return self._work()
+        finally:
+            self._stepping = None
+
+    def _work(self) -> float:
         if not self._sending:
             delay = self._take()
             if not self._sending:
                 return delay
-        drafts = [draft for draft, _ in self._sending]
+        sending = self._sending
         started = self._runtime.monotonic()
         try:
-            bases = self.log.append([batch for _, batch in self._sending])
+            bases = self.log.append([batch for _, batch in sending])
         except AppendUncertain as error:
-            return self._try_again(drafts, error)
+            return self._try_again(sending[0][0], error)
         except Exception as error:  # noqa: BLE001 - handed to every receipt of the batch
-            self._complete(drafts, [None] * len(drafts), error)
+            self._sent(error)
             return 0.0
-        self._meter.appended(sum(len(d.values) for d in drafts), sum(d.size for d in drafts), len(drafts))
+        self._meter.appended(
+            sum(batch.count for _, batch in sending), sum(draft.size for draft, _ in sending), len(sending)
+        )
         self._meter.latency.observe(self._runtime.monotonic() - started)
-        self._complete(drafts, bases, None)
+        self._sent(None, bases)
         return 0.0
 
     def _take(self) -> float:
         """Pick what to send next; returns how long to wait if that is nothing."""
+        self.fail_overdue()
         with self._lock:
-            linger = self._opened_at + self._options.linger_s - self._runtime.monotonic()
+            self._lingering = False
+            linger = self._opened_at + self._linger_s - self._runtime.monotonic()
             if self._open is not None and (linger <= 0 or self._closed):
                 self._close_draft()
+            if not self._full and self._open is not None:
+                self._lingering = True
+                return max(linger, _LEAST_WAIT_S)
             if not self._full:
-                self._idle = self._open is None
-                return _IDLE_S if self._open is None else max(linger, _LEAST_WAIT_S)
-            taken = self._take_drafts()
-            self._last_taken = taken[-1]  # neither queued nor sent while it is being packed, and a flush waits for it
+                self._idle = True
+                unsent.discard(self)
+                return _IDLE_S
+            self._in_hand = taken = self._take_drafts()
         for draft in taken:
             self._pack(draft)
         return 0.0
@@ -270,83 +313,86 @@ class Lane:
         return taken
 
     def _pack(self, draft: Draft) -> None:
+        batch, refusal = None, None
         try:
-            self._encode_late(draft)
-            draft.sequence = self._next_sequence
-            batch = pack(
-                draft.values, producer=self._producer, sequence=draft.sequence, created_ns=draft.created,
-                keys=draft.keys, headers=draft.headers, codec=self._codec,
-            )  # fmt: skip
-        except Exception as error:  # noqa: BLE001 - a value that can't be serialized fails its batch, not the publisher
-            with self._lock:
-                self._forget(draft)
-            self._finish(draft, None, error)
+            batch = self._packer.pack(draft, is_encoded=not self._options.pipeline)
+        except Exception as error:  # noqa: BLE001 - what can't be packed fails its batch, not the publisher
+            refusal = error
+        if batch is None:
+            self._complete([draft], refusal)
             return
-        self._next_sequence += batch.count
         self._meter.compressed(batch.raw_size, len(batch.body))
         self._sending.append((draft, batch))
 
-    def _encode_late(self, draft: Draft) -> None:
-        if draft.encoded:
-            return  # this is also how a batch that is sent again stays what it was
-        draft.encoded = True
-        if self._late_value is not BYTES:
-            draft.values = [self._late_value.encode(value) for value in draft.values]
-        if self._late_key is not BYTES and draft.keys is not None:
-            draft.keys = [None if key is None else self._late_key.encode(key) for key in draft.keys]
-        limit, count = self.log.config.max_record_bytes, len(draft.values)
-        columns = zip(draft.values, draft.keys or repeat(None, count), draft.headers or repeat((), count), strict=True)
-        for value, key, headers in columns:
-            check_size(value, key, headers, limit, self.log.name)
-
-    def _try_again(self, drafts: list[Draft], error: AppendUncertain) -> float:
-        for draft in drafts:
-            draft.attempts += 1
-        if self._runtime.monotonic() >= drafts[0].deadline or (self._closed and drafts[0].attempts > 8):
-            self._complete(drafts, [None] * len(drafts), error)
+    def _try_again(self, first: Draft, error: AppendUncertain) -> float:
+        first.attempts += 1
+        attempts, left = first.attempts, first.deadline - self._runtime.monotonic()
+        if left <= 0 or (self._closed and attempts > 8):
+            self._sent(error)
             return 0.0
         logger.warning(
             "Append not acknowledged, sending again", extra={"action": "append_retry", "stream": self.log.name}
         )
         self._meter.retries += 1
-        return float(min(self._options.retry_s * 2 ** (drafts[0].attempts - 1), self._options.retry_max_s))
+        return float(min(self._options.retry_s * 2 ** (attempts - 1), self._options.retry_max_s, left))
 
-    def _complete(self, drafts: list[Draft], bases: Sequence[int | None], error: BaseException | None) -> None:
-        self._sending = []
+    def _sent(self, error: BaseException | None, bases: Iterable[int | None] = repeat(None)) -> None:
+        drafts, self._sending = [draft for draft, _ in self._sending], []
+        self._complete(drafts, error, bases)
+
+    def _complete(
+        self, drafts: list[Draft], error: BaseException | None, bases: Iterable[int | None] = repeat(None)
+    ) -> None:
+        """Finish drafts that are in nobody's hand any more."""
+        for draft in drafts:
+            draft.forget_payload()
+        self._settle(drafts, bases, error)
+
+    def _settle(self, drafts: list[Draft], bases: Iterable[int | None], error: BaseException | None) -> None:
+        """Finish those that were not given up meanwhile: a stuck append may return when nobody waits for it."""
         with self._lock:
-            for draft in drafts:
-                self._forget(draft)
-        for draft, base in zip(drafts, bases, strict=True):
-            self._finish(draft, base, error)
-        self._room.wake()
+            mine = [(draft, base) for draft, base in zip(drafts, bases, strict=False) if not draft.settled]
+            for draft, _ in mine:
+                draft.settled = True
+                self._records -= draft.count
+                self._bytes -= draft.size
+        for draft, base in mine:
+            self._meter.failed += len(draft.failed) if error is None else draft.count
+            draft.finish(base, error)
+        if mine:
+            self._room.wake()
 
-    def _finish(self, draft: Draft, base: int | None, error: BaseException | None) -> None:
-        if error is not None:
-            self._meter.failed += len(draft.values)
-        for index, callback in draft.finish(base, error):
-            try:
-                callback(None if base is None else base + index, error)
-            except Exception:  # noqa: BLE001
-                # A callback is the user's; its failure must not stop the records behind it.
-                logger.exception("A publish callback failed", extra={"action": "callback_failed"})
+    def _time_to_close(self) -> float:
+        return max(self._closing_end - self._runtime.monotonic(), 0.0)
 
-    def _fail_all(self, error: BaseException) -> None:
+    def _stop(self) -> None:
+        try:
+            self._task.stop(max(self._time_to_close(), _STOP_S))
+        except TimedOut:
+            logger.warning("A publisher's thread is stuck in the store", extra={"action": "close_stuck"})
+        finally:
+            self._meter.retire()
+            closing, seconds = f"Closing the publisher to {self.log.name}", self._closing_s
+            unknown = TimedOut(what=f"{closing} (the record may or may not be stored)", seconds=seconds)
+            self._fail_all(unknown, TimedOut(what=closing, seconds=seconds))
+
+    def _fail_all(self, in_hand: BaseException, queued: BaseException) -> None:
         with self._lock:
             self._close_draft()
-            left = [*(draft for draft, _ in self._sending), *self._full]
-            self._sending, self._full = [], deque()
-            self._records = self._bytes = 0
-        for draft in left:
-            self._finish(draft, None, error)
-        self._room.wake()
+            left, self._full = list(self._full), deque()
+            unsent.discard(self)
+        self._settle(self._in_hand, repeat(None), in_hand)
+        self._complete(left, queued)
 
     def _on_crash(self, error: BaseException) -> None:
         self._closed = True
-        self._fail_all(error)
+        self._fail_all(error, error)
 
 
-def _aligned(column: list[Any] | None, index: int, filler: Any, item: Any) -> list[Any]:
-    """A column that begins only when a record needs it, filled up for those before."""
-    column = [filler] * index if column is None else column
-    column.append(item)
-    return column
+@contextmanager
+def _released(lock: threading.Lock) -> Iterator[None]:
+    lock.release()
+    try:
+        yield
+    finally:
+        lock.acquire()

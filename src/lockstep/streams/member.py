@@ -7,16 +7,17 @@ progress from the caller's polls: a long-running handler keeps its streams until
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from lockstep.core import member as core
-from lockstep.core.group import Claim, Confirm, GroupState, Record, Snapshot, fold
+from lockstep.core.group import Claim, Confirm, GroupState, Record, Snapshot
 from lockstep.core.member import Assigned, Drained, MemberState, Observed, Revoked, Send, SetActive, Tick, Timing, Yield
-from lockstep.errors import AppendUncertain, Fenced, TimedOut, Trimmed
-from lockstep.log.port import Log, LogWaiter
+from lockstep.errors import AppendUncertain, Fenced, NotFound, TimedOut, Trimmed, Unavailable
+from lockstep.log.port import Log, LogWaiter, Transaction
 from lockstep.runtime import Runtime, Waiter, logger
-from lockstep.streams.grouplog import GroupLog
+from lockstep.streams.grouplog import GroupLog, holder
 from lockstep.streams.options import GroupOptions
 
 
@@ -45,13 +46,15 @@ class GroupMember:
         self._grouplog, self._waiter, self._logs, self._runtime = grouplog, waiter, logs, runtime
         self._starts, self._changed, self._on_error = starts, changed, on_error
         self._pumping = threading.RLock()
+        self._reports: list[tuple[str, BaseException | None]] = []
+        self.error: BaseException | None = None
+        """Why this member can't go on, if it can't."""
         self._confirms: dict[str, Confirm] = {}
         self._confirms_lock = threading.Lock()
         self._confirm_due = 0.0
         self._yield_until: dict[str, float] = {}
         self._polled_at = runtime.monotonic()
         self._stalled = False
-        self.takeovers = self.revocations = 0
         now = runtime.monotonic()
         self._state = MemberState(
             self.id,
@@ -77,10 +80,6 @@ class GroupMember:
     def group_state(self) -> GroupState:
         """What the group's log said when it was read last."""
         return self._state.group
-
-    @property
-    def _holder(self) -> str:
-        return f"group:{self._grouplog.group}"
 
     def held(self) -> dict[str, int]:
         """The seats this member may work on right now, with the epoch of each: its fencing token."""
@@ -129,11 +128,11 @@ class GroupMember:
         self._waiter.wake()
 
     def confirm_now(self, seat: str, epoch: int, offset: int, timeout: float) -> None:
-        """Return when the confirmation was read back and counted; Fenced if it did not count."""
+        """Return when the confirmation was read back and counted; Fenced if the stream is somebody else's by then."""
         end = self._runtime.monotonic() + timeout
         self.confirm(seat, epoch, offset)
         while True:
-            with self._pumping:
+            with self._working():
                 self._confirm_due = 0.0
                 self._pump()
             state = self._state.group.seat(seat)
@@ -154,7 +153,7 @@ class GroupMember:
 
     def drained(self, seat: str) -> None:
         """The work on a yielded seat is done: write what is confirmed, then hand it over."""
-        with self._pumping:
+        with self._working():
             self._confirm_due = 0.0
             self._write_confirms()
             self._yield_until.pop(seat, None)
@@ -163,7 +162,8 @@ class GroupMember:
 
     def set_active(self, active: bool) -> None:
         """Take part, or hand everything over and only watch."""
-        with self._pumping:
+        with self._working():
+            self._stalled = False
             self._do(SetActive(active, self._runtime.monotonic()))
         self._waiter.wake()
 
@@ -174,26 +174,42 @@ class GroupMember:
 
     def close(self) -> None:
         """Leave the group: everything confirmed is written, everything held is released."""
-        self._task.stop()
-        with self._pumping:
-            self._do(SetActive(False, self._runtime.monotonic()))
-            for seat in list(self._state.held):
-                self.drained(seat)
-        self._grouplog.close()
+        try:
+            self._task.stop()
+            with self._working():
+                self._do(SetActive(False, self._runtime.monotonic()))
+                for seat in list(self._state.held):
+                    self.drained(seat)
+        except (Unavailable, NotFound) as error:  # the others find out by its silence, or there is no group any more
+            logger.warning("Left a group without a word", extra={"action": "group_leave", "reason": str(error)})
+        finally:
+            self._waiter.close()
+            self._grouplog.close()
 
-    def pump(self) -> None:
-        """Read and act now, from the caller's thread."""
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """One thread acts for the member at a time. What users are to be told is told after the lock is let go."""
         with self._pumping:
-            self._pump()
+            yield
+        while self._reports:
+            summary, error = self._reports.pop(0)
+            try:
+                self._on_error(summary, error)
+            except Exception:  # noqa: BLE001 - it is the user's, and must not end the member
+                logger.exception("An error callback failed", extra={"action": "callback_failed"})
 
-    def fold_in(self, records: Iterable[tuple[int, Record]], state: GroupState) -> GroupState:
-        """The group's state with further records, without acting on it."""
-        for at, record in records:
-            state = fold(state, at, record)
-        return state
+    def _report(self, summary: str, error: BaseException | None = None) -> None:
+        self._reports.append((summary, error))
 
     def _step(self) -> float:
-        with self._pumping:
+        try:
+            return self._pump_and_rest()
+        except Unavailable as error:  # a full disk, a lost answer: it may pass, and silence until then is fair
+            logger.warning("A group member could not work", extra={"action": "group_retry", "reason": str(error)})
+            return self.options.lease_s / 4
+
+    def _pump_and_rest(self) -> float:
+        with self._working():
             self._pump()
             state, now = self._state, self._runtime.monotonic()
             times = [core.next_wake(state), *self._yield_until.values()]
@@ -208,8 +224,14 @@ class GroupMember:
         self._watch_progress(now)
         self._do(Tick(now, caught_up=True, jitter=self._runtime.random()))
         if self._state.held:
-            self._grouplog.tidy(self._state.group)
+            self._tidy()
         self._read()
+
+    def _tidy(self) -> None:
+        try:
+            self._grouplog.tidy(self._state.group)
+        except AppendUncertain:
+            return  # a snapshot is a convenience; the next one will do
 
     def _read(self) -> None:
         try:
@@ -229,10 +251,8 @@ class GroupMember:
                 case Send(record):
                     records.append(self._with_start(record))
                 case Assigned():
-                    self.takeovers += 1
                     self._changed.wake()
                 case Revoked(seat, _):
-                    self.revocations += 1
                     self._yield_until.pop(seat, None)
                     self._changed.wake()
                 case Yield(seat, _):
@@ -253,8 +273,8 @@ class GroupMember:
             return record
         log = self._logs[record.seat]
         start = self._starts(log)
-        if log.config.protect:  # from the start on: nothing is confirmed yet, and nothing may go
-            log.hold(self._holder, start)
+        if log.config.protect:  # before the claim: nothing is confirmed yet, and nothing may go
+            self._protect({record.seat: start})
             start = max(start, log.bounds().first)
         return replace(record, start=start)
 
@@ -266,8 +286,8 @@ class GroupMember:
             due, self._confirms = self._confirms, {}
         self._confirm_due = now + self.options.confirm_s
         self._append(list(due.values()))
-        self._hold(due)
         self._read()
+        self._protect(dict.fromkeys(due))
         for seat, confirm in due.items():
             self._check_counted(seat, confirm)
 
@@ -278,20 +298,35 @@ class GroupMember:
                 with self._confirms_lock:  # not read back: the append was lost or is late, so send it again
                     self._confirms.setdefault(seat, confirm)
             return
-        self._on_error(f"Confirmation of offset {confirm.offset} of {seat} did not count: another member owns it", None)
+        self._report(f"Confirmation of offset {confirm.offset} of {seat} did not count: another member owns it")
 
-    def _hold(self, confirms: Mapping[str, Confirm]) -> None:
-        """Tell protected streams what the group still needs."""
-        for seat, confirm in confirms.items():
-            log = self._logs[seat]
-            if log.config.protect:
-                log.hold(self._holder, confirm.offset + 1)
+    def _protect(self, starts: Mapping[str, int | None]) -> None:
+        """Tell protected streams what the group still needs: what its log says, else where it would begin."""
+        protected = {seat: start for seat, start in starts.items() if self._logs[seat].config.protect}
+        if not protected:
+            return
+
+        def hold(changes: Transaction) -> None:
+            state = self._grouplog.state_in(changes, self._state.group)
+            for seat, start in protected.items():
+                needed = state.seat(seat).resume
+                needed = start if needed is None else needed
+                if needed is not None:
+                    changes.hold(self._logs[seat].name, holder(self._grouplog.group), needed)
+
+        bus = self._grouplog.bus
+        if bus.promises.atomic:
+            bus.atomic(hold)
+            return
+        for seat, start in protected.items():
+            needed = self._state.group.seat(seat).resume
+            self._logs[seat].hold(holder(self._grouplog.group), start if needed is None else needed)
 
     def _watch_progress(self, now: float) -> None:
         for seat, until in list(self._yield_until.items()):
             if now >= until:
                 self._yield_until.pop(seat)
-                self._on_error(f"Work on {seat} did not finish within {self.options.revoke_s} s; handed over", None)
+                self._report(f"Work on {seat} did not finish within {self.options.revoke_s} s; handed over")
                 self._do(Drained(seat, now))
         if not self._state.held or now - self._polled_at < self.options.max_processing_s:
             return
@@ -302,4 +337,6 @@ class GroupMember:
             self._do(SetActive(False, now))
 
     def _crashed(self, error: BaseException) -> None:
+        self.error = error
+        self._changed.wake()
         self._on_error("The group member stopped", error)

@@ -36,7 +36,7 @@ class PublisherOptions:
     retry_max_s: float = 2.0
     """Longest pause between two tries."""
     pipeline: bool = False
-    """Serialize in the background instead of in publish(). A value that can't be serialized then fails its batch."""
+    """Serialize in the background instead of in publish(). A value that can't be serialized then fails its receipt."""
 
     def __post_init__(self) -> None:
         for name in ("batch_records", "batch_bytes", "buffer_records", "buffer_bytes"):

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import atexit
 import itertools
-import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
 from lockstep.errors import BadRecord, RecordTooLarge
 from lockstep.log.batch import Headers
 from lockstep.runtime import Runtime
-from lockstep.streams.lane import Lane
+from lockstep.streams.lane import Lane, unsent
 from lockstep.streams.options import PublisherOptions
-from lockstep.streams.receipt import Callback, Draft, ManyReceipt, Receipt
+from lockstep.streams.receipt import Callback, Draft, ManyReceipt, Receipt, check_timeout
 from lockstep.streams.serializers import BYTES, Serializer
-from lockstep.streams.shards import check_size, shard_of
+from lockstep.streams.shards import HeaderPairs, check_size, checked_bytes, checked_headers, shard_of
 
-HeaderPairs = Iterable[tuple[str, bytes]] | Mapping[str, bytes]
+Cut = tuple[int, int, int]
+"""Start, end and bytes of a part of many records."""
 _SIZE_UNKNOWN = 256
+_CLOSE_S = 30.0
 
 
 class Publisher:
@@ -47,7 +50,6 @@ class Publisher:
         self._is_plain = len(lanes) == 1 and value is BYTES and not options.pipeline
         self._turn = itertools.count()
         self._closed = False
-        self._at_exit = _close_at_exit(self)
 
     def publish(
         self,
@@ -68,7 +70,7 @@ class Publisher:
             return self._lanes[0].add(value, None, (), created, len(value), callback)
         if not self._options.pipeline:
             value, key = self._encoded(value, key)
-        checked = _checked_headers(headers, self.stream) if headers else ()
+        checked = checked_headers(headers, self.stream) if headers else ()
         # With a pipeline it is serialized in the background, and measured there.
         size = _SIZE_UNKNOWN if self._options.pipeline else self._size(value, key, checked)
         created = self._runtime.wall_ns() if created_ns is None else created_ns
@@ -86,8 +88,12 @@ class Publisher:
         if keys is not None and self._key is not BYTES:
             keys = [None if key is None else self._key.encode(key) for key in keys]
         self._check_many(values, keys)
+        sizes = list(map(len, values)) if keys is None else list(map(_size_of_pair, values, keys))
+        largest = max(sizes)
+        if largest > self._limit:
+            raise RecordTooLarge(size=largest, stream=self.stream, limit=self._limit)
         lane = self._lane(keys[0] if keys else None)
-        drafts = self._chunks(lane, values, keys)
+        drafts = self._chunks(lane, values, keys, _cuts(sizes, largest, self._options))
         lane.add_many(drafts)
         return ManyReceipt(drafts)
 
@@ -98,10 +104,12 @@ class Publisher:
 
         `expected_last` (-1: an empty stream) makes it depend on the last offset: OffsetConflict if somebody was first.
         """
+        for lane in self._lanes:
+            lane.check_may_wait()  # before anything is queued, and for all: which one it will be is not known yet
         if expected_last is None:
             return self.publish(value, key=key, headers=headers).result()
         value, key = self._encoded(value, key)
-        checked = _checked_headers(headers, self.stream)
+        checked = checked_headers(headers, self.stream)
         self._size(value, key, checked)
         return self._lane(key).append_now(value, key, checked, self._runtime.wall_ns(), expected_last + 1)
 
@@ -112,15 +120,15 @@ class Publisher:
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when everything queued so far is stored or has failed."""
+        check_timeout(timeout)
+        end = None if timeout is None else self._runtime.monotonic() + timeout
         for lane in self._lanes:
-            lane.flush(timeout)
+            lane.flush(None if end is None else max(end - self._runtime.monotonic(), 0.0))
 
-    def close(self, timeout: float = 30.0) -> None:
+    def close(self, timeout: float = _CLOSE_S) -> None:
         """Flush and stop; whatever can't be stored in time fails. Futures always complete."""
-        atexit.unregister(self._at_exit)
+        _close_together(self._lanes, timeout)
         self._closed = True
-        for lane in self._lanes:
-            lane.close(timeout)
 
     def __enter__(self) -> Publisher:
         return self
@@ -138,22 +146,23 @@ class Publisher:
 
         await asyncio.to_thread(self.close)
 
-    def _lane(self, key: bytes | None) -> Lane:
+    def _lane(self, key: Any) -> Lane:
         if len(self._lanes) == 1:
             return self._lanes[0]
         if key is None:
             return self._lanes[next(self._turn) % len(self._lanes)]
-        return self._lanes[shard_of(key, len(self._lanes))]
+        raw = key if isinstance(key, bytes) else self._key.encode(key)  # with a pipeline the key is still an object
+        return self._lanes[shard_of(raw, len(self._lanes))]
 
     def _encoded(self, value: Any, key: Any) -> tuple[Any, Any]:
         if self._value is not BYTES:
             value = self._value.encode(value)
         if type(value) is not bytes:
-            value = _as_bytes("value", value, self.stream)
+            value = checked_bytes("value", value, self.stream)
         if key is not None:
             if self._key is not BYTES:
                 key = self._key.encode(key)
-            key = _as_bytes("key", key, self.stream)
+            key = checked_bytes("key", key, self.stream)
         return value, key
 
     def _size(self, value: Any, key: Any, headers: Headers) -> int:
@@ -166,57 +175,59 @@ class Publisher:
             raise BadRecord(stream=self.stream, reason=f"{len(keys)} keys for {len(values)} values")
         if keys is not None and not set(map(type, keys)) <= {bytes, type(None)}:
             raise BadRecord(stream=self.stream, reason="keys must be bytes or None")
-        largest = max(
-            map(len, values) if keys is None else (len(v) + len(k or b"") for v, k in zip(values, keys, strict=True))
-        )
-        if largest > self._limit:
-            raise RecordTooLarge(size=largest, stream=self.stream, limit=self._limit)
 
-    def _chunks(self, lane: Lane, values: Sequence[bytes], keys: Sequence[bytes | None] | None) -> list[Draft]:
+    def _chunks(
+        self, lane: Lane, values: Sequence[bytes], keys: Sequence[bytes | None] | None, cuts: Iterable[Cut]
+    ) -> list[Draft]:
         """Cut into drafts that fill a stored batch, all joined."""
-        largest = max(max(map(len, values)), 1)
-        step = max(1, min(self._options.batch_records, self._options.batch_bytes // largest))
         drafts = []
         created = self._runtime.wall_ns()
-        for start in range(0, len(values), step):
+        for start, end, size in cuts:
             draft = lane.new_draft()
-            draft.values = list(values[start : start + step])
+            draft.values = list(values[start:end])
+            draft.count = end - start
             draft.created = created
-            draft.keys = None if keys is None else list(keys[start : start + step])
-            draft.size = largest * len(draft.values)
+            draft.keys = None if keys is None else list(keys[start:end])
+            draft.size = size
             draft.encoded = True
-            draft.joined = start + step < len(values)
+            draft.joined = end < len(values)
             drafts.append(draft)
         return drafts
 
 
-def _as_bytes(part: str, item: Any, stream: str) -> bytes:
-    if isinstance(item, (bytes, bytearray, memoryview)):
-        return bytes(item)
-    raise BadRecord(
-        stream=stream, reason=f"its {part} is {type(item).__name__}, not bytes; give the publisher a serializer"
-    )
+def _size_of_pair(value: bytes, key: bytes | None) -> int:
+    return len(value) if key is None else len(value) + len(key)
 
 
-def _checked_headers(headers: HeaderPairs, stream: str) -> Headers:
-    try:
-        checked = tuple((name, value) for name, value in (headers.items() if isinstance(headers, Mapping) else headers))
-    except (TypeError, ValueError) as error:
-        raise BadRecord(stream=stream, reason="its headers are not pairs of a name and bytes") from error
-    for name, value in checked:
-        if not isinstance(name, str) or not isinstance(value, bytes) or len(name.encode()) > 0xFFFF:
-            raise BadRecord(stream=stream, reason=f"header {name!r} must be a short text with a value of bytes")
-    return checked
+def _cuts(sizes: list[int], largest: int, options: PublisherOptions) -> Iterator[Cut]:
+    """Parts that fit into a batch; a size above that is a part of its own."""
+    count, total, most_bytes = len(sizes), sum(sizes), options.batch_bytes
+    if total == largest * count:  # all the same: nothing to look for
+        step = max(1, min(options.batch_records, most_bytes // max(largest, 1)))
+        for start in range(0, count, step):
+            end = min(start + step, count)
+            yield start, end, largest * (end - start)
+        return
+    before = list(itertools.accumulate(sizes, initial=0))
+    start = 0
+    while start < count:
+        fitting = bisect_right(before, before[start] + most_bytes, start) - 1
+        end = min(max(fitting, start + 1), start + options.batch_records)
+        yield start, end, before[end] - before[start]
+        start = end
 
 
-def _close_at_exit(publisher: Publisher) -> Any:
-    """Flush at the end of the program even if nobody closed the publisher; holds no reference that keeps it alive."""
-    weak = weakref.ref(publisher)
+def _close_together(lanes: Sequence[Lane], timeout: float) -> None:
+    """Close lanes within one timeout; a lane that is stuck keeps no other from sending."""
+    for lane in lanes:
+        lane.check_thread()
+    with ExitStack() as ends:
+        for lane in lanes:
+            ends.callback(lane.end_close)
+            lane.begin_close(timeout)
 
-    def close() -> None:
-        alive = weak()
-        if alive is not None:
-            alive.close()
 
-    atexit.register(close)
-    return close
+@atexit.register
+def _send_the_rest() -> None:
+    """What was queued when the program ends, by publishers that nobody closed."""
+    _close_together(list(unsent), _CLOSE_S)

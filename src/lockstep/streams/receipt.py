@@ -4,15 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator
-from itertools import chain
-from typing import Any
+from collections.abc import Callable, Generator, Iterable
+from itertools import chain, repeat
+from typing import Any, Protocol
 
 from lockstep.errors import BadArgument, TimedOut
 from lockstep.log.batch import Headers
-from lockstep.runtime import Runtime, Waiter
+from lockstep.runtime import Runtime, Waiter, logger
+from lockstep.streams.serializers import Serializer
+from lockstep.streams.shards import check_size, checked_bytes
 
 Callback = Callable[[int | None, BaseException | None], None]
+GRACE_S = 0.5
+_PAUSE_S = 0.01
+
+
+def check_timeout(timeout: float | None) -> None:
+    """BadArgument for what is no time to wait."""
+    if timeout is not None and timeout < 0:
+        raise BadArgument(name="timeout", value=timeout, reason="it must not be negative")
+
+
+class Keeper(Protocol):
+    """Who stores drafts, as those who wait for one see it."""
+
+    def check_may_wait(self) -> None:
+        """Raise if waiting here would be for ever."""
+
+    def fail_overdue(self) -> None:
+        """Fail what is past its deadline."""
 
 
 class Draft:
@@ -20,55 +40,117 @@ class Draft:
 
     __slots__ = (
         "_callbacks",
+        "_keeper",
         "_lock",
         "_runtime",
         "_waiters",
         "attempts",
         "base",
+        "count",
         "created",
         "deadline",
         "done",
         "encoded",
         "error",
+        "failed",
         "headers",
         "joined",
         "keys",
-        "sequence",
+        "settled",
         "size",
         "stream",
         "values",
     )  # fmt: skip
 
-    def __init__(self, stream: str, runtime: Runtime, deadline: float) -> None:
+    def __init__(self, stream: str, runtime: Runtime, deadline: float, keeper: Keeper) -> None:
         self.stream, self.deadline = stream, deadline
         self.values: list[Any] = []
         self.created: list[int] | int = []
         self.keys: list[Any] | None = None
         self.headers: list[Headers] | None = None
+        self.count = 0
+        """Its records, also when they are no longer here."""
         self.size = 0
-        self.sequence = -1
         self.attempts = 0
         self.encoded = False
         """Its values are bytes already; nothing is left to serialize."""
         self.joined = False
         """Must be stored in the same step as the draft behind it."""
+        self.settled = False
+        """Somebody decided what becomes of it and is about to finish it; the keeper's lock guards this."""
         self.base: int | None = None
         self.error: BaseException | None = None
+        self.failed: dict[int, BaseException] = {}
+        """Records that could not be serialized, by index: they are not in the batch."""
         self.done = False
-        self._runtime = runtime
+        self._runtime, self._keeper = runtime, keeper
         self._lock = threading.Lock()
         self._waiters: list[Waiter] = []
         self._callbacks: list[tuple[int, Callback]] = []
 
-    def finish(self, base: int | None, error: BaseException | None) -> list[tuple[int, Callback]]:
-        """Complete every receipt; returns the callbacks to call, exactly once each."""
+    def add_key(self, key: Any) -> None:
+        """Give the newest record, not counted yet, its key: the column begins when a record needs it."""
+        if self.keys is None:
+            self.keys = [None] * self.count
+        self.keys.append(key)
+
+    def add_headers(self, headers: Headers) -> None:
+        """As add_key."""
+        if self.headers is None:
+            self.headers = [()] * self.count
+        self.headers.append(headers)
+
+    def encode(self, value: Serializer, key: Serializer, limit: int) -> None:
+        """Serialize what is not yet; whatever can't be fails alone and is left out."""
+        if self.encoded:
+            return
+        self.encoded = True
+        kept: list[int] = []
+        values, keys = [], []
+        for index, (item, its_key, pairs) in enumerate(self._rows()):
+            try:
+                packed = checked_bytes("value", value.encode(item), self.stream)
+                packed_key = None if its_key is None else checked_bytes("key", key.encode(its_key), self.stream)
+                check_size(packed, packed_key, pairs, limit, self.stream)
+            except Exception as error:  # noqa: BLE001 - whatever a serializer raises, it is this record's
+                self.failed[index] = error
+                continue
+            kept.append(index)
+            values.append(packed)
+            keys.append(packed_key)
+        self.values, self.keys = values, None if self.keys is None else keys
+        if self.failed:
+            self.created = self.created if isinstance(self.created, int) else [self.created[index] for index in kept]
+            self.headers = None if self.headers is None else [self.headers[index] for index in kept]
+
+    def forget_payload(self) -> None:
+        """Let go of what was stored or failed: a receipt that is kept must not keep it."""
+        self.values, self.created, self.keys, self.headers = [], [], None, None
+
+    def finish(self, base: int | None, error: BaseException | None) -> None:
+        """Complete every receipt, and call every callback once."""
         with self._lock:
             self.base, self.error = base, error
             self.done = True
             callbacks, self._callbacks = self._callbacks, []
         for waiter in self._waiters:
             waiter.wake()
-        return callbacks
+        for index, callback in callbacks:
+            try:
+                callback(self.offset_of(index), self.error_of(index))
+            except Exception:  # noqa: BLE001
+                # A callback is the user's; its failure must not stop the records behind it.
+                logger.exception("A publish callback failed", extra={"action": "callback_failed"})
+
+    def offset_of(self, index: int) -> int | None:
+        """The offset of a record, if it is stored."""
+        if self.base is None or index in self.failed:
+            return None
+        return self.base + index - sum(bad < index for bad in self.failed)
+
+    def error_of(self, index: int) -> BaseException | None:
+        """Why a record has no offset."""
+        return self.failed.get(index, self.error) if self.done else None
 
     def call_back(self, index: int, callback: Callback) -> bool:
         """Have `callback` called on completion; False if that was already."""
@@ -79,19 +161,35 @@ class Draft:
             return True
 
     def wait(self, timeout: float | None) -> None:
-        """Return when complete; TimedOut if that takes longer than `timeout` seconds."""
-        if timeout is not None and timeout < 0:
-            raise BadArgument(name="timeout", value=timeout, reason="it must not be negative")
+        """Return when complete, which it is soon after its deadline; TimedOut if that is after `timeout` seconds."""
+        check_timeout(timeout)
         if self.done:
             return
+        self._keeper.check_may_wait()
         waiter = self._runtime.waiter()
-        self._waiters.append(waiter)
+        with self._lock:
+            self._waiters.append(waiter)
         end = float("inf") if timeout is None else self._runtime.monotonic() + timeout
         while not self.done:
             left = end - self._runtime.monotonic()
             if left <= 0:
                 raise TimedOut(what=f"Publishing to {self.stream}", seconds=timeout or 0.0)
-            waiter.wait(min(left, 1.0))
+            self.fail_if_overdue()
+            waiter.wait(min(left, max(self.overdue_in(), _PAUSE_S), 1.0))
+
+    def overdue_in(self) -> float:
+        """Seconds until it counts as overdue: a little after its deadline, to let whoever stores it say why."""
+        return self.deadline + GRACE_S - self._runtime.monotonic()
+
+    def fail_if_overdue(self) -> None:
+        """Don't leave it to its keeper, which may be stuck in the store."""
+        if not self.done and self.overdue_in() <= 0:
+            self._keeper.fail_overdue()
+
+    def _rows(self) -> Iterable[tuple[Any, Any, Headers]]:
+        return zip(
+            self.values, self.keys or repeat(None, self.count), self.headers or repeat((), self.count), strict=True
+        )
 
 
 class Receipt:
@@ -112,21 +210,22 @@ class Receipt:
 
     def result(self, timeout: float | None = None) -> int:
         """The record's offset; raises what went wrong, or TimedOut."""
-        self._draft.wait(timeout)
-        if self._draft.error is not None:
-            raise self._draft.error
-        assert self._draft.base is not None, "a draft without error has a base"
-        return self._draft.base + self._index
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        offset = self.offset
+        assert offset is not None, "a record without error has an offset"
+        return offset
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What went wrong, or None."""
         self._draft.wait(timeout)
-        return self._draft.error
+        return self._draft.error_of(self._index)
 
     @property
     def offset(self) -> int | None:
         """The offset if it is known by now, else None."""
-        return None if self._draft.base is None else self._draft.base + self._index
+        return self._draft.offset_of(self._index)
 
     @property
     def log(self) -> str:
@@ -136,7 +235,7 @@ class Receipt:
     def add_done_callback(self, callback: Callback) -> None:
         """Call `callback(offset, error)` once, from a background thread, or at once if it is done."""
         if not self._draft.call_back(self._index, callback):
-            callback(self.offset, self._draft.error)
+            callback(self.offset, self._draft.error_of(self._index))
 
     def __await__(self) -> Generator[Any, None, int]:
         loop = asyncio.get_running_loop()
@@ -155,7 +254,11 @@ class Receipt:
             loop.call_soon_threadsafe(settle, offset, error)
 
         self.add_done_callback(hand_over)
-        return (yield from finished)
+        overdue = loop.call_later(max(self._draft.overdue_in(), 0.0) + _PAUSE_S, self._draft.fail_if_overdue)
+        try:
+            return (yield from finished)
+        finally:
+            overdue.cancel()
 
 
 class ManyReceipt:
@@ -167,7 +270,7 @@ class ManyReceipt:
         self._drafts = drafts
 
     def __len__(self) -> int:
-        return sum(len(draft.values) for draft in self._drafts)
+        return sum(draft.count for draft in self._drafts)
 
     def done(self) -> bool:
         """True once all are stored as promised, or failed."""
@@ -195,4 +298,4 @@ class ManyReceipt:
         return list(chain.from_iterable(self._ranges()))
 
     def _ranges(self) -> list[range]:
-        return [range(d.base, d.base + len(d.values)) for d in self._drafts if d.base is not None]
+        return [range(d.base, d.base + d.count) for d in self._drafts if d.base is not None]

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 
 from lockstep.errors import BadConfig, Closed, Fenced
 from lockstep.runtime import Runtime, Task, logger
 from lockstep.streams.handling import Handler, OnFailure, dead_letter_headers, stopped_at
 from lockstep.streams.publisher import Publisher
-from lockstep.streams.record import Record
+from lockstep.streams.record import Record, RecordBatch
 from lockstep.streams.shards import shard_of, stream_name
 from lockstep.streams.subscriber import Subscriber
-from lockstep.streams.workers import Progress, Worker
+from lockstep.streams.workers import Owner, Progress, Verdict, Worker
 
 CONFIRM = ("handled", "periodic", "off")
 _IDLE_S = 1.0
+_WORKERS_END_S = 10.0
 OpenPublisher = Callable[[str], Publisher]
 
 
 class Receiver:
     """Polls a subscriber and hands each record to `handler`. Ends with the subscriber.
 
-    `workers` above 1 handles records of different keys side by side; those of one key stay in order.
+    `workers` above 1 handles records of different keys side by side; those of one key stay in order. Its own task only
+    takes, confirms and keeps up with the group, so that a slow handler does not hold that up.
     """
 
     def __init__(
@@ -52,13 +55,20 @@ class Receiver:
         self._progress: dict[str, Progress] = {}
         self._lock = threading.RLock()
         self._publishers: dict[str, Publisher] = {}
-        self._draining = False
-        self._finished = False
+        self._draining = self._close_when_idle = self._finished = False
+        self._calls_seen = 0
         self.error: BaseException | None = None
         """Why it stands still or ended, if it did."""
-        self._workers = [self._new_worker(handler) for _ in range(workers)]
-        self._side_tasks: list[tuple[Task, Worker]] = []
-        self._side_tasks += self._start_side_workers()
+        owner = Owner(
+            decode=subscriber.decode,
+            begin=self._begin,
+            outcome=self._settled,
+            extend=subscriber.extend,
+            failed=self._count_failure,
+            rested=subscriber.waiter.wake,
+        )
+        self._workers = [Worker(handler, self._policy, runtime, owner) for _ in range(workers)]
+        self._worker_tasks = [self._start(worker) for worker in self._workers]
         self._task = runtime.spawn("lockstep-receiver", self._step, subscriber.waiter, self._crashed)
 
     @property
@@ -72,44 +82,44 @@ class Receiver:
         return self.subscriber.is_closed
 
     def drain(self, timeout: float = 30.0) -> None:
-        """Take no more records, finish those at hand, confirm them."""
+        """Take no more records, finish those that were begun, confirm them. The others are delivered again.
+
+        Called by the handler itself it does not wait: the record at hand is finished when the handler returns.
+        """
         self._draining = True
-        end = self._runtime.monotonic() + timeout
-        pause = self._runtime.waiter()
-        while self._in_flight() and self.error is None and self._runtime.monotonic() < end:
-            self._task.wake()
-            pause.wait(0.01)
+        if self._is_called_by_handler():
+            return
+        if not self._wait_while(self._is_at_work, timeout):
+            logger.warning("Work at hand did not end in time", extra={"action": "drain", "seconds": timeout})
         self._confirm_done(now=True)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Drain, then close the subscriber."""
-        if not self._finished:
+        """Drain, then close the subscriber, whether or not the handler returned in time.
+
+        Called by the handler itself it does not wait: it closes after the handler returned.
+        """
+        if self._is_called_by_handler():
+            self._draining = self._close_when_idle = True
+            return
+        try:
             self.drain(timeout)
-            self._finished = True
-            self._task.stop()
-            for task, _ in self._side_tasks:
-                task.stop()
-        for worker in self._workers:
-            worker.close()
-        self.subscriber.close()
-        for publisher in self._publishers.values():
-            publisher.close()
+        finally:
+            self._shut()
 
     def run(self) -> None:
-        """Work until SIGTERM or SIGINT, then drain and close. Call it from the main thread."""
+        """Work until SIGTERM or SIGINT, then drain and close. Raises what it stood still at, or ended of.
+
+        Call it from the main thread.
+        """
         ended = threading.Event()
-
-        def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what the signal module passes
-            ended.set()
-
-        before = {name: signal.signal(name, stop) for name in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            while not ended.wait(0.2) and self.is_running:
-                pass
-        finally:
-            for name, handler in before.items():
-                signal.signal(name, handler)
-            self.close()
+        with _signals_set(ended):
+            try:
+                while not ended.wait(0.2) and self.is_running:
+                    pass
+            finally:
+                self.close()
+        if self.error is not None:
+            raise self.error
 
     def __enter__(self) -> Receiver:
         return self
@@ -117,58 +127,76 @@ class Receiver:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _new_worker(self, handler: Handler) -> Worker:
-        return Worker(
-            handler,
-            self._policy,
-            self._runtime,
-            decode=self.subscriber.decode,
-            outcome=self._settled,
-            extend=self.subscriber.extend,
-            failed=self._count_failure,
-        )
-
-    def _start_side_workers(self) -> list[tuple[Task, Worker]]:
-        """With one worker the receiver's own task does the work; with more, each has a task of its own."""
-        if len(self._workers) == 1:
-            return []
-        started = []
-        for worker in self._workers:
-            task = self._runtime.spawn("lockstep-worker", worker.step, self._runtime.waiter(), self._crashed)
-            started.append((task, worker))
-        return started
+    def _start(self, worker: Worker) -> Task:
+        return self._runtime.spawn("lockstep-worker", worker.step, self._runtime.waiter(), self._crashed)
 
     def _step(self) -> float | None:
-        if self._finished:
-            return None
         try:
-            took = not self._draining and self._take()
+            took = not self._finished and self._keep_up()
         except Closed:
             self._finished = True
+        self._confirm_done(now=self._finished)
+        if self._close_when_idle and not self._is_at_work():
+            self._shut()
+        if self._finished:
+            self._end_workers()
             return None
-        delay = self._workers[0].step() if not self._side_tasks else _IDLE_S
-        if self.error is not None:
-            self.subscriber.extend()  # stand still, but keep the stream: a poison record must not go round the group
-        self._confirm_done()
-        return 0.0 if took else min(delay, _IDLE_S)
+        return 0.0 if took else _IDLE_S
 
-    def _take(self) -> bool:
-        """Hand the next records to the workers, unless enough are at hand."""
+    def _keep_up(self) -> bool:
+        """Follow the group, drop what is lost, and hand the next records to the workers if there is room."""
+        self._tell_progress()
         room = self._prefetch - self._in_flight()
-        if room <= 0 or self.error is not None:
-            return False
-        batch = self.subscriber.poll(0.0, max_records=room)
+        if room <= 0 or self._draining or self.error is not None:
+            self.subscriber.follow()
+            batch = None
+        else:
+            batch = self.subscriber.poll(0.0, max_records=room)
         with self._lock:
             self._drop_lost()
-            progress = self._progress.setdefault(batch.stream, Progress(batch.epoch)) if batch else None
-            for record in batch.raw():
-                assert progress is not None
-                progress.begin(record.offset)
-                self._worker_for(record).give(record, batch.epoch)
-        if batch:
-            for task, _ in self._side_tasks:
-                task.wake()
+            if batch:
+                self._hand_out(batch)
         return bool(batch)
+
+    def _hand_out(self, batch: RecordBatch) -> None:
+        progress = self._progress.setdefault(batch.stream, Progress(batch.epoch))
+        for record in batch.raw():
+            progress.add(record.offset)
+            self._worker_for(record).give(record, batch.epoch)
+        for task in self._worker_tasks:
+            task.wake()
+
+    def _tell_progress(self) -> None:
+        """Processing time counts from the last call that ended; whoever only waits, or stands still, is not late."""
+        calls = sum(worker.calls for worker in self._workers)
+        if calls != self._calls_seen or not self._is_handling():
+            self._calls_seen = calls
+            self.subscriber.extend()
+
+    def _begin(self, record: Record, epoch: int | None) -> Verdict:
+        """Asked by a worker right before it calls the handler."""
+        if self._finished or self.subscriber.is_closed:
+            return Verdict.DROP
+        with self._lock:
+            progress = self._progress.get(record.stream)
+            if progress is None or progress.epoch != epoch or self.subscriber.epoch(record.stream) != epoch:
+                return Verdict.DROP
+            if (self._draining or progress.leaving) and not progress.fills_a_hole(record.offset):
+                return Verdict.DROP
+            if not self._has_lease(record.stream, epoch):
+                return Verdict.WAIT
+            progress.begin(record.offset)
+        return Verdict.HANDLE
+
+    def _has_lease(self, stream: str, epoch: int | None) -> bool:
+        """A lease that ran out may come back in the same epoch, so its records are not lost yet."""
+        member = self.subscriber.member
+        if member is None or epoch is None:
+            return True
+        try:
+            return member.holds(self.subscriber.seat(stream), epoch)
+        except Closed:
+            return False
 
     def _drop_lost(self) -> None:
         """Work on streams that went to another member is forgotten: it will be done there."""
@@ -184,26 +212,73 @@ class Receiver:
         return self._workers[shard_of(record.key or b"", len(self._workers))]
 
     def _is_busy(self, stream: str) -> bool:
-        """Asked when a stream is to be handed over: first what is at hand is finished and confirmed."""
+        """Asked when a stream is to be handed over: what is begun is finished first, the rest is left to the next."""
         with self._lock:
             progress = self._progress.get(stream)
-        if progress is not None and progress.in_flight:
-            return True
+            if progress is not None:
+                progress.leaving = True
+                if progress.has_begun:
+                    return True
         self._confirm_done(now=True)
         return False
+
+    def _is_at_work(self) -> bool:
+        """Whether there is something to wait for before it closes."""
+        if self._is_handling():
+            return True
+        if self._finished or self.error is not None or self.subscriber.is_closed:
+            return False
+        with self._lock:
+            return any(progress.has_begun for progress in self._progress.values())
+
+    def _is_handling(self) -> bool:
+        return any(worker.thread is not None for worker in self._workers)
+
+    def _is_called_by_handler(self) -> bool:
+        return any(worker.thread == threading.get_ident() for worker in self._workers)
+
+    def _wait_while(self, condition: Callable[[], bool], timeout: float) -> bool:
+        """False if it was still so after `timeout` seconds."""
+        end = self._runtime.monotonic() + timeout
+        pause = self._runtime.waiter()
+        while condition():
+            if self._runtime.monotonic() >= end:
+                return False
+            pause.wait(0.01)
+        return True
+
+    def _end_workers(self) -> None:
+        """None outlives the receiver; one that is inside the handler ends when that returns."""
+        for worker, task in zip(self._workers, self._worker_tasks, strict=True):
+            worker.end()
+            task.wake()
+
+    def _shut(self) -> None:
+        self._finished = True
+        self._end_workers()
+        try:
+            self._wait_while(self._has_idle_workers, _WORKERS_END_S)
+            self._task.stop()
+        finally:
+            self.subscriber.close()
+            for publisher in self._publishers.values():
+                publisher.close()
+
+    def _has_idle_workers(self) -> bool:
+        """Workers that were told to end, did not yet, and are not held up by the handler."""
+        return any(not worker.ended and worker.thread is None for worker in self._workers)
 
     def _in_flight(self) -> int:
         with self._lock:
             return sum(progress.in_flight for progress in self._progress.values())
 
-    def _settled(self, record: Record, attempts: int, error: BaseException | None) -> bool:
+    def _settled(self, record: Record, epoch: int | None, attempts: int, error: BaseException | None) -> bool:
         if error is not None and not self._give_up(record, attempts, error):
             return False
         with self._lock:
-            if record.stream in self._progress:
-                self._progress[record.stream].done(record.offset)
-        if self._side_tasks:
-            self.subscriber.waiter.wake()  # the receiver's own task confirms
+            progress = self._progress.get(record.stream)
+            if progress is not None and progress.epoch == epoch:
+                progress.done(record.offset)
         return True
 
     def _give_up(self, record: Record, attempts: int, error: BaseException) -> bool:
@@ -249,6 +324,23 @@ class Receiver:
         self.subscriber.meter.handler_failures += 1
 
     def _crashed(self, error: BaseException) -> None:
-        self.error, self._finished = error, True
+        self.error, self._finished = self.error or error, True
+        self._end_workers()
+        self.subscriber.waiter.wake()
         if self.subscriber.options.on_error is not None:
             self.subscriber.options.on_error("The receiver ended", error)
+
+
+@contextmanager
+def _signals_set(ended: threading.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT only set `ended`, so that a second one does not cut off what the first one began."""
+
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what the signal module passes
+        ended.set()
+
+    before = {name: signal.signal(name, end) for name in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, signal.SIG_DFL if handler is None else handler)  # None: it was not set by Python

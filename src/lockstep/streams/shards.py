@@ -1,14 +1,17 @@
-"""Streams with shards: several logs under one name, chosen by key; and the size a record may have in them."""
+"""Streams with shards: several logs under one name, chosen by key; and what a record in them may be."""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from lockstep.errors import BadArgument, BadName, RecordTooLarge
+from lockstep.errors import BadArgument, BadName, BadRecord, RecordTooLarge
 from lockstep.log.batch import Headers
 from lockstep.log.config import check_name
 from lockstep.log.port import Bus, Log
 
+HeaderPairs = Iterable[tuple[str, bytes]] | Mapping[str, bytes]
 SEPARATOR = "/"
 """Shard 3 of orders is called orders/3. No stream can be called so itself."""
 _HEADER_BYTES = 6
@@ -65,3 +68,24 @@ def check_size(value: bytes, key: bytes | None, headers: Headers, limit: int, st
     if size > limit:
         raise RecordTooLarge(size=size, stream=stream, limit=limit)
     return size
+
+
+def checked_bytes(part: str, item: Any, stream: str) -> bytes:
+    """A value or key as bytes, or BadRecord."""
+    if isinstance(item, (bytes, bytearray, memoryview)):
+        return bytes(item)
+    raise BadRecord(
+        stream=stream, reason=f"its {part} is {type(item).__name__}, not bytes; give the publisher a serializer"
+    )
+
+
+def checked_headers(headers: HeaderPairs, stream: str) -> Headers:
+    """Headers, given as pairs or as a mapping, as they are stored; or BadRecord."""
+    try:
+        checked = tuple((name, value) for name, value in (headers.items() if isinstance(headers, Mapping) else headers))
+    except (TypeError, ValueError) as error:
+        raise BadRecord(stream=stream, reason="its headers are not pairs of a name and bytes") from error
+    for name, value in checked:
+        if not isinstance(name, str) or not isinstance(value, bytes) or len(name.encode()) > 0xFFFF:
+            raise BadRecord(stream=stream, reason=f"header {name!r} must be a short text with a value of bytes")
+    return checked

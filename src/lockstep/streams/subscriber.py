@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 
 from lockstep.errors import BadArgument, BadOffset, Closed, FormatTooNew, IllegalState, LockstepError
@@ -273,13 +274,13 @@ class Subscriber:
             return
         self._closed = True
         self._waiter.wake()
-        with self._polling:
-            if self._member is not None:
-                self._member.close()
+        with self._polling, ExitStack() as closing:
+            closing.callback(self.meter.retire)
+            closing.callback(self._waiter.close)
             for log in self._logs.values():
-                log.close()
-            self._waiter.close()
-        self.meter.retire()
+                closing.callback(log.close)
+            if self._member is not None:
+                closing.callback(self._member.close)
 
     def __enter__(self) -> Subscriber:
         return self
@@ -308,6 +309,16 @@ class Subscriber:
         if self._following is not None:
             self._following.is_busy = is_busy
 
+    def follow(self) -> None:
+        """Keep up with the group without reading: for a receiver that has enough at hand."""
+        with self._polling:
+            self._check_open()
+            try:
+                if self._following is not None:
+                    self._following.follow()
+            except LockstepError as error:
+                self._report("Following the group failed", error)
+
     def decode(self, record: Record) -> Record:
         """A record of bytes with its value and key as this subscriber's serializers make them."""
         return self._reading.decode(record)
@@ -330,7 +341,8 @@ class Subscriber:
         with self._polling:
             if self._following is None:
                 return self._reading.next_batch(max_records, max_bytes, self._may_hand_out, {})
-            self._following.member.touch()
+            if not self._attached:  # a receiver polls while its handler works: it says itself what is progress
+                self._following.member.touch()
             self._following.follow()
             return self._reading.next_batch(max_records, max_bytes, self._may_hand_out, self._following.epochs)
 
@@ -378,3 +390,5 @@ class Subscriber:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(what="The subscriber")
+        if self._member is not None and self._member.error is not None:
+            raise self._member.error  # it would wait for ever otherwise

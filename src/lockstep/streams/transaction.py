@@ -7,21 +7,20 @@ is written, and the group's ownership checked, in one short step at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import groupby
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from lockstep.core.group import Confirm
 from lockstep.core.seats import Seat
-from lockstep.errors import BadOffset, BadRecord, Conflict, Fenced, IllegalState, UnsupportedByBackend
+from lockstep.errors import BadOffset, BadRecord, Conflict, Fenced, IllegalState, StreamNotFound, UnsupportedByBackend
 from lockstep.log import codecs, port
 from lockstep.log.batch import NO_PRODUCER, Batch, Headers, pack
 from lockstep.log.port import Bus, Log
 from lockstep.runtime import Runtime
-from lockstep.streams.grouplog import encode, records_of
+from lockstep.streams.grouplog import encode, holder
 from lockstep.streams.record import Record
-from lockstep.streams.shards import check_size, logs_of, shard_of
+from lockstep.streams.shards import HeaderPairs, check_size, checked_headers, logs_of, shard_of
 from lockstep.streams.subscriber import Subscriber
 
 _STATE = b"state\0"
@@ -62,14 +61,14 @@ class Transaction:
         value: bytes,
         *,
         key: bytes | None = None,
-        headers: Iterable[tuple[str, bytes]] = (),
+        headers: HeaderPairs = (),
         created_ns: int | None = None,
     ) -> None:
         """Publish when the transaction commits."""
         if not isinstance(value, bytes):
             raise BadRecord(stream=stream, reason=f"its value is {type(value).__name__}, not bytes")
         log = self._log_for(stream, key)
-        checked = tuple(headers)
+        checked = checked_headers(headers, stream)
         check_size(value, key, checked, log.config.max_record_bytes, stream)
         self._records.append(_Planned(log, value, key, checked, created_ns))
 
@@ -117,6 +116,8 @@ class Transaction:
                 )
         offsets: list[int] = []
         for log, run in groupby(self._records, key=lambda record: record.log):
+            if changes.identity(log.name) != log.identity:
+                raise StreamNotFound(name=log.name, bus=self._bus.url)  # deleted, and made anew as another stream
             batch = self._pack(list(run), log)
             [base] = changes.append(log.name, [batch])
             offsets += range(base, base + batch.count)
@@ -161,8 +162,9 @@ class GroupTransaction(Transaction):
         A transaction for a record that is confirmed already changes nothing: the record was processed.
         """
         epoch = self._subscriber.epoch(record.stream)
-        if epoch is None:
-            self._refuse(record.stream, 0)
+        last = self._subscriber.last_read_offset(record.stream)
+        if epoch is None or last is None or record.offset > last:  # read before the stream was lost or reset
+            self._refuse(record.stream, epoch or 0)
         assert epoch is not None
         seat = self._subscriber.seat(record.stream)
         self._confirms[record.stream] = Confirm(self._member.id, seat, epoch, record.offset)
@@ -178,9 +180,7 @@ class GroupTransaction(Transaction):
         False if this was committed before: whoever was not told so may try again, and it still counts once.
         """
         grouplog = self._member.grouplog
-        state = self._member.group_state
-        unread = records_of(changes.read(grouplog.name, state.upto + 1), grouplog.name)
-        state = self._member.fold_in(unread, state)
+        state = grouplog.state_in(changes, self._member.group_state)
         for stream, confirm in self._confirms.items():
             seat: Seat = state.seat(confirm.seat)
             if (seat.owner, seat.epoch) != (confirm.member, confirm.epoch):
@@ -196,7 +196,7 @@ class GroupTransaction(Transaction):
                 raise BadOffset(offset=confirm.offset, stream=stream, reason=reason)
             log = self._member.log(confirm.seat)
             if log.config.protect:
-                changes.hold(log.name, f"group:{grouplog.group}", confirm.offset + 1)
+                changes.hold(log.name, holder(grouplog.group), confirm.offset + 1)
         confirms = [encode(confirm) for confirm in self._confirms.values()]
         batch = pack(confirms, producer=NO_PRODUCER, sequence=0, created_ns=self._runtime.wall_ns())
         changes.append(grouplog.name, [batch])

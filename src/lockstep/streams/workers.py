@@ -6,6 +6,7 @@ what is done may be confirmed, so a crash repeats some records and never skips o
 
 from __future__ import annotations
 
+import enum
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from lockstep.streams.record import Record
 
 _IDLE_S = 3600.0
 _LEAST_WAIT_S = 0.001
+_SLICE_S = 0.02
+_LOOK_AGAIN_S = 0.05
 
 
 class Progress:
@@ -25,14 +28,30 @@ class Progress:
     def __init__(self, epoch: int | None = None) -> None:
         self.epoch = epoch
         """The epoch in which the records were read: in another they would be read again."""
+        self.leaving = False
+        """The stream is to be handed over: begin nothing new."""
+        self._reached = -1
         self._open: deque[int] = deque()
         self._done: set[int] = set()
         self.prefix: int | None = None
         """The last offset of the unbroken beginning."""
 
-    def begin(self, offset: int) -> None:
-        """A record is being worked on; offsets come in order."""
+    def add(self, offset: int) -> None:
+        """A record is to be worked on; offsets come in order."""
         self._open.append(offset)
+
+    def begin(self, offset: int) -> None:
+        """Its handler is about to be called."""
+        self._reached = max(self._reached, offset)
+
+    def fills_a_hole(self, offset: int) -> bool:
+        """True if it was begun, or one behind it was: left undone, what is done behind it would be done again."""
+        return offset <= self._reached
+
+    @property
+    def has_begun(self) -> bool:
+        """True while something is begun, or a hole is left before it."""
+        return bool(self._open) and self.fills_a_hole(self._open[0])
 
     def done(self, offset: int) -> None:
         """A record is finished with."""
@@ -43,7 +62,7 @@ class Progress:
 
     @property
     def in_flight(self) -> int:
-        """Records begun and not yet part of the beginning."""
+        """Records taken and not yet part of the beginning."""
         return len(self._open)
 
 
@@ -55,29 +74,43 @@ class _Job:
     due: float = 0.0
 
 
-Outcome = Callable[[Record, int, BaseException | None], bool]
-"""Told of a record that is finished with, or failed for good; False: keep it and stand still."""
+class Verdict(enum.Enum):
+    """What becomes of a record whose turn it is."""
+
+    HANDLE = enum.auto()
+    WAIT = enum.auto()
+    DROP = enum.auto()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Owner:
+    """What a worker asks and tells the receiver it works for."""
+
+    decode: Callable[[Record], Record]
+    begin: Callable[[Record, int | None], Verdict]
+    """Asked right before each call: may a record, read in that epoch, be handled now?"""
+    outcome: Callable[[Record, int | None, int, BaseException | None], bool]
+    """Told of a record that is finished with, or failed for good; False: keep it and stand still."""
+    extend: Callable[[], None]
+    failed: Callable[[], None]
+    rested: Callable[[], None]
+    """Told after a slice of work in which something was done."""
 
 
 class Worker:
     """Handles its records one after the other."""
 
-    def __init__(
-        self,
-        handler: Handler,
-        policy: OnFailure,
-        runtime: Runtime,
-        *,
-        decode: Callable[[Record], Record],
-        outcome: Outcome,
-        extend: Callable[[], None],
-        failed: Callable[[], None],
-    ) -> None:
-        self._call, self._policy, self._runtime = Call(handler), policy, runtime
-        self._decode, self._outcome, self._extend, self._failed = decode, outcome, extend, failed
+    def __init__(self, handler: Handler, policy: OnFailure, runtime: Runtime, owner: Owner) -> None:
+        self._call, self._policy, self._runtime, self._owner = Call(handler), policy, runtime, owner
         self._jobs: deque[_Job] = deque()
         self._jobs_lock = threading.Lock()
-        self.stopped = False
+        self._stands_still = self._ending = False
+        self.ended = False
+        """True when it will do nothing any more, and what the handler needed is closed."""
+        self.calls = 0
+        """How often the handler returned or raised."""
+        self.thread: int | None = None
+        """The thread that is inside the handler now."""
 
     def give(self, record: Record, epoch: int | None) -> None:
         """Add a record behind the others."""
@@ -89,29 +122,73 @@ class Worker:
         with self._jobs_lock:
             self._jobs = deque(job for job in self._jobs if job.record.stream != stream)
 
-    def step(self) -> float:
-        """Handle what is due; returns seconds until there is something to do."""
-        while (job := self._next()) is not None and not self.stopped:
-            wait = job.due - self._runtime.monotonic()
-            if wait > 0:
-                return max(wait, _LEAST_WAIT_S)
-            self._handle(job)
+    def end(self) -> None:
+        """Begin nothing more; the next step is the last."""
+        self._ending = True
+
+    def step(self) -> float | None:
+        """Handle what is due, for a slice of time; returns seconds until there is something to do."""
+        before = self.calls
+        try:
+            delay = self._work()
+        except BaseException:
+            self._close()
+            raise
+        if self.calls != before:
+            self._owner.rested()
+        if not self._ending:
+            return delay
+        self._close()
+        return None
+
+    def _work(self) -> float:
+        end = self._runtime.monotonic() + _SLICE_S
+        while not self._ending and not self._stands_still and (job := self._next()) is not None:
+            now = self._runtime.monotonic()
+            if job.due > now:
+                return max(job.due - now, _LEAST_WAIT_S)
+            if now >= end:
+                return 0.0
+            verdict = self._owner.begin(job.record, job.epoch)
+            if verdict is Verdict.WAIT:
+                return _LOOK_AGAIN_S
+            if verdict is Verdict.DROP:
+                self._remove(job)
+            else:
+                self._handle(job)
         return _IDLE_S
 
-    def close(self) -> None:
-        """End what the handler may have started."""
-        self._call.close()
+    def _close(self) -> None:
+        """Here and not in the receiver's close: an event loop has to be closed by the thread it ran in."""
+        self._ending = True
+        try:
+            self._call.close()
+        finally:
+            self.ended = True
 
     def _next(self) -> _Job | None:
         with self._jobs_lock:
             return self._jobs[0] if self._jobs else None
 
+    def _remove(self, job: _Job) -> None:
+        with self._jobs_lock:
+            if self._jobs and self._jobs[0] is job:  # it may have been dropped meanwhile
+                self._jobs.popleft()
+
     def _handle(self, job: _Job) -> None:
         job.attempt += 1
+        self.thread = threading.get_ident()
         try:
-            self._call(self._decode(job.record), Delivery(job.epoch, job.attempt, self._extend))
+            self._try(job)
+        finally:
+            self.thread = None
+            self.calls += 1
+
+    def _try(self, job: _Job) -> None:
+        try:
+            self._call(self._owner.decode(job.record), Delivery(job.epoch, job.attempt, self._owner.extend))
         except Exception as error:  # noqa: BLE001 - the policy decides
-            self._failed()
+            self._owner.failed()
             if job.attempt <= self._policy.retries:
                 job.due = self._runtime.monotonic() + self._policy.pause(job.attempt)
                 return
@@ -120,9 +197,7 @@ class Worker:
         self._settle(job, None)
 
     def _settle(self, job: _Job, error: BaseException | None) -> None:
-        if not self._outcome(job.record, job.attempt, error):
-            self.stopped = True
-            return
-        with self._jobs_lock:
-            if self._jobs and self._jobs[0] is job:  # it may have been dropped meanwhile
-                self._jobs.popleft()
+        if self._owner.outcome(job.record, job.epoch, job.attempt, error):
+            self._remove(job)
+        else:
+            self._stands_still = True

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
 import select
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,6 +92,87 @@ def test_a_bell_holds_one_byte(tmp_path):
     path = make_bell(tmp_path / "bells", "abc")
     assert path == make_bell(tmp_path / "bells", "abc")
     assert path.read_bytes() == b"\n"
+
+
+def test_a_bell_left_empty_is_filled_and_stays_the_same_file(ringing, waiter, tmp_path):
+    bell = tmp_path / "bells" / "abc"
+    bell.parent.mkdir()
+    bell.touch()
+    number = bell.stat().st_ino
+    waiter.watch(Named("abc"))
+    assert (bell.read_bytes(), bell.stat().st_ino) == (b"\n", number)
+    bell.write_bytes(b"")
+    waiter.wait(0)
+    ringing.ring(INFO)
+    assert is_readable(waiter, 10)
+
+
+def test_a_bell_is_never_seen_empty(tmp_path, monkeypatch):
+    def die(*_):
+        raise KeyboardInterrupt
+
+    for call in ("write", "link"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, die)
+            with pytest.raises(KeyboardInterrupt):
+                make_bell(tmp_path, "abc")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_who_comes_second_takes_the_first_ones_bell(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    first = make_bell(tmp_path, "abc").stat().st_ino
+    assert make_bell(tmp_path, "abc").stat().st_ino == first
+    assert [path.name for path in tmp_path.iterdir()] == ["abc"]
+
+
+def test_the_bell_of_a_deleted_log_goes(ringing, tmp_path):
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    path = make_bell(tmp_path / "bells", "abc")
+    ringing.ring(INFO)
+    for _ in range(2):
+        ringing.forget(INFO)
+        assert not path.exists()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_few_bells_are_kept_open(ringing, tmp_path, monkeypatch):
+    monkeypatch.setattr(bells, "_OPEN_BELLS_MAX", 3)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for number in range(10):
+        make_bell(tmp_path / "bells", f"log{number}")
+        ringing.ring(replace(INFO, identity=f"log{number}"))
+        ringing.ring(replace(INFO, identity="log0"))
+    assert list(ringing._open) == ["log8", "log9", "log0"]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before + 3
+
+
+def test_a_waiter_is_not_closed_while_it_is_woken(waiter, monkeypatch):
+    closer = threading.Thread(target=waiter.close)
+    write, seen = os.eventfd_write, []
+
+    def write_late(descriptor, value):
+        monkeypatch.undo()
+        closer.start()
+        closer.join(0.05)
+        seen.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        write(descriptor, value)
+
+    monkeypatch.setattr(os, "eventfd_write", write_late)
+    waiter.wake()
+    closer.join(30)
+    assert not closer.is_alive()
+    assert seen == ["anon_inode:[eventfd]"]
+    waiter.wake()
+
+
+def test_a_closed_waiter_touches_no_descriptor(waiter, tmp_path):
+    waiter.watch(Named("abc"))
+    waiter.close()
+    waiter.watch(Named("other"))
+    waiter.unwatch(Named("abc"))
+    waiter.wait(3600)
+    assert [path.name for path in (tmp_path / "bells").iterdir()] == ["abc"]
 
 
 def test_without_inotify_waits_are_short(tmp_path, monkeypatch):

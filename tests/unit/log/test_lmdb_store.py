@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import lmdb
 import pytest
 
-from lockstep.errors import AppendUncertain, LockstepError, StoreBroken, StoreFull
+from lockstep.errors import AppendUncertain, IllegalState, LockstepError, StoreBroken, StoreFull
 from lockstep.log.config import StreamConfig
 from lockstep.log.embedded.tables import CELLS
 from lockstep.log.lmdb import room
@@ -41,6 +43,11 @@ def fail(_):
 
 def interrupt(_):
     raise KeyboardInterrupt
+
+
+def raise_if_type(found):
+    if isinstance(found, type):
+        raise found
 
 
 def outcome(ticket):
@@ -81,15 +88,209 @@ def test_a_bad_job_does_not_spoil_the_others(store):
     assert [outcome(ticket) for ticket in tickets] == [1, ZeroDivisionError, 2]
 
 
-def test_an_interrupted_thread_leaves_the_jobs_of_others(store):
-    mine, other = _Ticket(interrupt), _Ticket(add_one)
-    store._waiting.extend([mine, other])
+class InterruptedBegin:
+    """A transaction that is begun, and then its thread is interrupted."""
+
+    def __init__(self, transaction):
+        self._transaction = transaction
+
+    def __enter__(self):
+        self._transaction.abort()
+        raise KeyboardInterrupt
+
+    def __exit__(self, *_):
+        raise AssertionError
+
+
+class InterruptedCommit:
+    """A transaction that is committed, and then its thread is interrupted, as when a signal came meanwhile."""
+
+    def __init__(self, transaction):
+        self._transaction = transaction
+
+    def __enter__(self):
+        return self._transaction.__enter__()
+
+    def __exit__(self, *error):
+        self._transaction.__exit__(*error)
+        raise KeyboardInterrupt
+
+
+def interrupt_begin(store, monkeypatch):
+    begin = store._begin
+    monkeypatch.setattr(store, "_begin", lambda: InterruptedBegin(begin()))
+
+
+def interrupt_commit(store, monkeypatch):
+    begin = store._begin
+    monkeypatch.setattr(store, "_begin", lambda: InterruptedCommit(begin()))
+
+
+def interrupt_after_commit(store, monkeypatch):
+    monkeypatch.setattr(store.environment, "after_commit", lambda: interrupt(None))
+
+
+def interrupt_taking(store, monkeypatch):
+    take = store._take
+    monkeypatch.setattr(store, "_take", lambda own: interrupt(take(own)))
+
+
+def interrupt_replica(store, monkeypatch):
+    if store.mirror is None:
+        pytest.skip("it has no replica")
+    commit = store.mirror.commit
+    monkeypatch.setattr(store.mirror, "commit", lambda *args: interrupt(commit(*args)))
+
+
+NOT_STORED = [interrupt_taking, interrupt_begin]
+STORED = [interrupt_replica, interrupt_commit, interrupt_after_commit]
+
+
+def in_thread(call):
+    """What a call returned or raised in another thread."""
+    found = []
+
+    def run():
+        try:
+            found.append(call())
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            found.append(type(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(30)
+    return found[0]
+
+
+def wait_for_its_turn(store, job):
+    """The ticket of another thread that waits, as it is in the queue."""
+    ticket = _Ticket(job)
+    store._waiting.append(ticket)
+    return ticket
+
+
+@pytest.mark.parametrize("point", NOT_STORED)
+@pytest.mark.parametrize("call", [in_thread, lambda call: call()], ids=["thread", "main"])
+def test_interrupted_before_the_commit_nothing_happened_and_the_others_go_on(store, monkeypatch, point, call):
+    other = wait_for_its_turn(store, add_one)
+    point(store, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
-        store._commit_waiting()
-    assert list(store._waiting) == [mine, other]
-    store._waiting.clear()
-    store._commit([other])
+        raise_if_type(call(lambda: store.write(add_one)))
+    monkeypatch.undo()
+    store._settle(other)  # as its thread does
     assert other.result() == 1
+    assert store.write(add_one) == 2
+    assert not store._waiting
+
+
+@pytest.mark.parametrize("point", STORED)
+def test_interrupted_when_it_may_be_stored_nothing_is_run_again(store, monkeypatch, point):
+    other = wait_for_its_turn(store, add_one)
+    point(store, monkeypatch)
+    assert in_thread(lambda: store.write(add_one)) is KeyboardInterrupt
+    monkeypatch.undo()
+    with pytest.raises(AppendUncertain, match="interrupted"):
+        store._settle(other)
+    assert in_thread(lambda: store.write(add_one)) == 3, "both were stored, each once"
+
+
+@pytest.mark.parametrize("point", STORED)
+def test_an_interrupted_main_thread_takes_nobody_with_it(store, monkeypatch, point):
+    other = wait_for_its_turn(store, add_one)
+    point(store, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        store.write(add_one)
+    monkeypatch.undo()
+    assert list(store._waiting) == [other]
+    store._settle(other)
+    assert other.result() == 2
+
+
+def test_a_thread_interrupted_while_it_waits_takes_its_job_back(store, monkeypatch):
+    class Interrupted:
+        def __enter__(self):
+            assert len(store._waiting) == 1
+            raise KeyboardInterrupt
+
+        def __exit__(self, *_):
+            raise AssertionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_turn", Interrupted())
+        with pytest.raises(KeyboardInterrupt):
+            store.write(add_one)
+    assert not store._waiting
+    assert store.write(add_one) == 1
+
+
+def test_a_withdrawn_job_is_not_run(store):
+    wait_for_its_turn(store, add_one).withdrawn = True
+    assert in_thread(lambda: store.write(add_one)) == 1
+    assert not store._waiting
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_a_job_that_ends_its_thread_ends_no_other(store, end):
+    def job(_):
+        raise end
+
+    other = wait_for_its_turn(store, job)
+    assert in_thread(lambda: store.write(add_one)) == 1
+    with pytest.raises(end):
+        other.result()
+    with pytest.raises(end):
+        store.write(job)
+    assert store.write(add_one) == 2
+
+
+def test_housekeeping_that_fails_does_not_run_jobs_again(store, monkeypatch, caplog):
+    def keep_house(_):
+        raise OSError("Too many open files")
+
+    monkeypatch.setattr(store.environment, "_keep_house", keep_house)
+    other = wait_for_its_turn(store, add_one)
+    assert in_thread(lambda: store.write(add_one)) == 1
+    assert other.result() == 2
+    assert [record.action for record in caplog.records] == ["ballast_failed"]
+
+
+def test_an_error_after_the_commit_does_not_run_jobs_again(store, monkeypatch):
+    def after_commit():
+        raise MemoryError
+
+    monkeypatch.setattr(store.environment, "after_commit", after_commit)
+    tickets = [_Ticket(add_one), _Ticket(add_one)]
+    store._commit(tickets)
+    monkeypatch.undo()
+    assert [outcome(ticket) for ticket in tickets] == [AppendUncertain] * 2
+    assert store.write(add_one) == 3
+
+
+def test_a_write_in_a_write_is_refused_whatever_was_reached(store, monkeypatch):
+    with pytest.raises(IllegalState):
+        store.write(lambda _: store.write(add_one))
+
+    def after_commit():  # as a signal's handler might
+        with pytest.raises(IllegalState):
+            store.write(add_one)
+
+    monkeypatch.setattr(store.environment, "after_commit", after_commit)
+    assert store.write(add_one) == 1
+
+
+def test_the_mark_of_the_writer_is_cleared_while_it_has_the_lock(store, monkeypatch):
+    begin, marks = store._begin, []
+
+    class Watched(InterruptedCommit):
+        def __exit__(self, *error):
+            marks.append(store.environment.writing)
+            self._transaction.__exit__(*error)
+            store.environment.writing = -1  # another connection has the lock now
+
+    monkeypatch.setattr(store, "_begin", lambda: Watched(begin()))
+    store.write(add_one)
+    assert marks == [None]
+    assert store.environment.writing == -1
 
 
 def test_a_commit_that_may_have_happened_is_not_run_again(bus, store, monkeypatch):

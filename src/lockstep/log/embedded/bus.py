@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
@@ -29,6 +30,9 @@ class Bells(Protocol):
     def waiter(self) -> LogWaiter:
         """A waiter that watches nothing yet."""
 
+    def forget(self, info: LogInfo) -> None:
+        """This log was deleted."""
+
     def close(self) -> None:
         """Give back what it uses."""
 
@@ -53,6 +57,7 @@ class EmbeddedBus:
         self._store, self._bells, self._runtime = store, bells, runtime
         self._open_history = open_history
         self._histories: dict[tuple[str, str], History] = {}
+        self._opening = threading.Lock()
         self._closed = False
 
     def create(self, name: str, config: StreamConfig) -> EmbeddedLog:
@@ -77,7 +82,7 @@ class EmbeddedBus:
     def delete(self, name: str) -> None:
         """See Bus."""
         self.check_open()
-        self._store.write(lambda tables: catalogue.remove(tables, catalogue.get(tables, name, self.url)))
+        self._bells.forget(self._store.write(lambda tables: self._remove(tables, name)))
 
     def names(self) -> list[str]:
         """See Bus."""
@@ -116,9 +121,10 @@ class EmbeddedBus:
 
     def close(self) -> None:
         """See Bus."""
-        if self._closed:
-            return
-        self._closed = True
+        with self._opening:
+            if self._closed:
+                return
+            self._closed = True
         for history in self._histories.values():
             history.close()
         self._bells.close()
@@ -140,9 +146,20 @@ class EmbeddedBus:
     def _history(self, url: str | None, stream: str) -> History | None:
         if url is None:
             return None
-        if (url, stream) not in self._histories:
-            self._histories[url, stream] = self._open_history(url, stream)
-        return self._histories[url, stream]
+        history = self._histories.get((url, stream))
+        return self._open_once(url, stream) if history is None else history
+
+    def _open_once(self, url: str, stream: str) -> History:
+        with self._opening:
+            self.check_open()  # one opened after close would never be closed
+            if (url, stream) not in self._histories:
+                self._histories[url, stream] = self._open_history(url, stream)
+            return self._histories[url, stream]
+
+    def _remove(self, tables: Tables, name: str) -> LogInfo:
+        info = catalogue.get(tables, name, self.url)
+        catalogue.remove(tables, info)
+        return info
 
     def _log(self, info: LogInfo) -> EmbeddedLog:
         self.history_of(info)  # a history that can't be opened is found now, not at the first publish
@@ -211,7 +228,7 @@ class EmbeddedLog:
     def hold(self, holder: str, offset: int | None) -> None:
         """See Log."""
         self._bus.check_open()
-        self._store.write(lambda tables: retention.hold(tables, self.info, holder, offset))
+        self._store.write(lambda tables: retention.hold(tables, self.info, holder, offset, self._bus.url))
 
     def close(self) -> None:
         """See Log."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from lockstep.errors import BadArgument, StoreFull
 from lockstep.log.batch import peek
+from lockstep.log.embedded import catalogue
 from lockstep.log.embedded.catalogue import LogInfo
 from lockstep.log.embedded.tables import (
     ENTRIES,
@@ -66,7 +67,7 @@ def drop_below(tables: Tables, info: LogInfo, row: LogRow, first: int, limit: in
     return replace(row, stored_bytes=row.stored_bytes - freed)
 
 
-def hold(tables: Tables, info: LogInfo, holder: str, offset: int | None) -> None:
+def hold(tables: Tables, info: LogInfo, holder: str, offset: int | None, bus: str) -> None:
     """Keep everything from `offset` on for `holder`, or let go."""
     key = log_key(info.number) + holder.encode()
     if len(key) > KEY_BYTES_MAX:
@@ -74,6 +75,7 @@ def hold(tables: Tables, info: LogInfo, holder: str, offset: int | None) -> None
     if offset is None:
         tables.delete(HOLDS, key)
     else:
+        catalogue.row(tables, info, bus)  # a hold on a log that was deleted would stay for ever
         tables.put(HOLDS, key, str(offset).encode())
 
 

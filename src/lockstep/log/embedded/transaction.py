@@ -42,6 +42,10 @@ class View:
             raise Trimmed(offset=offset, stream=log, first=row.first)
         return entries_from(self._tables, info, offset) if offset < row.next else iter(())
 
+    def identity(self, log: str) -> str:
+        """See Transaction."""
+        return self._info(log).identity
+
     def bounds(self, log: str) -> Bounds:
         """See Transaction."""
         row = catalogue.row(self._tables, self._info(log), self._bus.url)
@@ -89,7 +93,7 @@ class Changes(View):
 
     def hold(self, log: str, holder: str, offset: int | None) -> None:
         """See Transaction."""
-        retention.hold(self._tables, self._info(log), holder, offset)
+        retention.hold(self._tables, self._info(log), holder, offset, self._bus.url)
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """See Transaction."""

@@ -106,12 +106,15 @@ class LmdbHistory:
         environment = REGISTRY.acquire(folder, map_bytes=settings.map_bytes, durability=settings.durability)
         self._store = LmdbStore(environment)
         keep_all = StreamConfig(capacity=None)
-        self._info: LogInfo = self._store.write(
-            lambda tables: (
-                catalogue.find(tables, stream)
-                or catalogue.add(tables, stream, keep_all, runtime.new_id().hex(), runtime.wall_ns())
+        with ExitStack() as undo:
+            undo.callback(self._store.close)
+            self._info: LogInfo = self._store.write(
+                lambda tables: (
+                    catalogue.find(tables, stream)
+                    or catalogue.add(tables, stream, keep_all, runtime.new_id().hex(), runtime.wall_ns())
+                )
             )
-        )
+            undo.pop_all()
 
     def store(self, base: int, count: int, data: bytes) -> None:
         """See History."""

@@ -11,7 +11,9 @@ import ctypes
 import errno
 import os
 import select
+import tempfile
 import threading
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,6 +27,8 @@ _IN_CLOEXEC = os.O_CLOEXEC
 _LOOK_AGAIN_S = 0.5
 _LOOK_AGAIN_WITHOUT_INOTIFY_S = 0.02
 _EVENTS_BYTES = 64 * 1024
+_OPEN_BELLS_MAX = 256
+_BELL = b"\n"
 
 
 class FileBells:
@@ -33,14 +37,14 @@ class FileBells:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._open: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
 
     def ring(self, info: LogInfo) -> None:
         """See Bells."""
         try:
-            descriptor = self._open.get(info.identity)
-            if descriptor is None:
-                descriptor = self._open[info.identity] = os.open(make_bell(self._folder, info.identity), os.O_RDONLY)
-            os.pread(descriptor, 1, 0)
+            with self._lock:
+                self._ring(info.identity)
         except OSError as error:  # the records are committed, so this must not look as if they were not
             logger.warning("A bell can't be rung", extra={"action": "bell_failed", "reason": error.strerror})
 
@@ -48,23 +52,59 @@ class FileBells:
         """See Bells."""
         return InotifyWaiter(self._folder)
 
+    def forget(self, info: LogInfo) -> None:
+        """See Bells. Other processes' descriptors of it go when they ring enough others."""
+        with self._lock:
+            descriptor = self._open.pop(info.identity, None)
+            if descriptor is not None:
+                os.close(descriptor)
+        with suppress(OSError):  # the log is deleted, and a file left behind must not look as if it were not
+            (self._folder / info.identity).unlink(missing_ok=True)
+
     def close(self) -> None:
         """See Bells."""
-        while self._open:
-            os.close(self._open.popitem()[1])
+        if self._pid != os.getpid():
+            return  # in a forked child, the lock may be held by a thread that is not there
+        with self._lock:
+            while self._open:
+                os.close(self._open.popitem()[1])
+
+    def _ring(self, identity: str) -> None:
+        descriptor = self._open.pop(identity, None)
+        if descriptor is None:
+            descriptor = os.open(make_bell(self._folder, identity), os.O_RDONLY | os.O_CLOEXEC)
+        self._open[identity] = descriptor  # the last rung is last, and the first is closed first
+        if len(self._open) > _OPEN_BELLS_MAX:
+            os.close(self._open.pop(next(iter(self._open))))
+        if not os.pread(descriptor, 1, 0):
+            make_bell(self._folder, identity)
+            os.pread(descriptor, 1, 0)
 
 
 def make_bell(folder: Path, identity: str) -> Path:
-    """The bell of a log, made if it is missing. It holds one byte: reading nothing would tell nobody."""
+    """The bell of a log, made if it is missing. It holds one byte: reading nothing would tell nobody.
+
+    It appears whole, for a process may be killed in between. One that is there is filled and never replaced: others
+    watch this file and have it open.
+    """
     path = folder / identity
     if not path.exists():
         folder.mkdir(exist_ok=True, mode=0o700)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-        try:
-            os.write(descriptor, b"\n")
-        finally:
-            os.close(descriptor)
+        _link_whole(path)
+    elif path.stat().st_size == 0:
+        path.write_bytes(_BELL)
     return path
+
+
+def _link_whole(path: Path) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+    try:
+        os.write(descriptor, _BELL)
+        with suppress(FileExistsError):  # another process was faster
+            os.link(temporary, path)
+    finally:
+        os.close(descriptor)
+        Path(temporary).unlink()
 
 
 class InotifyWaiter:
@@ -74,6 +114,7 @@ class InotifyWaiter:
         self._folder = folder
         self._closed = False
         self._waiting = threading.Lock()
+        self._state = threading.RLock()  # a signal's handler may wake whom it interrupted
         self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._inotify = _inotify_init()
         self._watches: dict[str, int] = {}
@@ -94,22 +135,26 @@ class InotifyWaiter:
 
     def wake(self) -> None:
         """See Waiter."""
-        if not self._closed:
-            os.eventfd_write(self._woken, 1)
+        with self._state:  # the number of a closed descriptor may be somebody else's already
+            if not self._closed:
+                os.eventfd_write(self._woken, 1)
 
     def watch(self, log: Log) -> None:
         """See LogWaiter."""
-        if self._inotify is None or log.identity in self._watches:
-            return
-        path = os.fsencode(make_bell(self._folder, log.identity))
-        number = _libc().inotify_add_watch(self._inotify, path, _IN_ACCESS)
-        if number >= 0:
-            self._watches[log.identity] = number
+        with self._state:
+            if self._closed or self._inotify is None or log.identity in self._watches:
+                return
+            path = os.fsencode(make_bell(self._folder, log.identity))
+            number = _libc().inotify_add_watch(self._inotify, path, _IN_ACCESS)
+            if number >= 0:
+                self._watches[log.identity] = number
 
     def unwatch(self, log: Log) -> None:
         """See LogWaiter."""
-        number = self._watches.pop(log.identity, None)
-        if number is not None:
+        with self._state:
+            number = self._watches.pop(log.identity, None)
+            if self._closed or number is None:
+                return
             _libc().inotify_rm_watch(self._inotify, number)
 
     def fileno(self) -> int | None:
@@ -119,7 +164,7 @@ class InotifyWaiter:
     def close(self) -> None:
         """See LogWaiter. Ends a wait that another thread is in."""
         self.wake()
-        with self._waiting:
+        with self._waiting, self._state:
             if self._closed:
                 return
             self._closed = True

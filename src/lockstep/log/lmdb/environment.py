@@ -78,6 +78,8 @@ class Environment:
             failure = self.failure(error)
             self.broken = str(failure)
             logger.error("The store can't be looked after", extra={"action": "store_broken", "reason": str(failure)})
+        except OSError as error:  # of the ballast: somebody has to try again later, and what was committed stays so
+            logger.warning("The ballast can't be laid in", extra={"action": "ballast_failed", "reason": str(error)})
 
     def _keep_house(self, now: float) -> None:
         if now - self._checked_at > READER_CHECK_S:
@@ -166,6 +168,12 @@ class Registry:
                 self._open[key] = Environment(path, map_bytes=map_bytes, durability=durability)
             self._open[key].users += 1
             return self._open[key]
+
+    def share(self, environment: Environment) -> Environment:
+        """One more user of an open environment, who gives it back with release."""
+        with self._lock:
+            environment.users += 1
+            return environment
 
     def has(self, path: Path) -> bool:
         """Does this process have the folder open?"""

@@ -12,9 +12,12 @@ import json
 import os
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
-from lockstep.errors import StoreBroken, StoreFull
+import lmdb
+
+from lockstep.errors import LockstepError, StoreBroken, StoreFull
 from lockstep.log.embedded.tables import JOURNAL, META, TABLES, Tables
 from lockstep.log.lmdb.environment import REGISTRY, Environment
 from lockstep.log.lmdb.tables import RecordingTables, Touched
@@ -26,7 +29,7 @@ _LAST = b"last"
 _COPY_CHUNK = 4096
 _JOURNAL_MAX = 10_000
 _FOLLOW_S = 0.1
-_LAGGING_LOG_S = 5.0
+_TRY_AGAIN_S = 5.0
 
 
 def commit_number(tables: Tables) -> int:
@@ -42,6 +45,9 @@ class Mirror:
         self._task: Task | None = None
         self._lock_file: int | None = None
         self._copying = threading.Lock()
+        self._stepping = threading.Lock()
+        self._to_release = [copy for copy in (sync, following) if copy is not None]
+        self._leaving = self._position_was_unreadable = False
 
     @property
     def is_synchronous(self) -> bool:
@@ -89,8 +95,9 @@ class Mirror:
         """Feed the asynchronous copy in the background, if no other process does."""
         if self._following is None:
             return
+        self._to_release.append(REGISTRY.share(primary))  # closing what the follower still reads would end the process
         waiter = runtime.waiter()
-        self._task = runtime.spawn("lockstep-replica", lambda: self._follow(primary), waiter, _log_crash)
+        self._task = runtime.spawn("lockstep-replica", lambda: self._step(primary), waiter, _log_crash)
 
     def lag(self, primary: Environment) -> int:
         """Commits that the asynchronous copy is behind."""
@@ -100,24 +107,41 @@ class Mirror:
             return commit_number(tables) - self._position(self._following)
 
     def close(self) -> None:
-        """Stop following; give the folders back."""
-        if self._task is not None:
-            self._task.stop()
-        if self._lock_file is not None:
-            os.close(self._lock_file)
-        for environment in (self._sync, self._following):
-            if environment is not None:
-                REGISTRY.release(environment)
+        """Stop following; give the folders back. If the follower is too slow for that, it does so when it ends."""
+        try:
+            if self._task is not None:
+                self._task.stop()
+        finally:
+            self._leaving = True
+            if self._stepping.acquire(blocking=False):
+                self._stepping.release()
+                self._give_back()
+
+    def _give_back(self) -> None:
+        lock_file, self._lock_file = self._lock_file, None
+        if lock_file is not None:
+            os.close(lock_file)
+        with suppress(IndexError):  # each is given back once, whoever comes first
+            while True:
+                REGISTRY.release(self._to_release.pop())
+
+    def _step(self, primary: Environment) -> float | None:
+        try:
+            with self._stepping:
+                return None if self._leaving else self._follow(primary)
+        finally:
+            if self._leaving:
+                self._give_back()
 
     def _follow(self, primary: Environment) -> float:
         if self._lock_file is None and not self._become_follower():
-            return _LAGGING_LOG_S
+            return _TRY_AGAIN_S
         try:
             while self.follow_once(primary):
                 pass
         except StoreFull as error:  # room may come back, and then it goes on; until then the lag grows and shows
             logger.error("The replica is full", extra={"action": "replica_full", "reason": str(error)})
-            return _LAGGING_LOG_S
+            return _TRY_AGAIN_S
         return _FOLLOW_S
 
     def follow_once(self, primary: Environment) -> bool:
@@ -153,7 +177,7 @@ class Mirror:
     def _shorten_journal(self, tables: Tables, number: int) -> None:
         """Drop what the copy has, and what is so old that a copy without it is quicker to make anew."""
         assert self._following is not None
-        done = _journal_key(max(self._position(self._following), number - _JOURNAL_MAX))
+        done = _journal_key(max(self._followed(), number - _JOURNAL_MAX))
         old: list[bytes] = []
         for key, _ in tables.scan(JOURNAL, b""):
             if key > done or len(old) >= 64:
@@ -161,6 +185,17 @@ class Mirror:
             old.append(key)
         for key in old:
             tables.delete(JOURNAL, key)
+
+    def _followed(self) -> int:
+        """How far the asynchronous copy is; nowhere if it can't tell, for the store goes on without it."""
+        assert self._following is not None
+        try:
+            return self._position(self._following)
+        except (LockstepError, lmdb.Error, ValueError) as error:
+            if not self._position_was_unreadable:
+                logger.error("The replica can't be read", extra={"action": "replica_unreadable", "reason": str(error)})
+            self._position_was_unreadable = True
+            return 0
 
     def _take_over_last(self, tables: Tables) -> None:
         """The copy is one commit ahead: its writer died before the store committed. Nobody was told; nobody is hurt."""

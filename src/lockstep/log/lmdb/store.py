@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 import lmdb
 
-from lockstep.errors import AppendUncertain, StoreFull
+from lockstep.errors import AppendUncertain, LockstepError, StoreFull
 from lockstep.log.embedded.tables import META, Tables, nested_write
 from lockstep.log.lmdb.environment import REGISTRY, Environment, ReadView
 from lockstep.log.lmdb.replica import COMMIT, Mirror, commit_number
@@ -19,6 +20,7 @@ from lockstep.log.lmdb.tables import RecordingTables
 T = TypeVar("T")
 
 JOBS_PER_COMMIT = 256
+_INTERRUPTED = "the thread that committed it was interrupted"
 
 
 class LmdbStore:
@@ -28,7 +30,8 @@ class LmdbStore:
         self.environment, self.mirror = environment, mirror
         self._waiting: deque[_Ticket[Any]] = deque()
         self._turn = threading.Lock()
-        self._adding = False
+        self._leading: int | None = None
+        self._adding = self._mirrored = False
         if mirror is not None:
             mirror.catch_up(environment)
 
@@ -39,85 +42,129 @@ class LmdbStore:
     def write(self, job: Callable[[Tables], T]) -> T:
         """See Store.
 
-        Whoever gets the turn commits for all threads that wait: many appends, one fsync.
+        Whoever gets the turn commits for all threads that wait: many appends, one fsync. An interrupt can end a thread
+        at any point of this. So a ticket is marked before it can be stored, and one so marked is never run again.
         """
         self.environment.check_process()
-        if self.environment.writing == threading.get_ident():
+        if threading.get_ident() in (self.environment.writing, self._leading):
             raise nested_write()  # it would wait for itself
         ticket = _Ticket(job)
-        self._waiting.append(ticket)
-        with self._turn:
-            while not ticket.done:
-                self._commit_waiting()
+        try:
+            self._waiting.append(ticket)
+            with self._turn:
+                self._settle(ticket)
+        except BaseException:
+            ticket.withdrawn = True
+            self._remove(ticket)
+            raise
         return ticket.result()
 
     def close(self) -> None:
         """See Store."""
-        if self.mirror is not None:
-            self.mirror.close()
-        REGISTRY.release(self.environment)
-
-    def _commit_waiting(self) -> None:
-        tickets = [self._waiting.popleft() for _ in range(min(len(self._waiting), JOBS_PER_COMMIT))]
         try:
-            self._commit(tickets)
-        except BaseException:
-            # This thread is being ended (interrupt); the others' jobs go back, and one of them goes on.
-            self._waiting.extendleft(reversed([ticket for ticket in tickets if not ticket.done]))
-            raise
+            if self.mirror is not None:
+                self.mirror.close()
+        finally:
+            REGISTRY.release(self.environment)
+
+    def _settle(self, own: _Ticket[Any]) -> None:
+        """With the turn: commit this ticket, unless somebody did; those of others that wait go with it."""
+        if own.done:
+            return
+        if own.may_be_stored:  # whoever had it was interrupted before he could tell
+            raise self._uncertain(_INTERRUPTED)
+        self._leading = threading.get_ident()
+        try:
+            self._commit(self._take(own))
+        finally:
+            self._leading = None
+
+    def _take(self, own: _Ticket[Any]) -> list[_Ticket[Any]]:
+        """The tickets of the next commit. One that is lost here is taken by its own thread when that has the turn."""
+        if threading.current_thread() is threading.main_thread():
+            self._remove(own)
+            return [own]  # signals interrupt this thread, and what they raise must not meet the jobs of others
+        taken = [own]
+        with suppress(IndexError):  # whoever is interrupted takes his out meanwhile
+            while len(taken) < JOBS_PER_COMMIT:
+                ticket = self._waiting.popleft()
+                if ticket is not own and ticket.is_wanted:
+                    taken.append(ticket)
+        return taken
+
+    def _remove(self, ticket: _Ticket[Any]) -> None:
+        with suppress(ValueError):
+            self._waiting.remove(ticket)
 
     def _commit(self, tickets: list[_Ticket[Any]]) -> None:
         try:
-            results = self._run([ticket.job for ticket in tickets])
+            results = self._run(tickets)
         except Exception as error:  # noqa: BLE001 - handed to the thread whose job it was
-            # What may have happened must not be run again here: only its caller knows whether it may happen twice.
-            if len(tickets) == 1 or isinstance(error, AppendUncertain):
-                for ticket in tickets:
-                    ticket.fail(error)
-                return
-            for ticket in tickets:  # one bad job must not spoil the others
-                self._commit([ticket])
+            self._commit_the_rest(tickets, error)
             return
         for ticket, result in zip(tickets, results, strict=True):
             ticket.finish(result)
 
-    def _run(self, jobs: list[Callable[[Tables], Any]]) -> list[Any]:
+    def _commit_the_rest(self, tickets: list[_Ticket[Any]], error: Exception) -> None:
+        rest = [ticket for ticket in tickets if not ticket.done]
+        if len(tickets) == 1 or any(ticket.may_be_stored for ticket in rest):
+            # What may have happened must not be run again here: only its caller knows whether it may happen twice.
+            known = len(tickets) == 1 or isinstance(error, AppendUncertain)
+            for ticket in rest:
+                ticket.fail(error if known else self._uncertain(str(error)))
+            return
+        for ticket in rest:  # one bad job must not spoil the others
+            self._commit([ticket])
+
+    def _run(self, tickets: list[_Ticket[Any]]) -> list[Any]:
         try:
-            return self._run_once(jobs)
+            return self._run_once(tickets)
         except StoreFull:
             if self._adding or not self._throw_ballast():
                 raise
-        return self._run_once(jobs)  # it deletes, and that is how room is made
+        return self._run_once(tickets)  # it deletes, and that is how room is made
 
     def _throw_ballast(self) -> bool:
         folders = [self.environment.path, *(self.mirror.folders if self.mirror is not None else ())]
         thrown = [throw_ballast(folder) for folder in folders]
         return any(thrown)
 
-    def _run_once(self, jobs: list[Callable[[Tables], Any]]) -> list[Any]:
-        mirrored = self._adding = False
+    def _run_once(self, tickets: list[_Ticket[Any]]) -> list[Any]:
+        self._adding = self._mirrored = False
         try:
             with self._begin() as transaction:
-                tables = RecordingTables(transaction, self.environment.handles, self.environment)
-                self.environment.writing = threading.get_ident()
-                try:
-                    results = [job(tables) for job in jobs]
-                finally:
-                    self._adding = tables.adds_records
-                number = commit_number(tables) + 1
-                tables.put(META, COMMIT, str(number).encode())
-                if self.mirror is not None:
-                    self.mirror.commit(number, tables)
-                    mirrored = self.mirror.is_synchronous
+                results = self._prepare(transaction, tickets)
         except lmdb.Error as error:
             failure = self.environment.failure(error)
-            if mirrored:  # the replica has it, so the next writer will take it over: it is not known to have failed
-                raise AppendUncertain(stream=f"lmdb:{self.environment.path}", reason=str(failure)) from error
+            if self._mirrored:  # the replica has it, so the next writer will take it over: it may yet happen
+                raise self._uncertain(str(failure)) from error
+            _mark(tickets, may_be_stored=False)
             raise failure from error
-        finally:
-            self.environment.writing = None
+        except LockstepError:
+            _mark(tickets, may_be_stored=False)
+            raise
         self.environment.after_commit()
         return results
+
+    def _prepare(self, transaction: Any, tickets: list[_Ticket[Any]]) -> list[Any]:
+        """Everything up to the commit."""
+        tables = RecordingTables(transaction, self.environment.handles, self.environment)
+        self.environment.writing = threading.get_ident()
+        try:
+            results = [ticket.run(tables) for ticket in tickets]
+            number = commit_number(tables) + 1
+            tables.put(META, COMMIT, str(number).encode())
+            _mark(tickets, may_be_stored=True)
+            if self.mirror is not None:
+                self.mirror.commit(number, tables)
+                self._mirrored = self.mirror.is_synchronous
+            return results
+        finally:
+            self.environment.writing = None  # while the lock is held: afterwards another connection may be writing
+            self._adding = tables.adds_records
+
+    def _uncertain(self, reason: str) -> AppendUncertain:
+        return AppendUncertain(stream=f"lmdb:{self.environment.path}", reason=reason)
 
     def _begin(self) -> Any:
         """A write transaction with the synchronous replica in step; another process may have died between the two."""
@@ -135,22 +182,47 @@ class LmdbStore:
             self.mirror.catch_up(self.environment)
 
 
+class _JobEndsItsThread(Exception):
+    """A job raised SystemExit or the like."""
+
+
 class _Ticket(Generic[T]):
     """A job on its way through a commit."""
 
     def __init__(self, job: Callable[[Tables], T]) -> None:
-        self.job = job
+        self._job = job
         self.done = False
+        self.withdrawn = False
+        self.may_be_stored = False
         self._result: T
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it is still to be run."""
+        return not (self.done or self.withdrawn or self.may_be_stored)
+
+    def run(self, tables: Tables) -> T:
+        try:
+            return self._job(tables)
+        except Exception:
+            raise
+        except BaseException as error:  # for the thread whose job it is, and not for the one that runs it
+            self.fail(error)
+            raise _JobEndsItsThread from error
 
     def finish(self, result: T) -> None:
         self._result, self.done = result, True
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         self._error, self.done = error, True
 
     def result(self) -> T:
         if self._error is not None:
             raise self._error
         return self._result
+
+
+def _mark(tickets: list[_Ticket[Any]], *, may_be_stored: bool) -> None:
+    for ticket in tickets:
+        ticket.may_be_stored = may_be_stored

@@ -1,0 +1,197 @@
+"""Groups in trouble: full stores, deleted groups, callbacks that fail; and positions that protect."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from worlds import CALM, HASTY, everything, publish, take, values
+
+from lockstep import GroupOptions, StreamConfig
+from lockstep.core.group import Reset
+from lockstep.errors import Fenced, NotFound, StoreFull, StreamNotFound
+from lockstep.streams.grouplog import GroupLog
+
+PROTECTED = StreamConfig(capacity=5, protect=True)
+
+
+def test_a_confirmation_that_does_not_count_protects_nothing_less(world):
+    # Given a protected stream, and a member whose confirmation is on its way when the group is reset
+    node = world.node()
+    node.create("orders", PROTECTED)
+    slow = GroupOptions(lease_s=5.0, beat_s=0.1, confirm_s=60.0)
+    with node.subscriber("orders", group="g", group_options=slow) as member:
+        assert member.wait_assigned(20.0)
+        publish(node, "orders", *[b"%d" % n for n in range(20)])
+        take(member, 20)
+        member.confirm(0, sync=True)
+        member.confirm(19)
+        node.groups.reset("g", "orders", 1, force=True)
+        world.until(lambda: member.member.group_state.seat(member.seat("orders")).start == 1)
+    # When more is published than the capacity
+    publish(node, "orders", *[b"more"] * 10)
+    # Then everything from the reset position on is still there
+    assert node.bounds("orders").first <= 1
+
+
+def test_a_member_survives_a_store_that_is_full_for_a_while(world):
+    # Given a member of a group whose log can't be written for a while
+    node, bus = world.shaky()
+    publish(node, "orders", b"x")
+    bus.plan.fail(StoreFull(stream="orders", reason="the disk is full"), times=6, log="_group.g")
+    # When there is room again
+    with node.subscriber("orders", group="g", group_options=HASTY) as member:
+        # Then it goes on as if nothing had been
+        assert values(take(member, 1)) == [b"x"]
+        assert member.member.error is None
+
+
+def test_a_member_of_a_deleted_group_says_so(world):
+    # Given a member whose group is deleted by force
+    node = world.node()
+    publish(node, "orders", b"x")
+    member = node.subscriber("orders", group="g", group_options=CALM)
+    take(member, 1)
+    node.groups.delete("g", force=True)
+    # When it polls on
+    world.until(lambda: member.member.error is not None, "the end of the member")
+    # Then it is told, instead of waiting for ever; and closing it is no error
+    with pytest.raises(NotFound):
+        member.poll()
+    member.close()
+
+
+def test_a_transaction_of_a_group_that_was_made_anew_is_refused(world):
+    # Given a member whose group was deleted, made anew, and went on without it
+    node = world.node()
+    publish(node, "orders", b"x")
+    node.create("out")
+    member = node.subscriber("orders", group="g", group_options=CALM)
+    [record] = take(member, 1)
+    node.groups.delete("g", force=True)
+    other = world.node().subscriber("orders", group="g", group_options=CALM)
+    take(other, 1)
+
+    # When the first commits what it had in hand
+    def commit_late():
+        with node.group_transaction(member) as together:
+            together.publish("out", b"late")
+            together.confirm(record)
+
+    with pytest.raises((Fenced, NotFound)):
+        commit_late()
+    # Then nothing of it is written
+    assert everything(node, "out") == []
+
+
+def test_a_transaction_does_not_write_to_a_stream_made_anew(world):
+    # Given a transaction to a stream that is deleted and made anew before the commit
+    node = world.node()
+    node.create("out")
+    together = node.transaction()
+    together.publish("out", b"x")
+    node.delete("out")
+    node.create("out")
+    # When it commits, then it is refused
+    with pytest.raises(StreamNotFound):
+        together.commit()
+    assert everything(node, "out") == []
+
+
+def test_an_error_callback_that_fails_does_not_end_the_member(threads):
+    # Given a member whose error callback raises
+    node, other = threads.node(), threads.node()
+    publish(node, "a", b"x")
+    publish(node, "b", b"x")
+    told = threading.Event()
+
+    def fail(_summary, _error):
+        told.set()
+        message = "the callback is broken"
+        raise RuntimeError(message)
+
+    impatient = GroupOptions(lease_s=0.6, beat_s=0.1, revoke_s=0.1)
+    with node.subscriber("a", "b", group="g", group_options=impatient, on_error=fail) as member:
+        take(member, 2)
+        # When a stream has to be taken from it because it does not finish
+        with other.subscriber("a", "b", group="g", group_options=impatient) as second:
+            assert told.wait(20.0)
+            threads.until(lambda: second.poll(0.01) or second.assigned)
+            # Then it is still a member
+            assert member.member.error is None
+
+
+def test_a_grouped_subscriber_gives_everything_back_when_closed(disk):
+    # Given a process that opened and closed one
+    node = disk.node()
+    publish(node, "orders", b"x")
+    node.subscriber("orders", group="g", group_options=CALM).close()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    # When it does so many times, then it holds no more files than before
+    for _ in range(10):
+        node.subscriber("orders", group="g", group_options=CALM).close()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+def test_deactivate_holds_after_a_stall(virtual):
+    # Given a member that was set aside because it did not poll, and is then deactivated
+    first, second = virtual.node(), virtual.node()
+    publish(first, "orders", b"x")
+    options = GroupOptions(max_processing_s=2.0)
+    member = first.subscriber("orders", group="g", group_options=options)
+    take(member, 1)
+    second.subscriber("orders", group="g", group_options=options)
+    virtual.runtime.advance(5.0)
+    member.deactivate()
+    # When it polls, then it stays inactive
+    member.poll()
+    assert not member.member.is_active
+
+
+def test_members_note_each_others_snapshots(virtual, monkeypatch):
+    # Given a group of four that writes a snapshot every 50 records
+    monkeypatch.setattr("lockstep.streams.grouplog.SNAPSHOT_EVERY", 50)
+    node = virtual.node()
+    streams = [f"s{n}" for n in range(4)]
+    for stream in streams:
+        publish(node, stream, b"x")
+    for _ in range(4):
+        virtual.node().subscriber(*streams, group="g")
+    # When it beats for a while
+    virtual.runtime.advance(30.0)
+    # Then its log stays short, and a newcomer can still read it
+    grouplog = GroupLog(node.bus, "g", virtual.runtime, create=False)
+    assert grouplog.log.bounds().count < 250
+    assert len(grouplog.load().seats) == 4
+
+
+def test_a_record_read_before_a_reset_can_not_be_confirmed_behind_it(world):
+    # Given a record in hand when the group is reset to the beginning
+    node = world.node()
+    publish(node, "orders", b"1", b"2", b"3")
+    with node.subscriber("orders", group="g", group_options=CALM) as member:
+        old = take(member, 3)[-1]
+        node.groups.reset("g", "orders", 0, force=True)
+        world.until(lambda: member.poll(0.01, max_records=1), "the first record again")
+        # When it is confirmed in a transaction, then that is refused: records before it are not processed
+        with pytest.raises(Fenced), node.group_transaction(member) as together:
+            together.confirm(old)
+
+
+def test_a_doubled_reset_counts_once(world):
+    # Given a reset whose append landed twice
+    node = world.node()
+    publish(node, "orders", b"1", b"2")
+    with node.subscriber("orders", group="g", group_options=CALM) as member:
+        take(member, 2)
+        member.confirm(sync=True)
+    node.groups.reset("g", "orders", 0)
+    grouplog = GroupLog(node.bus, "g", node.runtime, create=False)
+    [reset] = [record for _, record in grouplog._read_from(0) if isinstance(record, Reset)]
+    with node.subscriber("orders", group="g", group_options=CALM) as member:
+        take(member, 2)
+        member.confirm(sync=True)
+    # When the copy arrives late, then the group stays where it is
+    grouplog.append([reset])
+    assert node.groups.describe("g").streams[0].confirmed == 1
