@@ -13,7 +13,8 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 from weakref import WeakValueDictionary
 
-from lockstep.errors import BackendUnknown, BadConfig, BadUrl
+from lockstep.errors import BackendUnknown, BadConfig, BadUrl, UnsupportedByBackend
+from lockstep.log.embedded.bus import EmbeddedBus, OpenHistory
 from lockstep.log.history import History, NullHistory
 from lockstep.log.memory import Grid
 from lockstep.log.port import Bus
@@ -25,13 +26,25 @@ Backend = Callable[[str, "dict[str, str]", Runtime, bool], Bus]
 _SHARED_GRIDS: WeakValueDictionary[str, Grid] = WeakValueDictionary()  # memory:NAME means the same to all who say it
 
 
-def open_bus(url: str, runtime: Runtime, *, create: bool = True, backends: Mapping[str, Backend] | None = None) -> Bus:
-    """The bus at a URL. `backends` adds schemes of your own."""
+def open_bus(
+    url: str,
+    runtime: Runtime,
+    *,
+    create: bool = True,
+    backends: Mapping[str, Backend] | None = None,
+    histories: Mapping[str, OpenHistory] | None = None,
+) -> Bus:
+    """The bus at a URL. `backends` adds schemes of your own, `histories` those of stores for old records."""
     scheme, target, options = split_url(url)
     known = {**BACKENDS, **(backends or {})}
     if scheme not in known:
         raise BackendUnknown(scheme=scheme, known=", ".join(sorted(known)))
-    return known[scheme](target, options, runtime, create)
+    bus = known[scheme](target, options, runtime, create)
+    if histories:
+        if not isinstance(bus, EmbeddedBus):
+            raise UnsupportedByBackend(bus=bus.url, feature="keep old records in a history")
+        bus.own_histories = histories
+    return bus
 
 
 def split_url(url: str) -> tuple[str, str, dict[str, str]]:

@@ -11,6 +11,7 @@ from typing import Any
 from lockstep.errors import BadArgument, BadConfig, Closed, PositionNotFound, RecordNotFound, StreamNotFound, TimedOut
 from lockstep.log.batch import BatchView
 from lockstep.log.config import StreamConfig, check_name
+from lockstep.log.embedded.bus import OpenHistory
 from lockstep.log.port import Bounds, Bus, Log, Promises
 from lockstep.log.urls import Backend, open_bus
 from lockstep.runtime import Runtime, ThreadRuntime, logger
@@ -33,11 +34,19 @@ from lockstep.streams.transaction import GroupTransaction, Transaction
 
 
 def connect(
-    url: str, *, create: bool = True, runtime: Runtime | None = None, backends: Mapping[str, Backend] | None = None
+    url: str,
+    *,
+    create: bool = True,
+    runtime: Runtime | None = None,
+    backends: Mapping[str, Backend] | None = None,
+    histories: Mapping[str, OpenHistory] | None = None,
 ) -> Lockstep:
-    """Open the bus at a URL: lmdb:FOLDER for all processes of this machine, memory:NAME within this one."""
+    """Open the bus at a URL: lmdb:FOLDER for all processes of this machine, memory:NAME within this one.
+
+    `backends` and `histories` add schemes of your own: for buses, and for stores of records beyond a capacity.
+    """
     runtime = runtime or ThreadRuntime()
-    return Lockstep(open_bus(url, runtime, create=create, backends=backends), runtime)
+    return Lockstep(open_bus(url, runtime, create=create, backends=backends, histories=histories), runtime)
 
 
 class Lockstep:

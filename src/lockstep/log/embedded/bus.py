@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
@@ -56,6 +56,8 @@ class EmbeddedBus:
         self.url, self.promises = url, promises
         self._store, self._bells, self._runtime = store, bells, runtime
         self._open_history = open_history
+        self.own_histories: Mapping[str, OpenHistory] = {}
+        """Histories of the user's own, by the scheme of their URL."""
         self._histories: dict[tuple[str, str], History] = {}
         self._opening = threading.Lock()
         self._closed = False
@@ -153,7 +155,8 @@ class EmbeddedBus:
         with self._opening:
             self.check_open()  # one opened after close would never be closed
             if (url, stream) not in self._histories:
-                self._histories[url, stream] = self._open_history(url, stream)
+                opener = self.own_histories.get(url.partition(":")[0], self._open_history)
+                self._histories[url, stream] = opener(url, stream)
             return self._histories[url, stream]
 
     def _remove(self, tables: Tables, name: str) -> LogInfo:
