@@ -144,7 +144,8 @@ def test_tail_from_a_trimmed_offset_says_so(lockstep) -> None:
 )
 def test_tail_refuses_what_makes_no_sense(lockstep, arguments) -> None:
     lockstep("stream", "create", "orders")
-    lockstep("stream", "tail", "orders", *arguments, code=2)
+    assert lockstep("stream", "tail", "orders", *arguments, code=2).lines == []
+    assert lockstep("group", "ls").lines == []  # and no group was begun
 
 
 def test_tail_in_a_group_confirms_what_it_printed(lockstep) -> None:

@@ -247,6 +247,8 @@ def test_closing_ends_the_workers_threads(threads):
     threads.until(lambda: seen)
     receiver.close()
     threads.until(lambda: not [t for t in set(threading.enumerate()) - before if t.name == "lockstep-worker"])
+    assert receiver.is_closed
+    assert not receiver.is_running
 
 
 def test_i3_a_poisoned_stream_that_moves_stops_the_next_member_and_is_not_skipped(virtual):

@@ -41,6 +41,9 @@ def test_who_watches_a_log_that_is_deleted_can_let_go(bus):
     bus.delete("orders")
     waiter.unwatch(log)
     waiter.close()
+    assert bus.names() == []
+    bus.create("orders", StreamConfig())  # the name is free, and nobody watches it
+    assert bus.open("orders").identity != log.identity
 
 
 def test_a_deleted_log_leaves_no_listeners():

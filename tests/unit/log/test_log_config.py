@@ -75,8 +75,9 @@ def test_every_setting_has_another_value_in_these_tests():
 
 @pytest.mark.parametrize("name", OTHER)
 def test_whole_numbers_do_for_seconds_and_limits_may_be_none(name):
-    StreamConfig(**{name: OTHER[name]})
-    StreamConfig(capacity=None, retain_bytes=None, retain_age_s=3, history=None)
+    assert getattr(StreamConfig(**{name: OTHER[name]}), name) == OTHER[name]
+    unlimited = StreamConfig(capacity=None, retain_bytes=None, retain_age_s=3, history=None)
+    assert (unlimited.capacity, unlimited.retain_age_s) == (None, 3)
 
 
 def test_plain_data_there_and_back():
