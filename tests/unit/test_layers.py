@@ -17,9 +17,10 @@ MAY_IMPORT = {
     "core": {"errors", "core"},
     "streams": {"errors", "runtime", "log", "core", "streams"},
     "simulation": {"errors", "core", "simulation"},
+    "engine": {"errors", "runtime", "log", "core", "streams", "engine"},
     "testing": {"errors", "runtime", "log", "core", "streams", "testing"},
-    "bench": {"errors", "runtime", "log", "core", "streams", "bench", ""},
-    "cli": {"errors", "runtime", "log", "core", "streams", "bench", "cli", ""},
+    "bench": {"errors", "runtime", "log", "core", "streams", "engine", "bench", ""},
+    "cli": {"errors", "runtime", "log", "core", "streams", "engine", "bench", "cli", ""},
     "": {"errors", "log", "streams"},
 }
 """For each part what it may import; '' is the package itself, the public face."""
@@ -65,7 +66,7 @@ def test_the_core_has_no_clock_no_threads_and_no_files():
 
 def test_the_public_names_are_exactly_those_exported():
     public = {name for name in vars(lockstep) if name.isidentifier() and not name.startswith("_")} | {"__version__"}
-    parts = {"core", "log", "streams", "runtime", "testing", "cli", "bench", "simulation", "annotations"}
+    parts = {"core", "log", "streams", "runtime", "testing", "cli", "bench", "simulation", "engine", "annotations"}
     assert public - parts == set(lockstep.__all__)
 
 

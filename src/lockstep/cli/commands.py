@@ -6,6 +6,8 @@ import argparse
 
 from lockstep.cli import arguments as kinds
 from lockstep.cli.commands_stream import STREAM
+from lockstep.cli.engine_commands import ENGINE
+from lockstep.cli.model_commands import DATA, MODEL
 from lockstep.cli.parser import Noun, Verb
 
 
@@ -137,4 +139,4 @@ BENCH = Noun(
     ),
 )
 
-NOUNS = (STREAM, GROUP, DLQ, BENCH)
+NOUNS = (STREAM, GROUP, DLQ, MODEL, ENGINE, DATA, BENCH)

@@ -1,0 +1,95 @@
+"""The verbs of `lockstep engine`."""
+
+from __future__ import annotations
+
+import argparse
+
+from lockstep.cli import arguments as kinds
+from lockstep.cli.model_arguments import add_spark
+from lockstep.cli.parser import Arguments, Noun, Verb
+
+CLUSTER = "local"
+
+
+def _bus(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--url", dest="bus", metavar="URL", default=argparse.SUPPRESS, help="the bus: the same as --bus"
+    )
+    parser.add_argument(
+        "--cluster", default=CLUSTER, metavar="NAME", help=f"first part of the streams' names ({CLUSTER})"
+    )
+
+
+def _model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a .yaml, .xml or .py file; a .py file is run")
+    _bus(parser)
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    parser.add_argument("--publish", nargs="+", action="extend", default=[], metavar="WINDOW",
+                        help="windows whose events go to their .O streams (those with pubsub, or if no window says so, "
+                        "those without children)")  # fmt: skip
+    parser.add_argument("--state", metavar="FOLDER", help="its state (.lockstep-engine/CLUSTER.PROJECT)")
+    parser.add_argument("--until-idle", action="store_true", help="stop when everything on the inputs is out")
+    parser.add_argument("--batch", type=kinds.positive, default=300_000, metavar="N",
+                        help="events in a micro-batch at most (300000)")  # fmt: skip
+    parser.add_argument(
+        "--shards", type=kinds.positive, default=1, metavar="N", help="see 'lockstep model explain' (1)"
+    )
+    parser.add_argument("--progress", action=argparse.BooleanOptionalAction, default=None,
+                        help="say how far it is (on a terminal, and with --json)")  # fmt: skip
+    spark = parser.add_argument_group("Spark")
+    add_spark(spark)
+    spark.add_argument("--verbose-spark", action="store_true", help="let Spark's own words through")
+
+
+def _status(parser: argparse.ArgumentParser) -> None:
+    _bus(parser)
+    parser.add_argument("--project", metavar="NAME", help="only this one (all of the cluster)")
+
+
+def _publish(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    parser.add_argument("file", metavar="FILE", help="CSV lines opcode,flag,fields...; - is stdin")
+    parser.add_argument("--window", metavar="WINDOW", help="the source window; needed if there are several")
+    parser.add_argument("--block", type=kinds.positive, default=1, metavar="N", help="events in a block (1)")
+    parser.add_argument("--transactional", action="store_true", help="take blocks whole or not at all")
+    parser.add_argument("--csv-header", type=kinds.not_negative, default=0, metavar="N", help="lines to skip (0)")
+    parser.add_argument("--date-format", metavar="FORMAT", help="of dates and stamps, as %%Y-%%m-%%d")
+    parser.add_argument("--rate", type=kinds.above_zero, metavar="R", help="at most R events a second")
+
+
+def _subscribe(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    parser.add_argument("--window", metavar="WINDOW", required=True, help="whose events to print")
+    parser.add_argument("-o", "--out", metavar="FILE", default="-", help="where to (stdout)")
+    parser.add_argument("--follow", action="store_true", help="and those that follow, until Ctrl-C")
+    parser.add_argument("--new", action="store_true", help="begin with what comes from now on; goes with --follow")
+    parser.add_argument("--collapse", action="store_true", help="write an update as one line U, not as UB and D")
+    parser.add_argument("--date-format", metavar="FORMAT", help="of dates and stamps, as %%Y-%%m-%%d")
+
+
+def _verb(name: str, purpose: str, module: str, arguments: Arguments, *examples: str) -> Verb:
+    return Verb(name=name, purpose=purpose, run=f"lockstep.cli.{module}:{name}", arguments=arguments, examples=examples)
+
+
+ENGINE = Noun(
+    name="engine",
+    purpose="Models at work on streams: run one, feed it, read what comes out.",
+    verbs=(
+        _verb("run", "Run a model on the streams of a bus until Ctrl-C; it goes on where it was stopped.", "engine_run",
+              _run, "lockstep engine run trades.yaml",
+              "lockstep engine run trades.yaml --publish Aggregate24HR --shards 2",
+              "lockstep engine run trades.yaml --until-idle --json"),
+        _verb("status", "Show how far engines are: what is published, how far behind, the windows' counts.",
+              "engine_status", _status, "lockstep engine status", "lockstep engine status --project trades --json"),
+        _verb("publish", "Publish the events of a CSV file to a source window.", "engine_streams", _publish,
+              "lockstep engine publish trades.yaml trades.csv",
+              "lockstep engine publish trades.yaml trades.csv --window TradesSource --block 64 --rate 10000"),
+        _verb("subscribe", "Print the events that came out of a window as CSV lines, or JSON.", "engine_streams",
+              _subscribe, "lockstep engine subscribe trades.yaml --window Aggregate24HR",
+              "lockstep engine subscribe trades.yaml --window Aggregate24HR -o day.csv --collapse",
+              "lockstep engine subscribe trades.yaml --window Aggregate24HR --follow --new"),
+    ),
+)  # fmt: skip

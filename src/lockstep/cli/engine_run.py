@@ -1,0 +1,223 @@
+"""Running a model on the streams of a bus."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from lockstep.cli import model_report as report
+from lockstep.cli.connecting import bus_url, opened
+from lockstep.cli.model_files import find_window, load_graph
+from lockstep.cli.output import Output, plural
+from lockstep.errors import UnsupportedByBackend, UsageError
+from lockstep.log.urls import split_url
+
+if TYPE_CHECKING:
+    from lockstep.engine.model.graph import Graph, Node
+    from lockstep.engine.run.streams import ProjectStreams
+    from lockstep.engine.spark.engine import Engine, EngineOptions, EngineStatus
+
+_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+_STATE = ".lockstep-engine"
+"""Not inside a bus's folder: that holds a store, and nothing else."""
+_EVERY_S, _JSON_EVERY_S = 1.0, 5.0
+
+
+class _Asked(Exception):
+    """Somebody asked for the end."""
+
+
+class Stopping:
+    """Notes a request to end instead of tearing everything down; a second Ctrl-C does that."""
+
+    def __init__(self) -> None:
+        self.code = 0
+
+    def __enter__(self) -> Stopping:
+        self._before = {number: signal.signal(number, self._asked) for number in _CODES}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _asked(self, number: int, _frame: FrameType | None) -> None:
+        if self.code and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.code = _CODES[signal.Signals(number)]
+
+
+def run(options: argparse.Namespace, output: Output) -> int:
+    """Run it until it is asked to end, or until nothing is left to do."""
+    from lockstep.engine.spark.engine import Engine
+    from lockstep.engine.spark.session import check_java
+    from lockstep.runtime import ThreadRuntime
+
+    graph = load_graph(options.model)
+    published = published_windows(graph, options.publish)
+    state = Path(options.state or Path(_STATE) / f"{options.cluster}.{graph.project.name}")
+    url = _shared(bus_url(options))
+    check_java()
+    with opened(url, create=True) as client, Stopping() as stopping:
+        wanted = frozenset(node.path for node in published)
+        engine = Engine(graph, wanted, client.bus, state, ThreadRuntime(), _options(options))
+        telling = Telling(output, graph, engine.streams, published, wants_progress=options.progress)
+        telling.starting()
+        try:
+            with engine:
+                telling.ready(client.url, state, options.shards)
+                _work(engine, telling, stopping, until_idle=options.until_idle)
+                telling.progress.end()
+                telling.stopping(stopping)
+        finally:
+            telling.progress.end()
+        telling.stopped(engine.status(), stopping)
+        return stopping.code
+
+
+def _work(engine: Engine, telling: Telling, stopping: Stopping, *, until_idle: bool) -> None:
+    def tell(status: EngineStatus) -> None:
+        if stopping.code:
+            raise _Asked
+        telling.tell(status)
+
+    try:
+        if until_idle:
+            engine.drain(progress=tell)
+        else:
+            engine.run_until(lambda _: False, progress=tell)
+    except _Asked:
+        return
+
+
+def _shared(url: str) -> str:
+    """Spark's workers are processes of their own, so they must be able to open the bus too."""
+    if split_url(url)[0] == "memory":
+        raise UnsupportedByBackend(bus=url, feature="be used by an engine: its workers are other processes")
+    return url
+
+
+def _options(options: argparse.Namespace) -> EngineOptions:
+    from lockstep.engine.spark.engine import EngineOptions
+
+    return EngineOptions(
+        cluster=options.cluster,
+        shards=options.shards,
+        batch_events=options.batch,
+        master=options.master,
+        spark=dict(options.conf),
+        verbose=options.verbose or options.verbose_spark,
+    )
+
+
+def published_windows(graph: Graph, names: Sequence[str]) -> list[Node]:
+    """The windows that are named; else those with pubsub; else those that no other window reads."""
+    if names:
+        chosen = {find_window(graph, name).path for name in names}
+        return [node for node in graph.nodes if node.path in chosen]
+    marked = [node for node in graph.nodes if node.window.pubsub]
+    if marked or graph.project.pubsub == "manual":
+        found = marked
+    else:
+        parents = {parent.node for node in graph.nodes for parent in node.parents}
+        found = [node for node in graph.nodes if node.index not in parents and node.window.pubsub is not False]
+    if not found:
+        reason = f"No window of {graph.project.name} is to be published: name some with --publish, or give them pubsub."
+        raise UsageError(reason=reason)
+    return found
+
+
+class Telling:
+    """Says what an engine does: sentences and a line that changes for people, lines of JSON for programs."""
+
+    def __init__(
+        self,
+        output: Output,
+        graph: Graph,
+        streams: ProjectStreams,
+        published: Sequence[Node],
+        *,
+        wants_progress: bool | None,
+    ) -> None:
+        self._output, self._graph = output, graph
+        self._inputs = {node.path: streams.input(node) for node in graph.nodes if node.is_source}
+        self._outputs = {node.path: streams.output(node) for node in published}
+        self._cluster = streams.cluster
+        self._wants = wants_progress
+        self.progress = output.progress("events")
+        self._told_at, self._told_events = time.monotonic(), 0
+
+    def starting(self) -> None:
+        """Spark takes a while."""
+        self.progress.say("Starting Spark ...")
+
+    def ready(self, url: str, state: Path, shards: int) -> None:
+        """Events are taken from now on."""
+        self.progress.end()
+        if self._output.json:
+            self._line("ready", cluster=self._cluster, bus=url, state=str(state), shards=shards,
+                       inputs=self._inputs, outputs=self._outputs)  # fmt: skip
+            return
+        self._output.line(f"{self._graph.project.name} is running on {url}, {plural(shards, 'shard')}.")
+        width = max(map(len, [*self._inputs, *self._outputs]))
+        for way, streams in (("in ", self._inputs), ("out", self._outputs)):
+            for path, stream in streams.items():
+                self._output.line(f"  {way}  {path:<{width}}  {stream}")
+        self._output.flush()
+
+    def tell(self, status: EngineStatus) -> None:
+        """How far it is, now and then."""
+        now = time.monotonic()
+        if now - self._told_at < (_JSON_EVERY_S if self._output.json else _EVERY_S):
+            return
+        rate = report.per_second(max(0, status.published_events - self._told_events), now - self._told_at)
+        self._told_at, self._told_events = now, status.published_events
+        if self._wants is False:
+            return
+        if self._output.json:
+            self._line("progress", **_figures(status), events_per_s=rate)
+        elif self._wants:
+            self._output.note(_state(status, rate))
+        else:
+            self.progress.say(_state(status, rate))
+
+    def stopping(self, stopping: Stopping) -> None:
+        """It was heard."""
+        if stopping.code:
+            self._output.note("Stopping ...")
+
+    def stopped(self, status: EngineStatus, stopping: Stopping) -> None:
+        """The last words."""
+        rows = report.window_rows(self._graph, status.counts)
+        if self._output.json:
+            self._line("stopped", reason="signal" if stopping.code else "idle", **_figures(status), windows=rows)
+            return
+        report.show_windows(self._output, rows)
+        self._output.flush()
+        behind = f"; {plural(status.lag, 'block')} to go on with" if status.lag else ""
+        self._output.note(
+            f"Stopped after block {status.published:,}, {plural(status.published_events, 'event')}{behind}."
+        )
+
+    def _line(self, event: str, **fields: Any) -> None:
+        self._output.json_line({"event": event, "project": self._graph.project.name, **fields})
+        self._output.flush()
+
+
+def _figures(status: EngineStatus) -> dict[str, Any]:
+    return {
+        "published": status.published,
+        "events": status.published_events,
+        "lag": status.lag,
+        "bad": dict(sorted(status.bad.items())),
+    }
+
+
+def _state(status: EngineStatus, rate: int) -> str:
+    bad = f", {sum(status.bad.values()):,} bad" if status.bad else ""
+    return f"{status.published_events:,} events, {rate:,}/s, {plural(status.lag, 'block')} behind{bad}"

@@ -1,0 +1,166 @@
+"""Looking at a model: is it sound, how is it run, what does it look like, and how is it said in another form."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lockstep.cli.model_files import STANDARD, load_graph, write_file
+from lockstep.cli.output import Output, plural
+from lockstep.errors import UsageError
+
+if TYPE_CHECKING:
+    from lockstep.engine.model.project import Project
+
+FAULTS_FOUND = 2
+_FORMS = {".xml": "xml", ".yaml": "yaml", ".yml": "yaml", ".py": "py"}
+
+
+def check(options: argparse.Namespace, output: Output) -> int:
+    """Print all faults, and every window that depends on a wall clock; 2 if there are faults."""
+    from lockstep.engine.model.guard import clock_dependence
+    from lockstep.engine.model.loading import load_model
+    from lockstep.engine.model.validation import compile_project, faults
+
+    project = load_model(options.model)
+    found = faults(project)
+    uses = [] if found else [use._asdict() for use in clock_dependence(compile_project(project))]
+    report = {
+        **summary(project),
+        "ok": not found,
+        "faults": [{"place": fault.place, "problem": fault.problem, "remedy": fault.remedy} for fault in found],
+        "clock_dependence": [{"window": use["path"], "why": f"{use['why']}.", "remedy": use["remedy"]} for use in uses],
+    }
+    if output.json:
+        output.json_line(report)
+    else:
+        _show_check(output, report)
+    return FAULTS_FOUND if found else 0
+
+
+def summary(project: Project) -> dict[str, Any]:
+    """What a model consists of."""
+    windows = [(query, window) for query in project.queries for window in query.windows]
+    return {
+        "project": project.name,
+        "windows": len(windows),
+        "edges": sum(len(query.edges) for query in project.queries),
+        "sources": [f"{query.name}/{window.name}" for query, window in windows if window.kind == "source"],
+    }
+
+
+def _show_check(output: Output, report: Mapping[str, Any]) -> None:
+    size = f"{plural(report['windows'], 'window')}, {plural(report['edges'], 'edge')}"
+    if not report["ok"]:
+        output.line(f"{report['project']} ({size}) has {plural(len(report['faults']), 'fault')}.")
+        _items(output, [(fault["place"], fault["problem"], fault["remedy"]) for fault in report["faults"]])
+        return
+    output.line(f"{report['project']} is sound: {size}; events come in at {', '.join(report['sources'])}.")
+    uses = report["clock_dependence"]
+    if uses:
+        output.heading(f"{plural(len(uses), 'window')} with answers that depend on a wall clock")
+        _items(output, [(use["window"], use["why"], use["remedy"]) for use in uses])
+    else:
+        output.line("No answer depends on a wall clock.")
+
+
+def _items(output: Output, items: Sequence[tuple[str, str, str]]) -> None:
+    for place, problem, remedy in items:
+        output.heading(place)
+        output.line(f"  {problem[:1].upper()}{problem[1:]}")
+        output.line(f"  {remedy}")
+
+
+def explain(options: argparse.Namespace, output: Output) -> None:
+    """Print how each window is run, what it keeps, and why."""
+    from lockstep.engine.model import explaining
+    from lockstep.engine.model.plan import make_plan
+
+    plan = make_plan(load_graph(options.model))
+    data = explaining.explain(plan).data
+    if output.json:
+        output.json_line(data)
+        return
+    reason = data["reason"]
+    output.line(f"{data['project']} runs on {explaining.shards_in_words(plan)}.")
+    output.line(f"{reason[:1].upper()}{reason[1:]}.")
+    output.line("")
+    output.table(
+        ["window", "kind", "stage", "runs", "clock", "rows kept in", "works on"],
+        [
+            [
+                row["window"], row["kind"], row["stage"], row["mode"],
+                *(None if row[name] == "none" else row[name] for name in ("clock", "members")), row["form"],
+            ]
+            for row in data["windows"]
+        ],
+    )  # fmt: skip
+    _grouped(output, "State", data["windows"], "state")
+    _grouped(output, "Why", data["windows"], "why")
+    if data["clock_dependence"]:
+        output.heading("Answers that depend on a wall clock")
+        _items(output, [(use["path"], f"{use['why']}.", use["remedy"]) for use in data["clock_dependence"]])
+
+
+def _grouped(output: Output, heading: str, rows: Sequence[Mapping[str, Any]], name: str) -> None:
+    """What several windows have in common, said once."""
+    output.heading(heading)
+    for text in dict.fromkeys(row[name] for row in rows):
+        output.line(f"  {text}")
+        output.line(f"    {', '.join(row['window'] for row in rows if row[name] == text)}")
+
+
+def graph(options: argparse.Namespace, output: Output) -> None:
+    """Draw a model as SVG."""
+    from lockstep.engine.model.drawing import draw_svg
+    from lockstep.engine.model.plan import make_plan
+
+    drawn = load_graph(options.model)
+    svg = draw_svg(drawn, make_plan(drawn))
+    project = summary(drawn.project)
+    if options.out != STANDARD:
+        write_file(Path(options.out), svg.encode())
+    if output.json:
+        file, text = (options.out, None) if options.out != STANDARD else (None, svg)
+        output.json_line({**project, "file": file, "svg": text})
+    elif options.out == STANDARD:
+        output.raw(svg.encode())
+    else:
+        size = f"{plural(project['windows'], 'window')} and {plural(project['edges'], 'edge')}"
+        output.line(f"Drew {size} of {project['project']} into {options.out}.")
+
+
+def convert(options: argparse.Namespace, output: Output) -> None:
+    """Write a model in another form."""
+    from lockstep.engine.model.loading import load_model, write_model
+
+    form = _form(options)
+    project = load_model(options.model)
+    text = write_model(project, form)
+    is_file = options.out is not None and options.out != STANDARD
+    if is_file:
+        write_file(Path(options.out), text.encode())
+    if output.json:
+        file, said = (options.out, None) if is_file else (None, text)
+        output.json_line({"project": project.name, "form": form, "file": file, "text": said})
+    elif is_file:
+        output.line(f"Wrote {project.name} as {form} to {options.out}.")
+    else:
+        output.raw(text.encode())
+
+
+def _form(options: argparse.Namespace) -> str:
+    """The form that was asked for, by --to or by the ending of the file."""
+    if options.to is not None:
+        return str(options.to)
+    if options.out is None or options.out == STANDARD:
+        raise UsageError(reason="Say which form you want: -o FILE.xml, .yaml or .py, or --to xml, yaml or py.")
+    form = _FORMS.get(Path(options.out).suffix.lower())
+    if form is None:
+        reason = (
+            f"The ending of {options.out!r} does not say which form you want: name it .xml, .yaml or .py, or add --to."
+        )
+        raise UsageError(reason=reason)
+    return form

@@ -1,0 +1,91 @@
+"""Models in, files out: what all commands of the engine do with paths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lockstep.cli.names import closest
+
+if TYPE_CHECKING:
+    from lockstep.engine.model.graph import Graph, Node
+
+STANDARD = "-"
+"""Standard input or output, where a file could be named."""
+
+
+def load_graph(path: str) -> Graph:
+    """The model in a file, checked; an error with all its faults if it has any."""
+    from lockstep.engine.model.loading import load_model
+    from lockstep.engine.model.validation import compile_project
+
+    return compile_project(load_model(path))
+
+
+def find_source(graph: Graph, name: str) -> Node:
+    """A source window by its name or path."""
+    return _find(graph, name, "source window", [node for node in graph.nodes if node.is_source])
+
+
+def find_window(graph: Graph, name: str) -> Node:
+    """Any window by its name or path."""
+    return _find(graph, name, "window", graph.nodes)
+
+
+def _find(graph: Graph, name: str, what: str, nodes: Sequence[Node]) -> Node:
+    """One of `nodes`; the error for another name says which one was probably meant."""
+    from lockstep.engine.errors import WindowNotFound
+
+    node = graph.find(name)
+    if node is not None and node in nodes:
+        return node
+    error = WindowNotFound(model=graph.project.name, what=what, name=name, known=", ".join(item.path for item in nodes))
+    same = [item.path for item in nodes if item.window.name == name]
+    meant = closest(name, [text for item in nodes for text in (item.window.name, item.path)])
+    if same:
+        error.add_note(f"Several have that name: say {' or '.join(same)}.")
+    elif meant is not None:
+        error.add_note(f"Did you mean {meant!r}?")
+    raise error
+
+
+def check_readable(path: Path) -> None:
+    """Refuse a file that can't be read, before anything is done."""
+    from lockstep.engine.errors import FileMissing
+    from lockstep.engine.run.files import open_input
+
+    if path.is_dir():
+        raise FileMissing(path=str(path), reason="it is a folder")
+    if str(path) != STANDARD and not path.is_fifo() and not path.is_char_device():
+        open_input(path).close()
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a place where no file can be made, before anything is done."""
+    from lockstep.engine.errors import FileUnwritable
+
+    if path.is_dir():
+        raise FileUnwritable(path=str(path), reason="it is a folder")
+    if not path.parent.is_dir():
+        raise FileUnwritable(path=str(path), reason=f"there is no folder {str(path.parent)!r}")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise FileUnwritable(path=str(path), reason=f"the folder {str(path.parent)!r} can't be written to")
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file that appears when it is complete, and not at all if that fails."""
+    from lockstep.engine.errors import FileUnwritable
+
+    check_writable(path)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError as error:
+        raise FileUnwritable(path=str(path), reason=error.strerror or str(error)) from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)

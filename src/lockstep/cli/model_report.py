@@ -1,0 +1,99 @@
+"""What a run gave: the counts of every window, the lines that were no events, and how long it took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lockstep.cli.output import Output, plural, table
+
+if TYPE_CHECKING:
+    from lockstep.engine.model.graph import Graph
+    from lockstep.engine.run.files import BadLines, FileOutcome
+    from lockstep.engine.windows.counts import WindowCounts
+
+
+def window_rows(graph: Graph, counts: Mapping[str, WindowCounts]) -> list[dict[str, Any]]:
+    """The counts of every window, in the order in which they are evaluated."""
+    return [
+        {
+            "window": node.path,
+            "kind": node.window.kind,
+            "rows": found.rows if found else 0,
+            "in": found.events_in if found else 0,
+            "out": found.events_out if found else 0,
+            "bad": dict(sorted(found.bad.items())) if found else {},
+        }
+        for node, found in ((node, counts.get(node.path)) for node in graph.nodes)
+    ]
+
+
+def bad_lines_tree(bad: BadLines) -> dict[str, Any]:
+    """The lines that were no events, as data."""
+    return {
+        "total": bad.total,
+        "files": [{"file": file, "reasons": dict(sorted(reasons.items()))} for file, reasons in bad.counts.items()],
+        "first": [
+            {"file": file, "line": item.line, "reason": item.reason, "detail": item.detail, "text": item.text}
+            for file, item in bad.first
+        ],
+    }
+
+
+def show_windows(
+    output: Output, rows: Sequence[Mapping[str, Any]], lines: Mapping[str, int] | None = None, *, aside: bool = False
+) -> None:
+    """A table of counts, `aside` on stderr; `lines` are those written to files."""
+    numbers = {name: [f"{row[name]:,}" for row in rows] for name in ("rows", "in", "out")}
+    if lines:
+        numbers["lines"] = [f"{lines[row['window']]:,}" if row["window"] in lines else "-" for row in rows]
+    numbers["bad"] = [f"{sum(row['bad'].values()):,}" for row in rows]
+    columns = {
+        "window": [row["window"] for row in rows],
+        "kind": [row["kind"] for row in rows],
+        **dict(_to_the_right(name, cells) for name, cells in numbers.items()),
+        **({"why": [in_words(row["bad"]) for row in rows]} if any(row["bad"] for row in rows) else {}),
+    }
+    body = list(zip(*columns.values(), strict=True))
+    if aside:
+        for line in table(list(columns), body):
+            output.note(line)
+    else:
+        output.table(list(columns), body)
+
+
+def _to_the_right(name: str, cells: Sequence[str]) -> tuple[str, list[str]]:
+    width = max(map(len, [name, *cells]))
+    return name.rjust(width), [cell.rjust(width) for cell in cells]
+
+
+def in_words(reasons: Mapping[str, int]) -> str:
+    """2 duplicate-key, 1 null-key."""
+    return ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+
+
+def show_bad_lines(output: Output, bad: BadLines) -> None:
+    """Which lines were no events, to stderr; the first ones in full."""
+    for file, reasons in bad.counts.items():
+        total = sum(reasons.values())
+        said = "1 line is no event" if total == 1 else f"{total:,} lines are no events"
+        output.warn(f"{file}: {said} and left out: {in_words(dict(sorted(reasons.items())))}.")
+    for file, item in bad.first:
+        output.note(f"  {file}, line {item.line}: {item.reason}: {item.detail}: {item.text}")
+    if bad.total > len(bad.first):
+        output.note(f"  and {bad.total - len(bad.first):,} more.")
+
+
+def show_speed(output: Output, outcome: FileOutcome) -> None:
+    """How much it was, and how long it took."""
+    took = f"{outcome.seconds:,.1f} s" if outcome.seconds >= 0.1 else f"{outcome.seconds * 1000:,.1f} ms"
+    ready = f"; Spark was ready after {outcome.started_s:,.1f} s" if outcome.started_s else ""
+    output.note(
+        f"{plural(outcome.events, 'event')} in {plural(outcome.blocks, 'block')}, {took}"
+        f" ({per_second(outcome.events, outcome.seconds):,} events/s){ready}."
+    )
+
+
+def per_second(count: int, seconds: float) -> int:
+    """How many in a second, 0 if nothing took no time."""
+    return round(count / seconds) if seconds > 0 else 0

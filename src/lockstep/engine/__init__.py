@@ -1,0 +1,1 @@
+"""Window models over ordered streams: defined exactly, run on Spark."""

@@ -1,0 +1,1 @@
+"""Made-up data of a known shape, for examples, tests and benchmarks."""

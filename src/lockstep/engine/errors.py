@@ -1,0 +1,185 @@
+"""Errors of the engine, in the tree of lockstep.errors.
+
+UsageError                                         exit 2
+  BadSchema BadExpression ModelInvalid ModelUnreadable ModelUnwritable NotShardable BadEventText
+NotFound                                           exit 3
+  WindowNotFound FileMissing
+Conflict                                           exit 4
+  ModelMismatch EngineRunning
+Unavailable                                        exit 6
+  SparkUnavailable SparkFailed LogTooShort BusNotShared FileUnwritable
+DataError                                          exit 1
+  FrameDamaged SnapshotDamaged UserCodeFailed OutputBroken RowsLost
+"""
+
+from __future__ import annotations
+
+from lockstep.errors import Conflict, DataError, NotFound, Unavailable, UsageError
+
+
+class BadSchema(UsageError, ValueError):
+    """A schema that can't be."""
+
+    code = "BAD_SCHEMA"
+    template = "The schema {text!r} is not valid: {reason}."
+    advice = "Write NAME:TYPE for each field, with a star behind the names of the key: ID*:int32,symbol:string."
+
+
+class BadExpression(UsageError, ValueError):
+    """An expression that can't be parsed, or does not fit the fields it is used on."""
+
+    code = "BAD_EXPRESSION"
+    template = "The expression {text!r} is not valid at character {at}: {reason}."
+    advice = "{remedy}"
+
+
+class ModelUnreadable(UsageError):
+    """A model file that is not YAML or XML of the known form."""
+
+    code = "MODEL_UNREADABLE"
+    template = "The model {source} can't be read: line {line}, column {column}: {reason}."
+    advice = "{remedy}"
+
+
+class ModelUnwritable(UsageError):
+    """A model that holds something the wanted form has no place for."""
+
+    code = "MODEL_UNWRITABLE"
+    template = "The model can't be written as {form}: {reason}."
+    advice = "Change that, or write it in another form."
+
+
+class ModelInvalid(UsageError):
+    """A model with faults; all of them are listed."""
+
+    code = "MODEL_INVALID"
+    template = "The model {name} has {count} fault(s):\n{faults}\n"
+    advice = "Mend them and check again with 'lockstep model check'."
+
+
+class NotShardable(UsageError):
+    """More shards were asked for than the plan allows."""
+
+    code = "NOT_SHARDABLE"
+    template = "The model {name} can't be split into {shards} shards: {reason}."
+    advice = "Run it with --shards 1; 'lockstep model explain' shows the plan."
+
+
+class BadEventText(UsageError, ValueError):
+    """An event line that can't be understood."""
+
+    code = "BAD_EVENT_TEXT"
+    template = "{source}, line {line}: {reason}."
+    advice = "Write opcode,flag,fields... with an opcode of I, U, P, D or S."
+
+
+class WindowNotFound(NotFound):
+    """No window of that name in the model, or several."""
+
+    code = "WINDOW_NOT_FOUND"
+    template = "The model {model} has no {what} {name!r}."
+    advice = "It has: {known}."
+
+
+class FileMissing(NotFound):
+    """A file that is to be read does not exist or can't be opened."""
+
+    code = "FILE_MISSING"
+    template = "The file {path!r} can't be read: {reason}."
+    advice = "Check the path. Nothing was run."
+
+
+class ModelMismatch(Conflict):
+    """State of another model."""
+
+    code = "MODEL_MISMATCH"
+    template = "The state in {place} belongs to something else: it was made for {found}, this is {wanted}."
+    advice = "Run the model it was made with, or begin anew with another --state folder."
+
+
+class EngineRunning(Conflict):
+    """Another engine uses the same state."""
+
+    code = "ENGINE_RUNNING"
+    template = "Another engine (pid {pid}) uses {place}."
+    advice = "Stop it first, or wait until it has ended."
+
+
+class SparkUnavailable(Unavailable):
+    """Spark can't be started here."""
+
+    code = "SPARK_UNAVAILABLE"
+    template = "Spark can't be started: {reason}."
+    advice = "Install Java 17 or newer (apt-get install openjdk-17-jre-headless) and set JAVA_HOME if it is elsewhere."
+
+
+class SparkFailed(Unavailable):
+    """The query ended with an error that is not ours."""
+
+    code = "SPARK_FAILED"
+    template = "The Spark query of {project} failed: {reason}."
+    advice = "Run the command again with --verbose to see Spark's own words; state is as before the failed batch."
+
+
+class LogTooShort(Unavailable):
+    """A log keeps less than a window needs."""
+
+    code = "LOG_TOO_SHORT"
+    template = "{window} needs {stream} from offset {needed} on, but it begins at {first}."
+    advice = "Give the stream a longer retention, or begin anew with another --state folder."
+
+
+class BusNotShared(Unavailable):
+    """Workers on other hosts can't reach the bus."""
+
+    code = "BUS_NOT_SHARED"
+    template = "The bus {url} can be opened on host {host} only, and this worker runs on {other}."
+    advice = "Use a network bus, or a Spark master whose workers are on one host."
+
+
+class FileUnwritable(Unavailable):
+    """A file that is to be written can't be: a full disk, a missing folder."""
+
+    code = "FILE_UNWRITABLE"
+    template = "The file {path!r} can't be written: {reason}."
+    advice = "Free disk space or choose another place. Nothing was left behind."
+
+
+class FrameDamaged(DataError):
+    """Bytes that are not an event frame, or a broken one."""
+
+    code = "FRAME_DAMAGED"
+    template = "The event frame at {place} can't be read: {reason}."
+    advice = "Check that the stream is an event stream, and the store with 'lockstep store verify'."
+
+
+class SnapshotDamaged(DataError):
+    """A snapshot that fails its checks."""
+
+    code = "SNAPSHOT_DAMAGED"
+    template = "The snapshot {place} can't be used: {reason}."
+    advice = "Begin anew with another --state folder: the answer is computed again from the log."
+
+
+class UserCodeFailed(DataError):
+    """A handler, plug or function of the user raised an error."""
+
+    code = "USER_CODE_FAILED"
+    template = "{what} of window {window} failed on block {block}, event {event}: {reason}."
+    advice = "Mend it and start again: state is as before this block, nothing of it was published."
+
+
+class RowsLost(DataError):
+    """Rows that a Spark program was to read are no longer there."""
+
+    code = "ROWS_LOST"
+    template = "Offsets {first} to {last} of {stream} can't be read: {reason}."
+    advice = "Give the stream a longer retention, or go on without them with option failOnDataLoss=false."
+
+
+class OutputBroken(DataError):
+    """An out stream does not go on where it ended."""
+
+    code = "OUTPUT_BROKEN"
+    template = "Block {number} of {stream} names {previous} before it, but the last one is {last}."
+    advice = "Something else wrote to the stream; choose another project name, or delete the stream."

@@ -1,0 +1,114 @@
+"""Events of many blocks as columns: what the fast path works on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.events.schema import Schema
+
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Events in order, with the number of the block each belongs to; a column that nobody needs is None."""
+
+    schema: Schema
+    block: Int64s
+    opcode: Bytes
+    flags: Bytes
+    columns: tuple[pa.Array | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.block)
+
+    @classmethod
+    def empty(cls, schema: Schema) -> EventBatch:
+        """No events."""
+        return cls.of(schema, [])
+
+    @classmethod
+    def of(cls, schema: Schema, blocks: Iterable[tuple[int, Sequence[Event]]]) -> EventBatch:
+        """The events of numbered blocks."""
+        numbers: list[int] = []
+        events: list[Event] = []
+        for number, block in blocks:
+            events.extend(block)
+            numbers.extend([number] * len(block))
+        columns = zip(*(event.values for event in events), strict=True) if events else ([] for _ in schema)
+        return cls(
+            schema,
+            np.array(numbers, np.int64),
+            np.array([event.opcode for event in events], np.uint8),
+            np.array([event.flags for event in events], np.uint8),
+            tuple(pa.array(column, field.type.arrow) for column, field in zip(columns, schema, strict=True)),
+        )
+
+    def column(self, name: str) -> pa.Array:
+        """A column by name."""
+        found = self.columns[self.schema.places[name]]
+        assert found is not None, f"column {name} was pruned, yet somebody needs it"
+        return found
+
+    def take(self, rows: npt.NDArray[np.intp]) -> EventBatch:
+        """Some of the events, in the order of `rows`."""
+        index = pa.array(rows)
+        columns = tuple(None if column is None else column.take(index) for column in self.columns)
+        return EventBatch(self.schema, self.block[rows], self.opcode[rows], self.flags[rows], columns)
+
+    def slice(self, start: int, stop: int) -> EventBatch:
+        """Events start up to stop, sharing memory."""
+        columns = tuple(None if column is None else column.slice(start, stop - start) for column in self.columns)
+        return EventBatch(self.schema, self.block[start:stop], self.opcode[start:stop], self.flags[start:stop], columns)
+
+    def events(self) -> list[Event]:
+        """The events one by one; none of the columns may have been pruned."""
+        columns = [_values(column) for column in self.columns]
+        rows = zip(*columns, strict=True) if columns else iter([()] * len(self))
+        opcodes, flags = [Opcode(code) for code in self.opcode.tolist()], [Flag(bits) for bits in self.flags.tolist()]
+        return [Event(opcode, flag, row) for opcode, flag, row in zip(opcodes, flags, rows, strict=True)]
+
+    def blocks(self) -> list[tuple[int, list[Event]]]:
+        """The events by block, blocks without events left out."""
+        events = self.events()
+        starts = np.flatnonzero(np.r_[True, self.block[1:] != self.block[:-1]]) if len(self) else np.array([], int)
+        ends = [*starts[1:].tolist(), len(self)]
+        return [(int(self.block[start]), events[start:end]) for start, end in zip(starts.tolist(), ends, strict=False)]
+
+
+def concat(batches: Sequence[EventBatch]) -> EventBatch:
+    """Batches of one schema after each other; a column pruned in one is pruned in the result."""
+    if len(batches) == 1:
+        return batches[0]
+    columns = (
+        None if any(part is None for part in parts) else pa.concat_arrays(parts)
+        for parts in zip(*(batch.columns for batch in batches), strict=True)
+    )
+    return EventBatch(
+        batches[0].schema,
+        np.concatenate([batch.block for batch in batches]),
+        np.concatenate([batch.opcode for batch in batches]),
+        np.concatenate([batch.flags for batch in batches]),
+        tuple(columns),
+    )
+
+
+def merge(batches: Sequence[EventBatch]) -> EventBatch:
+    """Batches of one schema by block; within a block in the order given: how a window sees several parents."""
+    if len(batches) == 1:
+        return batches[0]
+    joined = concat(batches)
+    return joined.take(np.argsort(joined.block, kind="stable"))
+
+
+def _values(column: pa.Array | None) -> list[object]:
+    assert column is not None, "a pruned column has no values"
+    values = column.to_pylist()
+    return [None if item is None else tuple(item) for item in values] if pa.types.is_list(column.type) else values

@@ -1,0 +1,83 @@
+"""Events: an opcode, flags and the values of a row.
+
+An update travels as two events, the new row as UPDATE_BLOCK and directly behind it the old row as DELETE. Between
+windows only INSERT, DELETE and such pairs occur, except behind a window without an index, which can't resolve opcodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import IntEnum, IntFlag
+from typing import NamedTuple
+
+from lockstep.engine.events.types import Value
+
+Row = tuple[Value, ...]
+
+
+class Opcode(IntEnum):
+    """What an event does to the row of its key."""
+
+    INSERT = 1
+    UPDATE = 2
+    UPSERT = 3
+    DELETE = 4
+    SAFEDELETE = 5
+    UPDATE_BLOCK = 6
+
+    @property
+    def letter(self) -> str:
+        """How it is written in text."""
+        return _LETTERS[self]
+
+
+_LETTERS = {
+    Opcode.INSERT: "I",
+    Opcode.UPDATE: "U",
+    Opcode.UPSERT: "P",
+    Opcode.DELETE: "D",
+    Opcode.SAFEDELETE: "S",
+    Opcode.UPDATE_BLOCK: "UB",
+}
+OPCODES = {letter: opcode for opcode, letter in _LETTERS.items()}
+"""The opcodes by their letters, upper case."""
+
+
+class Flag(IntFlag):
+    """Why an event came, and how complete it is; several may be set."""
+
+    NORMAL = 1
+    PARTIAL = 2
+    RETENTION = 4
+
+    @property
+    def letters(self) -> str:
+        """How the flags are written in text."""
+        return FLAG_LETTERS[int(self)]
+
+
+FLAG_LETTERS = {
+    bits: "".join(letter for bit, letter in ((1, "N"), (2, "P"), (4, "R")) if bits & bit) for bits in range(1, 8)
+}
+FLAGS = {letters: Flag(bits) for bits, letters in FLAG_LETTERS.items()}
+
+
+class Event(NamedTuple):
+    """One event; `values` are in the order of the window's schema."""
+
+    opcode: Opcode
+    flags: Flag
+    values: Row
+
+
+def changes(events: Iterable[Event]) -> Iterator[tuple[Event, Row | None]]:
+    """Events one by one; an update pair as one change, with the old row."""
+    waiting: Event | None = None
+    for event in events:
+        if waiting is not None:
+            yield waiting, event.values
+            waiting = None
+        elif event.opcode is Opcode.UPDATE_BLOCK:
+            waiting = event
+        else:
+            yield event, None

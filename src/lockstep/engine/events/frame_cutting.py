@@ -1,0 +1,86 @@
+"""Frames that fit a limit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lockstep.engine.events.columns import EventBatch, Int64s
+from lockstep.engine.events.frame_layout import HEAD, WIDTHS
+from lockstep.engine.events.frame_writing import Places, encode_frame
+from lockstep.engine.events.types import FieldType
+from lockstep.errors import RecordTooLarge
+
+
+def cut_frames(
+    batch: EventBatch,
+    max_bytes: int,
+    *,
+    first_id: int | None = None,
+    previous: int | None = None,
+    client: bytes | None = None,
+    transactional: Int64s | None = None,
+    places: Places | None = None,
+    stream: str = "the stream",
+) -> list[bytes]:
+    """The blocks of a batch as frames of up to `max_bytes`, cut where a block ends.
+
+    A block of an out stream that is too large alone goes on in the next frame, which names it as its own previous
+    block. A client's block can't be cut, and is refused, as is an event that is too large alone.
+    """
+    frames: list[bytes] = []
+    start, bounds, ends = 0, _bounds(batch), _block_ends(batch)
+    while start < len(batch):
+        stop = _stop(bounds, ends, start, max_bytes - _overhead(batch), first_id is None)
+        part = batch.slice(start, stop)
+        cut = None if places is None else (places[0][start:stop], places[1][start:stop])
+        frame = encode_frame(
+            part, first_id=first_id, previous=previous, client=client, transactional=transactional, places=cut
+        )
+        if len(frame) > max_bytes:
+            raise RecordTooLarge(size=len(frame), stream=stream, limit=max_bytes)
+        frames.append(frame)
+        first_id = None if first_id is None else first_id + len(np.unique(part.block))
+        previous = None if previous is None else int(part.block[-1])
+        start = stop
+    return frames
+
+
+def _stop(bounds: Int64s, ends: Int64s, start: int, room: int, may_cut: bool) -> int:
+    """How far a frame from `start` on goes: to the last block end in reach, or as far as the events fit."""
+    before = int(bounds[start - 1]) if start else 0
+    reach = max(int(np.searchsorted(bounds, before + room, "right")), start + 1)
+    at = int(np.searchsorted(ends, reach, "right"))
+    if at and ends[at - 1] > start:
+        return int(ends[at - 1])
+    return reach if may_cut else int(ends[at])
+
+
+def _block_ends(batch: EventBatch) -> Int64s:
+    return np.append(np.flatnonzero(np.diff(batch.block)) + 1, len(batch)).astype(np.int64)
+
+
+def _overhead(batch: EventBatch) -> int:
+    """More than a frame has beside its events: header, shapes, ends of offsets and of bitmaps."""
+    return HEAD.size + 16 + 8 + 4 + 8 + 16 * len(batch.schema)
+
+
+def _bounds(batch: EventBatch) -> Int64s:
+    """At most how many bytes the events up to each one take."""
+    each = np.full(len(batch), 1 + 4 + 4 + 1 + 16, np.int64)
+    for column, field in zip(batch.columns, batch.schema, strict=True):
+        assert column is not None, "a pruned column can't be written"
+        each += (1 if column.null_count else 0) + _sizes(column, field.type)
+    return np.cumsum(each)
+
+
+def _sizes(column: pa.Array, kind: FieldType) -> Int64s | int:
+    if kind.element is not None:
+        lengths = pc.list_value_length(column)
+    elif WIDTHS[kind] == 1:
+        lengths = pc.binary_length(column)
+    else:
+        return WIDTHS[kind]
+    values: Int64s = lengths.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return 4 + values * (WIDTHS[kind] + (1 if kind.element is not None else 0))

@@ -1,0 +1,205 @@
+"""Columns out of frames, without a copy where the bytes allow it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lockstep.engine.errors import FrameDamaged
+from lockstep.engine.events.columns import Bytes, EventBatch, Int64s
+from lockstep.engine.events.frame_layout import (
+    CODES,
+    COUNTS,
+    ELEMENT_NULLS,
+    LENGTHS,
+    LENGTHS_U8,
+    LENGTHS_U16,
+    NULLS,
+    NUMBERS,
+    OFFSETS_U32,
+    PLACES,
+    SHAPES,
+    TRAILER,
+    TRANSACTIONAL,
+    FrameHead,
+    Layout,
+    layout_of,
+    read_head,
+    verify,
+)
+from lockstep.engine.events.frame_writing import PLAIN, Places
+from lockstep.engine.events.schema import Schema
+
+_VALID = np.array([1 <= code & 15 <= 6 and 1 <= code >> 4 <= 7 for code in range(256)])
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame that was read: all its blocks, also those without events, and which are transactional."""
+
+    head: FrameHead
+    batch: EventBatch
+    numbers: Int64s
+    transactional: Int64s
+    places: Places | None
+
+
+def decode_frame(
+    data: bytes | memoryview,
+    schema: Schema,
+    *,
+    columns: frozenset[str] | None = None,
+    number_from: int | None = None,
+    place: str = "",
+) -> Frame:
+    """The events of a frame; columns that are not in `columns` are left out.
+
+    With `number_from` the blocks get the numbers from there on instead of those written, as when a client's messages
+    are sequenced. `place` says in errors where the frame was.
+    """
+    head = read_head(data, place)
+    data = bytes(data)
+    verify(data, place)
+    layout = layout_of(schema)
+    check_head(head, layout, len(data), place)
+    return _Reader(data, head, layout, place).read(columns, number_from)
+
+
+def check_head(head: FrameHead, layout: Layout, size: int, place: str) -> None:
+    """Refuse a frame of another schema, or one that says it has more than fits into its bytes."""
+    if head.fingerprint != layout.fingerprint:
+        found, wanted = head.fingerprint.hex(), layout.fingerprint.hex()
+        raise FrameDamaged(place=place, reason=f"it is of another schema ({found}) than {layout.schema} ({wanted})")
+    least = 4 * head.blocks if head.flags & COUNTS else head.events * len(layout.columns)
+    if least > size or (head.blocks != head.events and not head.flags & COUNTS) or head.last >= 2**63:
+        raise FrameDamaged(place=place, reason="its blocks do not have as many events as it says")
+
+
+def split_codes(codes: Bytes, fail: Callable[[str], NoReturn]) -> tuple[Bytes, Bytes]:
+    """Opcodes and flags out of the bytes they share."""
+    if not bool(_VALID[codes].all()):
+        fail("it has an unknown opcode or flag")
+    return codes & np.uint8(15), codes >> np.uint8(4)
+
+
+class _Reader:
+    """Walks through the parts of one frame in order."""
+
+    def __init__(self, data: bytes, head: FrameHead, layout: Layout, place: str) -> None:
+        self.data, self.head, self.layout, self.place = data, head, layout, place
+        self.buffer = pa.py_buffer(data)
+        self.at, self.end = head.size, len(data) - TRAILER
+        self.shapes = bytes(len(layout.schema))
+
+    def fail(self, reason: str) -> NoReturn:
+        raise FrameDamaged(place=self.place, reason=reason)
+
+    def skip(self, size: int) -> int:
+        start, self.at = self.at, self.at + size
+        if self.at > self.end or size < 0:
+            self.fail("it ends in the middle")
+        return start
+
+    def array(self, kind: str, count: int) -> npt.NDArray[Any]:
+        return np.frombuffer(self.data, kind, count, self.skip(count * int(kind[-1])))
+
+    def piece(self, size: int) -> pa.Buffer:
+        return self.buffer.slice(self.skip(size), size)
+
+    def read(self, columns: frozenset[str] | None, number_from: int | None) -> Frame:
+        head, layout, events = self.head, self.layout, self.head.events
+        if head.flags & SHAPES:
+            self.shapes = self.data[self.skip(layout.shape_bytes) :][: len(layout.schema)]
+        totals = self.array("<i8", len(layout.arrays)).tolist()
+        counts = dict(zip(layout.arrays, totals, strict=True))
+        places = (self.array("<i8", events), self.array("<i8", events)) if head.flags & PLACES else None
+        fixed = {at: self.piece(8 * counts.get(at, events)) for at in layout.wide}
+        numbers, sizes = self._blocks(number_from)
+        fixed |= {at: self.piece(4 * counts.get(at, events)) for at in layout.narrow}
+        offsets = self._lengths(OFFSETS_U32, "<u4", events + 1) | self._lengths(LENGTHS_U16, "<u2", events)
+        opcode, flags = self._codes()
+        transactional = numbers[self._bits(head.blocks)] if head.flags & TRANSACTIONAL else numbers[:0]
+        nulls = {at: self._nulls(shape, counts.get(at, 0)) for at, shape in enumerate(self.shapes) if shape & ~LENGTHS}
+        offsets |= self._lengths(LENGTHS_U8, "u1", events)
+        fixed |= {at: self.piece(int(offsets[at][-1])) for at in layout.texts}
+        if self.at != self.end:
+            self.fail("it has more bytes than its header says")
+        made = [
+            self._column(at, fixed[at], offsets.get(at), nulls.get(at, (None, None)), counts.get(at, 0))
+            if columns is None or field.name in columns
+            else None
+            for at, field in enumerate(layout.columns)
+        ]
+        block = numbers if sizes is None else np.repeat(numbers, sizes)
+        return Frame(head, EventBatch(layout.schema, block, opcode, flags, tuple(made)), numbers, transactional, places)
+
+    def _blocks(self, number_from: int | None) -> tuple[Int64s, Int64s | None]:
+        head = self.head
+        first = head.first if number_from is None else number_from
+        numbers = np.arange(first, first + head.blocks, dtype=np.int64)
+        if head.flags & NUMBERS:
+            relative = self.array("<u4", head.blocks).astype(np.int64)
+            if np.any(np.diff(relative) <= 0) or head.first + int(relative[-1]) != head.last:
+                self.fail("its block numbers do not rise")
+            numbers = numbers if number_from is not None else relative + head.first
+        sizes = self.array("<u4", head.blocks).astype(np.int64) if head.flags & COUNTS else None
+        if head.events != (head.blocks if sizes is None else int(sizes.sum())):
+            self.fail("its blocks do not have as many events as it says")
+        return numbers, sizes
+
+    def _lengths(self, form: int, kind: str, count: int) -> dict[int, npt.NDArray[np.int32]]:
+        """Where the values of each column written in this form begin and end."""
+        found = {}
+        for at in self.layout.sized:
+            if self.shapes[at] & LENGTHS == form:
+                values = self.array(kind, count)
+                found[at] = values.view(np.int32) if form == OFFSETS_U32 else offsets_of(values)
+        return found
+
+    def _codes(self) -> tuple[Bytes, Bytes]:
+        events = self.head.events
+        if self.head.flags & CODES:
+            return split_codes(self.array("u1", events), self.fail)
+        return np.full(events, PLAIN & 15, np.uint8), np.full(events, PLAIN >> 4, np.uint8)
+
+    def _bits(self, count: int) -> npt.NDArray[np.bool_]:
+        packed = self.array("u1", (count + 7) // 8)
+        return np.unpackbits(packed, count=count, bitorder="little").astype(bool)
+
+    def _nulls(self, shape: int, elements: int) -> tuple[pa.Buffer | None, pa.Buffer | None]:
+        outer = self.piece((self.head.events + 7) // 8) if shape & NULLS else None
+        return outer, self.piece((elements + 7) // 8) if shape & ELEMENT_NULLS else None
+
+    def _column(
+        self,
+        at: int,
+        fixed: pa.Buffer,
+        offsets: npt.NDArray[np.int32] | None,
+        nulls: tuple[pa.Buffer | None, pa.Buffer | None],
+        elements: int,
+    ) -> pa.Array:
+        kind, events = self.layout.columns[at], self.head.events
+        if offsets is None:
+            return pa.Array.from_buffers(kind.arrow, events, [nulls[0], fixed])
+        if kind.element is None:
+            made = pa.Array.from_buffers(kind.arrow, events, [nulls[0], pa.py_buffer(offsets), fixed])
+        else:
+            inner = pa.Array.from_buffers(kind.element, elements, [nulls[1], fixed])
+            made = pa.Array.from_buffers(kind.arrow, events, [nulls[0], pa.py_buffer(offsets)], children=[inner])
+        try:
+            made.validate(full=True)
+        except pa.ArrowInvalid as fault:
+            self.fail(f"field {self.layout.schema.names[at]}: {fault}")
+        return made
+
+
+def offsets_of(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """Where each of the values begins, and the end of the last."""
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets

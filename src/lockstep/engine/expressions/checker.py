@@ -1,0 +1,140 @@
+"""A tree becomes typed code against the names that it may use; every fault is told with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lockstep.engine.events.schema import Schema
+from lockstep.engine.events.types import FieldType, Value
+from lockstep.engine.expressions.catalogue import FUNCTIONS
+from lockstep.engine.expressions.code import Code, Environment, Row, Uses, constant, row_by_row
+from lockstep.engine.expressions.faults import Misfit, fault, suggestion
+from lockstep.engine.expressions.functions import element_of
+from lockstep.engine.expressions.operators import binary, chosen, negated
+from lockstep.engine.expressions.syntax import Binary, Call, Choice, Index, Literal, Name, Node, Unary
+
+_INT32 = range(-(2**31), 2**31)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The fields an expression may use, in the order in which a row has them."""
+
+    names: tuple[tuple[str, FieldType], ...]
+
+    @classmethod
+    def of(cls, schema: Schema) -> Scope:
+        """The fields of a schema."""
+        return cls(tuple((item.name, item.type) for item in schema))
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """Where a variable lives: kept from event to event, or only while the program runs."""
+
+    place: int
+    type: FieldType
+    is_kept: bool
+
+
+@dataclass(slots=True)
+class Checker:
+    """Types one text against a scope and the variables declared so far."""
+
+    text: str
+    scope: Scope
+    variables: dict[str, Variable] = field(default_factory=dict)
+    _fields: Mapping[str, tuple[int, FieldType]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._fields = {name: (place, kind) for place, (name, kind) in enumerate(self.scope.names)}
+
+    def code(self, node: Node) -> Code:
+        """The code of a tree."""
+        match node:
+            case Literal():
+                return _literal(node.value)
+            case Name():
+                return self._name(node)
+            case Unary():
+                return self._build(node, (node.operand,))
+            case Binary():
+                return self._build(node, (node.left, node.right))
+            case Index():
+                return self._build(node, (node.array, node.index))
+            case Choice():
+                return self._build(node, (node.condition, node.then, node.otherwise))
+            case Call():
+                self._check_call(node)
+                return self._build(node, node.arguments)
+        raise AssertionError(node)
+
+    def _build(self, node: Node, parts: tuple[Node, ...]) -> Code:
+        codes = [self.code(part) for part in parts]
+        try:
+            return _combined(node, codes)
+        except Misfit as misfit:
+            at = node.at if misfit.argument is None else parts[misfit.argument].at
+            raise fault(self.text, at, misfit.reason, misfit.remedy) from None
+
+    def _check_call(self, node: Call) -> None:
+        function = FUNCTIONS.get(node.name)
+        if function is None:
+            remedy = suggestion(node.name, FUNCTIONS, "")
+            if node.name.startswith("esp_a"):
+                remedy = "Aggregate functions work in aggregate windows only, and not inside each other."
+            raise fault(self.text, node.at, f"there is no function {node.name}", remedy)
+        if not function.fewest <= len(node.arguments) <= function.most:
+            reason = f"{node.name} can't take {len(node.arguments)} argument(s)"
+            raise fault(self.text, node.at, reason, f"Write {function.usage}.")
+
+    def _name(self, node: Name) -> Code:
+        if not node.quoted and node.name in self.variables:
+            return _read(self.variables[node.name])
+        if node.name in self._fields:
+            return _column(node.name, *self._fields[node.name])
+        reserved = node.name.upper()
+        if reserved == "ESP_OPCODE":
+            return row_by_row(FieldType.STRING, lambda _row, env: env.opcode, Uses(event=True))
+        if reserved == "ESP_FLAGS":
+            return row_by_row(FieldType.STRING, lambda _row, env: env.flags, Uses(event=True))
+        remedy = suggestion(node.name, [*self._fields, *self.variables], "Declare it first: integer x.")
+        raise fault(self.text, node.at, f"there is no field {node.name!r}", remedy)
+
+
+def _combined(node: Node, codes: list[Code]) -> Code:
+    match node:
+        case Unary():
+            return negated(node.operator, *codes)
+        case Binary():
+            return binary(node.operator, *codes)
+        case Index():
+            return element_of(*codes)
+        case Choice():
+            return chosen(*codes)
+        case Call():
+            return FUNCTIONS[node.name].build(*codes)
+    raise AssertionError(node)
+
+
+def _literal(value: Value) -> Code:
+    if value is None:
+        return constant(None, None)
+    if isinstance(value, int):
+        return constant(FieldType.INT32 if value in _INT32 else FieldType.INT64, value)
+    return constant(FieldType.DOUBLE if isinstance(value, float) else FieldType.STRING, value)
+
+
+def _column(name: str, place: int, kind: FieldType) -> Code:
+    def run(row: Row, _env: Environment) -> Value:
+        return row[place]
+
+    return Code(kind, run, lambda inputs: inputs.vector(name), Uses(fields=frozenset({name})))
+
+
+def _read(variable: Variable) -> Code:
+    place = variable.place
+    if variable.is_kept:
+        return row_by_row(variable.type, lambda _row, env: env.variables[place], Uses(variables=True))
+    return row_by_row(variable.type, lambda _row, env: env.scratch[place], Uses())

@@ -1,0 +1,164 @@
+"""Copy windows on columns: rows that come once leave in the order in which they came, by computed positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lockstep.engine.events.columns import Bytes, Int64s
+from lockstep.engine.kernels import loops
+from lockstep.engine.kernels.flow import DELETE, INSERT, Flow, Mask, Part, frozen
+from lockstep.engine.kernels.members import Members
+from lockstep.engine.kernels.moments import ColumnOperator, Moments, Pages, Yield
+from lockstep.engine.kernels.rules import Causes
+from lockstep.engine.kernels.sharding import Share
+from lockstep.engine.model.graph import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Rows that leave: which rows of which part, because of which cause, and their numbers among all that ever came."""
+
+    parts: list[Part]
+    rows: Int64s
+    causes: Int64s
+    first: int
+
+
+class PassColumns(ColumnOperator):
+    """A copy that keeps everything: events pass as they are."""
+
+    def evaluate(self, inputs: Sequence[Flow], moments: Moments, *, emit: bool) -> Yield:
+        """Pass them on."""
+        del moments, emit
+        return Yield.of(replace(inputs[0], schema=self.node.schema))
+
+
+class CopyColumns(ColumnOperator):
+    """A copy with retention, over rows that come once and are never changed.
+
+    With a share it shows only the rows of its shard; its clock follows all of them.
+    """
+
+    def __init__(self, node: Node, members: Members, share: Share | None = None) -> None:
+        super().__init__(node)
+        self._members, self._rule, self._share = members, members.rule, share
+
+    def evaluate(self, inputs: Sequence[Flow], moments: Moments, *, emit: bool) -> Yield:
+        """Let rows in and out."""
+        (flow,) = inputs
+        if not len(flow) and flow.refused is None and not moments.span.ticks:
+            return Yield(None, 0, 0)
+        first = self._rule.total - self._members.count
+        causes = self._rule.causes(flow, moments.span)
+        self._members.touched()
+        leaving = self._leaving(flow, causes, first)
+        if not emit and self._share is None:
+            left = len(leaving.causes)
+            return Yield(None, len(flow) + left, len(flow) - left)
+        out = self._merged(flow, causes, leaving)
+        made = Yield.of(out)
+        return made if self._share is None else replace(made, taken=int(np.count_nonzero(out.opcode == INSERT)))
+
+    def _leaving(self, flow: Flow, causes: Causes, first: int) -> Leaving:
+        parts, rows, found, base, number = [], [], [], 0, first
+        while self._members.count and self._may_leave(causes, number):
+            chunk = self._members.first()
+            assert chunk is not None, "there are members"
+            anchors = self._rule.anchored(chunk.anchors[chunk.taken :])
+            due = causes.find(self._rule.bounds(anchors, number))
+            if not len(due):
+                break
+            parts.append(chunk.part.slice(chunk.taken, chunk.taken + len(due)))
+            rows.append(np.arange(base, base + len(due), dtype=np.int64))
+            found.append(due)
+            base += len(due)
+            number += len(due)
+            is_end = len(due) < len(anchors)
+            self._members.leave(len(due))
+            if is_end:
+                break
+        own = 0
+        if not self._members.count and len(flow):
+            due = causes.find(self._rule.bounds(self._rule.anchored(causes.anchors), number))
+            own = len(due)
+            found.append(due)
+            rows.append(base + flow.rows()[:own])
+        self._members.come(flow, own, causes.anchors)
+        return Leaving(parts, _joined(rows), _joined(found), first)
+
+    def _may_leave(self, causes: Causes, number: int) -> bool:
+        """Whether the oldest row may be due: it saves reading the log for nothing."""
+        if not len(causes.keys):
+            return False
+        anchor = self._rule.anchored(np.array([self._members.floor()], np.int64))
+        return bool(self._rule.bounds(anchor, number)[0] <= causes.keys[-1])
+
+    def _merged(self, flow: Flow, causes: Causes, leaving: Leaving) -> Flow:
+        parts = (*leaving.parts, *flow.parts)
+        came_rows = flow.rows() + sum(part.length for part in leaving.parts)
+        if self._share is not None:
+            return self._divided(flow, causes, leaving, parts, came_rows, self._share)
+        left = leaving.causes
+        made = _woven(causes.before[left], causes.block[left], leaving.rows, flow.block, flow.flags, came_rows)
+        return Flow(self.node.schema, *made[:3], parts, made[3])
+
+    def _divided(
+        self, flow: Flow, causes: Causes, leaving: Leaving, parts: tuple[Part, ...], came_rows: Int64s, share: Share
+    ) -> Flow:
+        """The rows of one shard, with the places that they have among all rows."""
+        mask = share.mask(parts)
+        came, theirs = np.flatnonzero(mask[came_rows]), mask[leaving.rows]
+        left, numbers = leaving.causes[theirs], np.flatnonzero(theirs) + leaving.first
+        before = np.searchsorted(came, causes.before[left])
+        gone = causes.block[left], leaving.rows[theirs]
+        made = _woven(before, *gone, flow.block[came], flow.flags[came], came_rows[came])
+        index, is_delete = flow_index(flow.block), made[1] == DELETE
+        places = _mixed(is_delete, index[left], index[came])
+        orders = _mixed(is_delete, 1 + numbers, np.zeros(len(came), np.int64))
+        return Flow(self.node.schema, *made[:3], parts, made[3], (places, orders))
+
+    def changed_pages(self) -> Iterator[tuple[str, bytes | None]]:
+        """Its members, or where they are."""
+        return self._members.changed_pages()
+
+    def load(self, pages: Pages) -> None:
+        """Go on from pages."""
+        self._members.load(pages)
+
+    def earliest_block(self) -> int | None:
+        """The block of its oldest member, if that is in the log."""
+        return self._members.earliest_block()
+
+
+def flow_index(block: Int64s) -> Int64s:
+    """For each event its index in its block."""
+    return np.arange(len(block), dtype=np.int64) - np.searchsorted(block, block)
+
+
+def _woven(
+    before: Int64s, left_block: Int64s, left_rows: Int64s, came_block: Int64s, came_flags: Bytes, came_rows: Int64s
+) -> tuple[Int64s, Bytes, Bytes, Int64s]:
+    """Block, opcode, flags and row of all that came and left, in order."""
+    size = len(before) + len(came_rows)
+    block, rows = np.empty(size, np.int64), np.empty(size, np.int64)
+    opcode, flags = np.empty(size, np.uint8), np.empty(size, np.uint8)
+    given = (before, left_block, left_rows, frozen(came_block), frozen(came_flags), came_rows)
+    loops.weave(*given, block, opcode, flags, rows)
+    return block, opcode, flags, rows
+
+
+def _mixed(mask: Mask, where: Any, elsewhere: Any) -> Any:
+    out = np.empty(len(mask), elsewhere.dtype)
+    out[mask] = where
+    out[~mask] = elsewhere
+    return out
+
+
+def _joined(arrays: Sequence[Int64s]) -> Int64s:
+    if not arrays:
+        return np.zeros(0, np.int64)
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

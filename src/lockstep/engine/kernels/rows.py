@@ -1,0 +1,141 @@
+"""Windows without a column form: their row operators, called block by block, between columns on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from lockstep.engine.events.columns import EventBatch
+from lockstep.engine.events.event import Event, changes
+from lockstep.engine.kernels import pages
+from lockstep.engine.kernels.flow import Flow
+from lockstep.engine.kernels.moments import ColumnOperator, Moments, Pages, Yield
+from lockstep.engine.model.graph import Node
+from lockstep.engine.windows.operator import Moment
+from lockstep.engine.windows.options import OutputOptions
+from lockstep.engine.windows.registry import make_operator
+
+OPTIONS = "options"
+"""The name of the page of a window's output options."""
+
+
+class Walker:
+    """The moments of a span, block by block."""
+
+    def __init__(self, moments: Moments) -> None:
+        self._moments = moments
+        self._ticks = dict(moments.span.ticks)
+        self._times = sorted(moments.span.ticks)
+        self._transactional = set(moments.span.transactional.tolist())
+        self._clock_us, self._next = moments.clock_us, 0
+
+    def moment(self, block: int) -> Moment:
+        """The moment of a block; blocks are asked for in order."""
+        while self._next < len(self._times) and self._times[self._next][0] <= block:
+            self._clock_us = max(self._clock_us, self._times[self._next][1])
+            self._next += 1
+        report, notify = self._moments.report, self._moments.notify
+        return Moment(block, self._clock_us, block in self._ticks, block in self._transactional, report, notify)
+
+    def blocks(self, inputs: Sequence[dict[int, list[Event]]]) -> list[int]:
+        """The blocks in which something happens: events came, or the clock ticked."""
+        return sorted(set(self._ticks).union(*inputs))
+
+
+class RowOperator(ColumnOperator):
+    """One of the windows that go row by row. `is_divided` asks for the place of each event."""
+
+    def __init__(self, node: Node, *, is_divided: bool = False) -> None:
+        super().__init__(node)
+        self._operator = make_operator(node)
+        self._is_divided = is_divided
+        self._dirty = False
+
+    def evaluate(self, inputs: Sequence[Flow], moments: Moments, *, emit: bool) -> Yield:
+        """Block by block, then back into columns."""
+        del emit
+        if not any(map(len, inputs)) and not moments.span.ticks:
+            return Yield(None, 0, 0)
+        self._dirty = True
+        if self._is_divided:
+            return Yield.of(self._placed(inputs[0], moments))
+        walker = Walker(moments)
+        streams = [by_block(flow) for flow in inputs]
+        out = []
+        for block in walker.blocks(streams):
+            events = self._operator.evaluate([stream.get(block, []) for stream in streams], walker.moment(block))
+            out.append((block, events))
+        return Yield.of(Flow.of(EventBatch.of(self.node.schema, out)))
+
+    def _placed(self, flow: Flow, moments: Moments) -> Flow:
+        """Change by change, so that each output event gets the place of what caused it."""
+        assert flow.places is not None
+        walker, out, index, order, at = Walker(moments), [], [], [], 0
+        streams = by_block(flow)
+        for block in walker.blocks([streams]):
+            moment, made = walker.moment(block), []
+            for event, old in changes(streams.get(block, [])):
+                some: list[Event] = []
+                self._operator.on_change(0, event, old, moment, some)
+                index += [flow.places[0][at]] * len(some)
+                order += [flow.places[1][at] * 4 + place for place in range(len(some))]
+                at += 1 if old is None else 2
+                made += some
+            out.append((block, made))
+        made_flow = Flow.of(EventBatch.of(self.node.schema, out))
+        places = np.array(index, np.int64), np.array(order, np.int64)
+        return Flow(made_flow.schema, made_flow.block, made_flow.opcode, made_flow.flags, made_flow.parts, None, places)
+
+    def changed_pages(self) -> Iterator[tuple[str, bytes | None]]:
+        """Its whole state, if anything came."""
+        if self._dirty:
+            self._dirty = False
+            yield "rows", pages.pack(self._operator.dump())
+
+    def load(self, pages_: Pages) -> None:
+        """Go on from its page."""
+        if "rows" in pages_:
+            self._operator.load(pages.unpack(pages_["rows"]))
+
+
+class OptionRows:
+    """Output options that go row by row: pulse, collapse and slots."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._options = OutputOptions(node)
+        self._dirty = False
+
+    def apply(self, flow: Flow, moments: Moments) -> tuple[Flow, dict[int, Flow]]:
+        """What others see of a window's output, and of that the events of each slot."""
+        walker, stream = Walker(moments), by_block(flow)
+        seen: list[tuple[int, list[Event]]] = []
+        slots: dict[int, list[tuple[int, list[Event]]]] = {}
+        for block in walker.blocks([stream]):
+            moment = walker.moment(block)
+            events = self._options.apply(stream.get(block, []), moment)
+            for slot, some in self._options.split(events, moment).items():
+                slots.setdefault(slot, []).append((block, some))
+            seen.append((block, events))
+            self._dirty = True
+        schema = self._node.schema
+        return Flow.of(EventBatch.of(schema, seen)), {
+            slot: Flow.of(EventBatch.of(schema, blocks)) for slot, blocks in slots.items()
+        }
+
+    def changed_pages(self) -> Iterator[tuple[str, bytes | None]]:
+        """What is held back."""
+        if self._dirty:
+            self._dirty = False
+            yield OPTIONS, pages.pack(self._options.dump())
+
+    def load(self, pages_: Pages) -> None:
+        """Go on from its page."""
+        if OPTIONS in pages_:
+            self._options.load(pages.unpack(pages_[OPTIONS]))
+
+
+def by_block(flow: Flow) -> dict[int, list[Event]]:
+    """The events of each block."""
+    return dict(flow.batch().blocks()) if len(flow) else {}

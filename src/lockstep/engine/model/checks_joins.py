@@ -1,0 +1,116 @@
+"""Checks of joins: the two sides, the condition, and the fields that come out."""
+
+from __future__ import annotations
+
+from lockstep.engine.events.schema import Schema
+from lockstep.engine.events.types import FieldType
+from lockstep.engine.model.checks_fields import check_expression
+from lockstep.engine.model.checks_names import check_index
+from lockstep.engine.model.checks_survey import Placed
+from lockstep.engine.model.faults import Findings, did_you_mean, duplicates
+from lockstep.engine.model.inference import type_of
+from lockstep.engine.model.schemas import fact_keys, fact_sides, join_names, join_type, keys_covered, side_of
+from lockstep.engine.model.windows import JOIN_TYPES, JoinField, JoinWindow
+
+_SIDES = ("left", "right")
+
+
+def check_join(placed: Placed, findings: Findings) -> None:
+    """All of it."""
+    window = placed.window
+    assert isinstance(window, JoinWindow)
+    check_index(window.left_index, placed.path, "left-index", findings)
+    check_index(window.right_index, placed.path, "right-index", findings)
+    for name in duplicates(field.name for field in window.fields):
+        findings.add(placed.path, f"Two of its fields are called {name!r}.", "Give each a name of its own.")
+    if window.type not in JOIN_TYPES:
+        remedy = did_you_mean(window.type, JOIN_TYPES, "type of join")
+        findings.add(placed.path, f"{window.type!r} is no type of join.", remedy)
+    if len(placed.inputs) != 2:
+        return
+    left, right = placed.inputs
+    if left is None or right is None:
+        return
+    sound = _check_conditions(window, left, right, placed.path, findings)
+    for field in window.fields:
+        _check_field(field, left, right, f"{placed.path} field {field.name}", findings)
+    if sound and window.type in JOIN_TYPES:
+        _check_dimensions(window, left, right, placed.path, findings)
+        _check_fact_keys(window, left, right, placed.path, findings)
+
+
+def _check_conditions(window: JoinWindow, left: Schema, right: Schema, path: str, findings: Findings) -> bool:
+    before = len(findings.found)
+    place = f"{path} condition"
+    if not window.conditions:
+        findings.add(place, "It has no condition.", "Name the fields of both sides that must be equal.")
+    for names in window.conditions:
+        for side, (name, schema) in enumerate(zip(names, (left, right), strict=True)):
+            if name not in schema:
+                problem = f"The {_SIDES[side]} side has no field {name!r}."
+                findings.add(place, problem, did_you_mean(name, schema.names, "field"))
+        if names[0] in left and names[1] in right and left[names[0]].type is not right[names[1]].type:
+            kinds = left[names[0]].type.value, right[names[1]].type.value
+            problem = f"{names[0]} is a {kinds[0]} on the left side, {names[1]} a {kinds[1]} on the right."
+            findings.add(place, problem, "Compare fields of the same type; a compute window can convert one.")
+    return len(findings.found) == before
+
+
+def _check_dimensions(window: JoinWindow, left: Schema, right: Schema, path: str, findings: Findings) -> None:
+    """Each side that is looked up must be found by its whole key."""
+    covered = keys_covered(window, left, right)
+    if window.type == "inner":
+        if not any(covered):
+            problem = "The condition has the whole key of neither side, so that neither can be looked up."
+            names = f"{_keys(left)} of the left or {_keys(right)} of the right side"
+            findings.add(f"{path} condition", problem, f"Put {names} into the condition.")
+        return
+    facts = () if window.type == "fullouter" else fact_sides(window, left, right)
+    for side, schema in enumerate((left, right)):
+        if side not in facts and not covered[side]:
+            used = {names[side] for names in window.conditions}
+            missing = [name for name in _key_names(schema) if name not in used]
+            problem = f"The {_SIDES[side]} side is a dimension of this {window.type} join, but the condition leaves out"
+            remedy = f"Put all of its keys ({_keys(schema)}) into the condition."
+            if window.type == "fullouter":
+                remedy += " A full outer join is possible between two dimensions only."
+            findings.add(f"{path} condition", f"{problem} its key field(s) {', '.join(missing)}.", remedy)
+
+
+def _check_fact_keys(window: JoinWindow, left: Schema, right: Schema, path: str, findings: Findings) -> None:
+    used = {field.source for field in window.fields}
+    for key in fact_keys(window, left, right):
+        if key not in used:
+            problem = f"The key field {key} of its fact side is not among its fields."
+            findings.add(path, problem, f"Add a field with the source {key}: rows are told apart by it.")
+
+
+def _check_field(field: JoinField, left: Schema, right: Schema, place: str, findings: Findings) -> None:
+    if (field.source is None) == (field.expression is None):
+        findings.add(place, "It needs either a source or an expression.", "Give one of the two.")
+    elif field.source is not None:
+        _check_source(field, field.source, left, right, place, findings)
+    elif field.expression is not None:
+        names = join_names(left, right)
+        declared = field.type or type_of(field.expression, names)
+        check_expression(field.expression, declared or FieldType.DOUBLE, place, names, None, findings)
+
+
+def _check_source(field: JoinField, source: str, left: Schema, right: Schema, place: str, findings: Findings) -> None:
+    names = [name for name, _ in join_names(left, right)]
+    if side_of(source) is None or source not in names:
+        remedy = did_you_mean(source, names, "field")
+        findings.add(place, f"Its source {source!r} is no field of the left (l_) or right (r_) side.", remedy)
+        return
+    kind = join_type(field, left, right)
+    if field.type is not None and kind is not None and field.type is not kind:
+        problem = f"It is declared as {field.type.value}, but {source} is a {kind.value}."
+        findings.add(place, problem, f"Make it a {kind.value}, or convert it with an expression.")
+
+
+def _key_names(schema: Schema) -> list[str]:
+    return [schema.names[place] for place in schema.keys]
+
+
+def _keys(schema: Schema) -> str:
+    return ", ".join(_key_names(schema))

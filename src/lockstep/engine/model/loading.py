@@ -1,0 +1,58 @@
+"""Models in any of their forms, chosen by the ending of the file: .xml, .yaml, .yml or .py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lockstep.engine.errors import FileMissing, ModelUnreadable, ModelUnwritable
+from lockstep.engine.model.project import Project
+from lockstep.engine.model.python_form import run_model, to_python
+from lockstep.engine.model.xml_reading import parse_xml
+from lockstep.engine.model.xml_writing import to_xml
+from lockstep.engine.model.yaml_form import SIZE_MAX, parse_yaml, to_yaml
+
+__all__ = ["load_model", "parse_xml", "parse_yaml", "to_python", "to_xml", "to_yaml", "write_model"]
+
+_WRITERS = {".xml": to_xml, ".yaml": to_yaml, ".yml": to_yaml, ".py": to_python}
+
+
+def load_model(path: str | Path) -> Project:
+    """The project in a file. XML and YAML are read as data; a Python file is run, and its `project` taken."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in _WRITERS:
+        remedy = f"Name it with one of {', '.join(_WRITERS)}."
+        reason = f"its ending {path.suffix!r} does not say what it is"
+        raise ModelUnreadable(source=str(path), line=1, column=1, reason=reason, remedy=remedy)
+    data = _content(path)
+    if suffix == ".py":
+        return run_model(path)
+    return parse_xml(data, str(path)) if suffix == ".xml" else parse_yaml(_decoded(data, path), str(path))
+
+
+def write_model(project: Project, form: str) -> str:
+    """The project in the form of a file with this ending."""
+    writer = _WRITERS.get(f".{form.lstrip('.').lower()}")
+    if writer is None:
+        known = ", ".join(_WRITERS)
+        raise ModelUnwritable(form=form, reason=f"there is no such form; there are {known}")
+    return writer(project)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(SIZE_MAX + 1)
+    except OSError as error:
+        raise FileMissing(path=str(path), reason=error.strerror or str(error)) from None
+
+
+def _decoded(data: bytes, path: Path) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        raise ModelUnreadable(
+            source=str(path), line=line, column=column, reason="it is not UTF-8", remedy="Save it as UTF-8."
+        ) from None

@@ -1,0 +1,85 @@
+"""A project: continuous queries, each a graph of windows, with what belongs to them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lockstep.engine.model.windows import Window
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Edge:
+    """The output of `source` is an input of `target`; for a join the first edge is the left side, the second the right.
+
+    `slot` takes only what the source's splitter sent there; -1 takes everything.
+    """
+
+    source: str
+    target: str
+    role: str | None = None
+    slot: int = -1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContinuousQuery:
+    """A graph of windows. Windows are evaluated parents before children, ties in the order given here."""
+
+    name: str
+    windows: tuple[Window, ...]
+    edges: tuple[Edge, ...] = ()
+    trace: tuple[str, ...] = ()
+    index: str | None = None
+    timing_threshold: int | None = None
+    include_singletons: bool | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+    description: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConnectorEntry:
+    """A connector (query/window/name) that must reach a state before its group counts as there."""
+
+    connector: str
+    state: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConnectorGroup:
+    """Connectors that are started together."""
+
+    name: str
+    entries: tuple[ConnectorEntry, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupEdge:
+    """The group `target` starts when `source` is there."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Project:
+    """What an engine runs.
+
+    `heartbeat_us` is how often the model's clock ticks; windows that follow their own time field need no ticks.
+    """
+
+    name: str
+    queries: tuple[ContinuousQuery, ...]
+    pubsub: str = "auto"
+    threads: int | None = None
+    index: str = "pi_HASH"
+    heartbeat_us: int = 1_000_000
+    restore: str | None = None
+    disk_store_path: str | None = None
+    retention_tracking: bool | None = None
+    use_tagged_token: bool | None = None
+    compress_open_patterns: bool | None = None
+    port: int | None = None
+    """Of the engine element around the project, if there was one."""
+    connector_groups: tuple[ConnectorGroup, ...] = ()
+    connector_edges: tuple[GroupEdge, ...] = ()
+    metadata: tuple[tuple[str, str], ...] = field(default=())
+    description: str = ""

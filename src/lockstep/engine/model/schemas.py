@@ -1,0 +1,197 @@
+"""What every window's rows look like, given the rows that come in.
+
+copy, filter            the parent's fields               counter        see COUNTER
+union                   the first parent's fields         notification   see NOTIFICATION
+join                    its fields; the key of its fact side
+transpose               wide: group*, TAG_VALUE...        long: group*, tag*, VALUE...
+remove-state            eventNumber*, the parent's fields without its key, originalOC, originalFL
+all others              the schema they declare
+
+A function gives None if the model has a fault that leaves the schema open; the checks say which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lockstep.engine.errors import BadSchema
+from lockstep.engine.events.schema import Field, Schema
+from lockstep.engine.events.types import FieldType
+from lockstep.engine.model.inference import type_of
+from lockstep.engine.model.windows import (
+    AggregateWindow,
+    ComputeWindow,
+    CopyWindow,
+    CounterWindow,
+    FilterWindow,
+    FunctionalWindow,
+    JoinField,
+    JoinWindow,
+    NotificationWindow,
+    PatternWindow,
+    ProceduralWindow,
+    RemoveStateWindow,
+    SourceWindow,
+    TransposeWindow,
+    UnionWindow,
+    Window,
+)
+
+COUNTER = "input*:string,intervalCount:int64,intervalRate:double,totalCount:int64,totalRate:double"
+NOTIFICATION = (
+    "number*:int64,time:stamp,channel:string,kind:string,sender:string,recipient:string,subject:string,body:string"
+)
+EVENT_NUMBER = Field("eventNumber", FieldType.INT64, True)
+LOG_FIELDS = (Field("originalOC", FieldType.STRING), Field("originalFL", FieldType.STRING))
+
+DECLARED = (SourceWindow, AggregateWindow, ComputeWindow, PatternWindow, FunctionalWindow, ProceduralWindow)
+"""Windows that say themselves what their rows look like."""
+
+
+def output_schema(window: Window, inputs: Sequence[Schema]) -> Schema | None:
+    """The rows of a window whose parents have these rows, in the order of the edges."""
+    if isinstance(window, DECLARED):
+        return window.schema
+    if isinstance(window, CounterWindow):
+        return counter_schema()
+    if isinstance(window, NotificationWindow):
+        return notification_schema()
+    if isinstance(window, JoinWindow):
+        return join_schema(window, inputs[0], inputs[1]) if len(inputs) == 2 else None
+    return _from_parent(window, inputs[0]) if inputs else None
+
+
+def _from_parent(window: Window, parent: Schema) -> Schema | None:
+    if isinstance(window, CopyWindow | FilterWindow | UnionWindow):
+        return parent
+    if isinstance(window, TransposeWindow):
+        return transpose_schema(window, parent)
+    if isinstance(window, RemoveStateWindow):
+        return remove_state_schema(window, parent)
+    return None
+
+
+def counter_schema() -> Schema:
+    """One row for each input window."""
+    return Schema.parse(COUNTER)
+
+
+def notification_schema() -> Schema:
+    """One row for each message, numbered from 1; what the window declares only adds names for its functions."""
+    return Schema.parse(NOTIFICATION)
+
+
+def remove_state_schema(window: RemoveStateWindow, parent: Schema) -> Schema | None:
+    """The parent's fields, none of them a key any more, behind the number of the event."""
+    plain = [Field(field.name, field.type) for field in parent]
+    return _made([EVENT_NUMBER, *plain, *(LOG_FIELDS if window.add_log_fields else ())])
+
+
+def transpose_schema(window: TransposeWindow, parent: Schema) -> Schema | None:
+    """Wide: a field for each tag and value, named TAG_VALUE. Long: a row for each tag, its name beside the key."""
+    if any(name not in parent for name in window.group_by):
+        return None
+    group = [Field(name, parent[name].type, True) for name in transpose_group(window, parent)]
+    types = transpose_types(window, parent)
+    if types is None:
+        return None
+    if window.mode == "wide":
+        spread = [Field(f"{tag}_{value}", types[value]) for tag in window.tags_included for value in window.tag_values]
+        return _made([*group, *spread])
+    tag = Field(window.tag_name, FieldType.STRING, True)
+    return _made([*group, tag, *(Field(value, types[value]) for value in window.tag_values)])
+
+
+def transpose_group(window: TransposeWindow, parent: Schema) -> tuple[str, ...]:
+    """The fields that say which row a value belongs to: the ones given, else the parent's key without the tag."""
+    keys = (parent.names[place] for place in parent.keys)
+    return window.group_by or tuple(name for name in keys if name != window.tag_name)
+
+
+def transpose_types(window: TransposeWindow, parent: Schema) -> Mapping[str, FieldType] | None:
+    """The types of the values; None if a field is missing, or the tags of a value differ in type."""
+    found: dict[str, FieldType] = {}
+    for value in window.tag_values:
+        names = [value] if window.mode == "wide" else [f"{tag}_{value}" for tag in window.tags_included]
+        types = {parent[name].type for name in names if name in parent}
+        if len(types) != 1 or any(name not in parent for name in names):
+            return None
+        found[value] = types.pop()
+    return found
+
+
+def side_of(source: str) -> tuple[int, str] | None:
+    """Which side (0 left, 1 right) and field l_NAME or r_NAME means; None if it is neither."""
+    side = {"l_": 0, "r_": 1}.get(source[:2])
+    return None if side is None else (side, source[2:])
+
+
+def join_names(left: Schema, right: Schema) -> tuple[tuple[str, FieldType], ...]:
+    """What the expressions of a join can name: l_NAME for the left side's fields, r_NAME for the right side's."""
+    sides = (("l_", left), ("r_", right))
+    return tuple((prefix + field.name, field.type) for prefix, schema in sides for field in schema)
+
+
+def keys_covered(window: JoinWindow, left: Schema, right: Schema) -> tuple[bool, bool]:
+    """For each side, whether the condition names its whole key, so that it can be looked up: a dimension."""
+    lefts, rights = {pair[0] for pair in window.conditions}, {pair[1] for pair in window.conditions}
+    return (
+        all(left.names[place] in lefts for place in left.keys),
+        all(right.names[place] in rights for place in right.keys),
+    )
+
+
+def fact_sides(window: JoinWindow, left: Schema, right: Schema) -> tuple[int, ...]:
+    """The sides whose keys are the key of the join: 0 left, 1 right, both for a full outer join.
+
+    An inner join's fact is the side that the condition can't look up; the left one if it can look up both.
+    """
+    if window.type == "fullouter":
+        return (0, 1)
+    if window.type == "rightouter":
+        return (1,)
+    if window.type == "inner" and keys_covered(window, left, right) == (True, False):
+        return (1,)
+    return (0,)
+
+
+def fact_keys(window: JoinWindow, left: Schema, right: Schema) -> tuple[str, ...]:
+    """The key fields of the fact side as l_NAME or r_NAME."""
+    schemas = (left, right)
+    return tuple(
+        "lr"[side] + "_" + schemas[side].names[place]
+        for side in fact_sides(window, left, right)
+        for place in schemas[side].keys
+    )
+
+
+def join_schema(window: JoinWindow, left: Schema, right: Schema) -> Schema | None:
+    """The fields of a join; key fields are the first ones that take the fact side's keys."""
+    missing = set(fact_keys(window, left, right))
+    fields = []
+    for field in window.fields:
+        kind = join_type(field, left, right)
+        if kind is None:
+            return None
+        fields.append(Field(field.name, kind, field.source in missing))
+        missing.discard(field.source or "")
+    return None if missing else _made(fields)
+
+
+def join_type(field: JoinField, left: Schema, right: Schema) -> FieldType | None:
+    """The type of a join's field: its side's, else the declared one, else its expression's."""
+    if field.source is not None:
+        place = side_of(field.source)
+        schema = (left, right)[place[0]] if place else left
+        return schema[place[1]].type if place and place[1] in schema else None
+    if field.type is not None or field.expression is None:
+        return field.type
+    return type_of(field.expression, join_names(left, right))
+
+
+def _made(fields: Sequence[Field]) -> Schema | None:
+    """The schema, unless its names can't be: the checks report those."""
+    try:
+        return Schema(tuple(fields))
+    except BadSchema:
+        return None

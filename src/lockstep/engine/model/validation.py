@@ -1,0 +1,122 @@
+"""Is a model sound? All of its faults at once, or the graph that is evaluated."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+
+from lockstep.engine.errors import ModelInvalid
+from lockstep.engine.events.schema import Schema
+from lockstep.engine.model.checks_connectors import check_connectors
+from lockstep.engine.model.checks_edges import check_edges, has_index
+from lockstep.engine.model.checks_fields import check_aggregate, check_compute, check_filter
+from lockstep.engine.model.checks_functions import check_functional, check_notification, check_procedural
+from lockstep.engine.model.checks_joins import check_join
+from lockstep.engine.model.checks_names import check_names, check_project
+from lockstep.engine.model.checks_patterns import check_pattern
+from lockstep.engine.model.checks_shapes import check_counter, check_remove_state, check_transpose
+from lockstep.engine.model.checks_survey import Placed, Survey, survey
+from lockstep.engine.model.checks_windows import check_common, check_copy, check_source, check_union
+from lockstep.engine.model.faults import Fault, Findings
+from lockstep.engine.model.graph import Graph, Node, Parent
+from lockstep.engine.model.project import Project
+
+__all__ = ["Fault", "compile_project", "faults", "fingerprint"]
+
+_ALONE: Mapping[str, Callable[[Placed, Findings], None]] = {
+    "aggregate": check_aggregate,
+    "filter": check_filter,
+    "compute": check_compute,
+    "join": check_join,
+    "functional": check_functional,
+    "notification": check_notification,
+    "procedural": check_procedural,
+    "counter": check_counter,
+    "transpose": check_transpose,
+    "remove-state": check_remove_state,
+}
+_AMONG_OTHERS: Mapping[str, Callable[[Placed, Survey, Findings], None]] = {
+    "source": check_source,
+    "copy": check_copy,
+    "union": check_union,
+    "pattern": check_pattern,
+}
+_NO_INFLUENCE = frozenset({"description", "metadata", "port", "connectors", "connector_groups", "connector_edges"})
+"""What can change without changing an answer."""
+
+
+def faults(project: Project) -> list[Fault]:
+    """All faults of a model, in reading order of the model's parts; none if it can run.
+
+    What follows only from another fault (the fields behind a window whose fields are unknown) is not reported.
+    """
+    return _examine(survey(project))
+
+
+def _examine(seen: Survey) -> list[Fault]:
+    findings = Findings()
+    check_names(seen.project, findings)
+    check_project(seen.project, findings)
+    check_edges(seen, findings)
+    for placed in seen.windows:
+        check_common(placed, findings)
+        kind = placed.window.kind
+        if kind in _ALONE:
+            _ALONE[kind](placed, findings)
+        else:
+            _AMONG_OTHERS[kind](placed, seen, findings)
+    check_connectors(seen, findings)
+    return findings.found
+
+
+def compile_project(project: Project) -> Graph:
+    """The graph of a sound model; raises ModelInvalid with all faults of any other."""
+    seen = survey(project)
+    found = _examine(seen)
+    if found:
+        listed = "\n".join(f"  {fault}" for fault in found)
+        raise ModelInvalid(name=project.name, count=len(found), faults=listed)
+    places = {placed.index: place for place, placed in enumerate(seen.windows)}
+    nodes = tuple(_node(place, placed, places, seen) for place, placed in enumerate(seen.windows))
+    return Graph(project, nodes, fingerprint(project))
+
+
+def _node(place: int, placed: Placed, places: Mapping[int, int], seen: Survey) -> Node:
+    pairs = zip(placed.parents, placed.edges, strict=True)
+    return Node(
+        index=place,
+        query=placed.query.name,
+        window=placed.window,
+        schema=_known(placed.schema),
+        parents=tuple(Parent(places[parent], edge.slot, edge.role, edge.source) for parent, edge in pairs),
+        inputs=tuple(_known(schema) for schema in placed.inputs),
+        is_indexed=has_index(placed, seen),
+    )
+
+
+def _known(schema: Schema | None) -> Schema:
+    assert schema is not None, "a window whose schema is unknown, though no fault was found"
+    return schema
+
+
+def fingerprint(project: Project) -> str:
+    """A digest of everything in a model that can change an answer."""
+    return hashlib.blake2b(_canonical(project).encode(), digest_size=16).hexdigest()
+
+
+def _canonical(part: object) -> str:
+    """A text that is equal for equal parts, and for no others."""
+    if isinstance(part, Enum):
+        return f"<{part.value}>"
+    if is_dataclass(part):
+        inner = (
+            f"{item.name}={_canonical(getattr(part, item.name))}"
+            for item in fields(part)
+            if item.name not in _NO_INFLUENCE
+        )
+        return f"{type(part).__name__}({', '.join(inner)})"
+    if isinstance(part, tuple):
+        return f"({', '.join(_canonical(item) for item in part)},)"
+    return repr(part)

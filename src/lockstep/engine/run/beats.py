@@ -1,0 +1,50 @@
+"""Beats on the control log: what is published, so that nobody has to guess it from an out stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lockstep.log.batch import NO_PRODUCER, Batch, BatchView, pack
+from lockstep.log.port import Log
+
+_KEEP = 64
+"""Beats kept behind the newest: each one carries everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Everything up to block `published` is on the out streams; `last` names the last block on each of them."""
+
+    incarnation: str = ""
+    published: int = 0
+    last: Mapping[str, int] = field(default_factory=dict)
+    position: Mapping[str, Any] | None = None
+    """How far the inputs were read for that, as plain values."""
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    """The windows' counts up to there, as plain values."""
+
+    def batch(self, now_ns: int) -> Batch:
+        """As a record for the log."""
+        text = json.dumps({"kind": "beat", **asdict(self)}, separators=(",", ":"))
+        return pack([text.encode()], producer=NO_PRODUCER, sequence=0, created_ns=now_ns)
+
+
+def last_beat(control: Log) -> Beat:
+    """The newest beat; an empty one if there is none."""
+    bounds = control.bounds()
+    if bounds.next == bounds.first:
+        return Beat()
+    stored = control.read(bounds.next - 1)[-1]
+    fields = json.loads(BatchView(stored.base, stored.data, control.name).values()[-1])
+    del fields["kind"]
+    return Beat(**fields)
+
+
+def trim_beats(control: Log) -> None:
+    """Let go of old beats."""
+    bounds = control.bounds()
+    if bounds.next - bounds.first > 16 * _KEEP:
+        control.trim(bounds.next - _KEEP)

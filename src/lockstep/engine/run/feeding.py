@@ -1,0 +1,89 @@
+"""Publishing events to a project's inputs, and reading what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from lockstep.engine.errors import OutputBroken
+from lockstep.engine.events.columns import EventBatch, Int64s
+from lockstep.engine.events.event import Event
+from lockstep.engine.events.frames import decode_frame, encode_frame
+from lockstep.engine.events.schema import Schema
+from lockstep.engine.run.reading import values_between
+from lockstep.log.port import Log
+from lockstep.streams.client import Lockstep
+from lockstep.streams.receipt import Receipt
+
+_FRAME_EVENTS = 4_096
+
+
+class EventPublisher:
+    """Sends blocks of events to one input stream. Each block gets the next message id of this client.
+
+    A client that is started again with the same `client` name and the next id goes on where it was; blocks that are
+    already there are dropped by the engine. Without a name the stream's own de-duplication is used.
+    """
+
+    def __init__(
+        self, connection: Lockstep, stream: str, schema: Schema, *, client: bytes | None = None, next_id: int = 1
+    ) -> None:
+        self._publisher = connection.publisher(stream, create=False)
+        self._schema, self._client = schema, client
+        self.next_id = next_id
+
+    def publish(self, events: Sequence[Event], *, transactional: bool = False) -> Receipt:
+        """Send one block."""
+        number = np.array([self.next_id], np.int64)
+        batch = EventBatch.of(self._schema, [(self.next_id, events)])
+        return self._send(batch, number, number if transactional else number[:0])
+
+    def publish_batch(
+        self,
+        batch: EventBatch,
+        *,
+        frame_events: int = _FRAME_EVENTS,
+        numbers: Int64s | None = None,
+        transactional: bool = False,
+    ) -> None:
+        """Send many blocks: events with the same block number are one. `numbers` names also those without events."""
+        if numbers is None:
+            is_first = np.r_[True, batch.block[1:] != batch.block[:-1]] if len(batch) else np.array([], bool)
+            numbers = batch.block[is_first]
+        starts, at = np.append(np.searchsorted(batch.block, numbers), len(batch)), 0
+        while at < len(numbers):
+            until = max(int(np.searchsorted(starts, starts[at] + frame_events, "right")) - 1, at + 1)
+            chosen = numbers[at:until]
+            self._send(
+                batch.slice(int(starts[at]), int(starts[until])), chosen, chosen if transactional else chosen[:0]
+            )
+            at = until
+
+    def flush(self) -> None:
+        """Wait until everything is on the stream."""
+        self._publisher.flush()
+
+    def close(self) -> None:
+        """Flush and let go."""
+        self._publisher.close()
+
+    def _send(self, batch: EventBatch, numbers: Int64s, transactional: Int64s) -> Receipt:
+        frame = encode_frame(
+            batch, numbers=numbers, client=self._client, first_id=self.next_id, transactional=transactional
+        )
+        self.next_id += len(numbers)
+        return self._publisher.publish(frame)
+
+
+def out_batches(log: Log, schema: Schema, *, start: int = 0, last: int = 0) -> Iterator[EventBatch]:
+    """The blocks on an out stream in order, each once; a missing one is an error, never skipped."""
+    for offset, value in values_between(log, start, log.bounds().next):
+        frame = decode_frame(value, schema, place=f"offset {offset} of {log.name}")
+        head = frame.head
+        if head.last <= last and head.previous != head.first:  # it was there before; a long block goes on otherwise
+            continue
+        if head.previous != last:
+            raise OutputBroken(number=head.first, stream=log.name, previous=head.previous, last=last)
+        last = head.last
+        yield frame.batch

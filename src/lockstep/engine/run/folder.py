@@ -1,0 +1,62 @@
+"""An engine's folder: locked while anything of the engine lives, and bound to one model and one sequence log."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from lockstep.engine.errors import EngineRunning, ModelMismatch
+from lockstep.runtime import Runtime
+
+_LOCK_WAIT_S = 15.0
+"""The JVM of an engine that was killed takes a moment to notice."""
+
+
+class EngineFolder:
+    """Holds the lock from `open` to `close`. `descriptor` may be given to child processes: they hold it with us."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path, self.descriptor = path, descriptor
+
+    @classmethod
+    def open(cls, path: Path, runtime: Runtime, *, wait_s: float = _LOCK_WAIT_S) -> EngineFolder:
+        """Lock the folder, making it if it is missing."""
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        waiter, end = runtime.waiter(), runtime.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if runtime.monotonic() >= end:
+                    pid = os.pread(descriptor, 20, 0).decode() or "unknown"
+                    os.close(descriptor)
+                    raise EngineRunning(pid=pid, place=path) from None
+                waiter.wait(0.05)
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        return cls(path, descriptor)
+
+    def bind(self, identity: Mapping[str, str]) -> None:
+        """Remember what the folder's state belongs to, or refuse another; old spools are removed."""
+        told, mine = self.path / "belongs.json", dict(identity)
+        if told.exists():
+            known = json.loads(told.read_text())
+            if known != mine:
+                differ = [name for name in mine if known.get(name) != mine[name]]
+                found = ", ".join(f"{name} {known.get(name)}" for name in differ)
+                raise ModelMismatch(
+                    place=self.path, found=found, wanted=", ".join(f"{name} {mine[name]}" for name in differ)
+                )
+        else:
+            told.write_text(json.dumps(mine))
+        shutil.rmtree(self.path / "spool", ignore_errors=True)
+
+    def close(self) -> None:
+        """Let go of the lock; processes that inherited it may still hold it."""
+        os.close(self.descriptor)

@@ -1,0 +1,89 @@
+"""The input of blocks that were evaluated before, read from the log again: windows need not keep copies of it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+
+from lockstep.engine.events.columns import EventBatch, concat
+from lockstep.engine.events.schema import Schema
+from lockstep.engine.kernels.span import Span
+from lockstep.engine.run.position import Position
+from lockstep.engine.run.reading import RangeReader
+
+_CACHED_EVENTS = 500_000
+"""Events kept decoded: what leaves a short window was read a moment ago."""
+_SEGMENT_EVENTS = 50_000
+"""Positions are remembered about this far apart."""
+
+
+class LogHistory:
+    """Reads any block from the earliest one needed on. It is what `lockstep.engine.kernels.span.History` asks for.
+
+    `marks` are positions in order; what lies between two of them is read, and kept for a while, as one.
+    """
+
+    def __init__(self, reader: RangeReader, schemas: dict[str, Schema], marks: Sequence[Position]) -> None:
+        self.reader, self._schemas = reader, schemas
+        self._marks = list(marks)
+        self._spans: list[Span] = []
+
+    def add(self, start: Position, end: Position, span: Span) -> None:
+        """Remember a range that was just read; it begins where the last one ended."""
+        if not self._marks:
+            self._marks = [start, end]
+        elif len(self._marks) > 1 and end.events - self._marks[-2].events <= _SEGMENT_EVENTS:
+            self._marks[-1] = end
+        else:
+            self._marks.append(end)
+        self._keep(span)
+
+    def forget_before(self, block: int | None) -> None:
+        """Drop what lies wholly before `block`; None: nothing of the past is needed."""
+        keep = len(self._marks) - 1 if block is None else self._segment_of(block)
+        del self._marks[: max(keep, 0)]
+
+    @property
+    def earliest(self) -> Position | None:
+        """The first position that is remembered: the logs must reach back to it."""
+        return self._marks[0] if self._marks else None
+
+    @property
+    def marks(self) -> tuple[Position, ...]:
+        """The positions that it reads from."""
+        return tuple(self._marks)
+
+    def read(self, source: str, first_block: int, last_block: int) -> EventBatch:
+        """The raw input events of some blocks, for one source window."""
+        parts, block = [EventBatch.empty(self._schemas[source])], first_block
+        while block <= last_block:
+            span = self._span_with(block)
+            batch = span.inputs.get(source)
+            if batch is not None:
+                low, high = np.searchsorted(batch.block, [block, last_block + 1])
+                parts.append(batch.slice(int(low), int(high)))
+            block = span.last + 1
+        return concat(parts[1:] or parts)
+
+    def _span_with(self, block: int) -> Span:
+        for span in reversed(self._spans):
+            if span.first <= block <= span.last:
+                return span
+        at = self._segment_of(block)
+        found = self.reader.read(self._marks[at], self._marks[at + 1].number).span
+        self._keep(found)
+        return found
+
+    def _segment_of(self, block: int) -> int:
+        return bisect_right(self._marks, block - 1, key=lambda mark: mark.block) - 1
+
+    def _keep(self, span: Span) -> None:
+        self._spans.append(span)
+        while len(self._spans) > 2 and sum(map(_size, self._spans)) > _CACHED_EVENTS:
+            del self._spans[0]
+
+
+def _size(span: Span) -> int:
+    return sum(map(len, span.inputs.values()))

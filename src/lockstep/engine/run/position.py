@@ -1,0 +1,74 @@
+"""How far a project's sequence was read: enough to go on reading from there, and to drop what came twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lockstep.core.sequence import SequenceState
+from lockstep.engine.events.frames import FrameHead
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The fold of the sequence log and of the inputs up to one entry."""
+
+    sequence: SequenceState = field(default_factory=SequenceState)
+    ends: tuple[int, ...] = ()
+    block: int = 0
+    """The number of the last block."""
+    events: int = 0
+    clients: Mapping[str, int] = field(default_factory=dict)
+    """For each client that numbers its messages the last number taken."""
+
+    @property
+    def number(self) -> int:
+        """The number of the last entry."""
+        return self.sequence.number
+
+    def tree(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any]) -> Position:
+        """Back from plain values."""
+        return cls(
+            SequenceState(**tree["sequence"]), tuple(tree["ends"]), tree["block"], tree["events"], tree["clients"]
+        )
+
+
+@dataclass(slots=True)
+class Tally:
+    """Numbers blocks as their frames go by: the leader and every reader count with this, and so they agree."""
+
+    block: int
+    events: int
+    clients: dict[str, int]
+
+    @classmethod
+    def at(cls, position: Position) -> Tally:
+        """Going on from a position."""
+        return cls(position.block, position.events, dict(position.clients))
+
+    def take(self, head: FrameHead) -> int | None:
+        """Number a frame's blocks, and say how many at its beginning are left out because they came before.
+
+        None refuses it: messages of its client before this one are missing.
+        """
+        known = self._known(head)
+        if known is not None and known < head.blocks:
+            self.block += head.blocks - known
+            self.events += head.events
+        return known
+
+    def _known(self, head: FrameHead) -> int | None:
+        if head.client is None:
+            return 0
+        client, first, last = head.client.hex(), head.first, head.first + head.blocks - 1
+        latest = self.clients.get(client, first - 1)
+        if first > latest + 1:
+            return None
+        self.clients[client] = max(latest, last)
+        return min(latest + 1 - first, head.blocks)

@@ -1,0 +1,58 @@
+"""What a worker must know to evaluate a project: plain values, so that they can travel to any process."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lockstep.engine.model.graph import Graph
+from lockstep.engine.model.loading import parse_yaml
+from lockstep.engine.model.validation import compile_project
+from lockstep.engine.run.streams import ProjectStreams
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineSetup:
+    """One engine of one project.
+
+    `folder` holds what belongs to this engine alone: Spark's checkpoint, the spool, a lock. `host` is where it is.
+    """
+
+    url: str
+    cluster: str
+    model: str
+    """The project as YAML."""
+    wanted: tuple[str, ...]
+    """Paths of the windows whose blocks are published."""
+    folder: str
+    host: str
+    incarnation: str
+    shards: int = 1
+    batch_events: int = 300_000
+    """A micro-batch takes about this many events at most."""
+    snapshot_every_s: float = 10.0
+    spool_files_max: int = 8
+    """Batches that may wait to be published; then nothing new is computed until some are."""
+
+    def graph(self) -> Graph:
+        """The model, compiled."""
+        return compile_project(parse_yaml(self.model, "the engine's model"))
+
+    def streams(self, graph: Graph) -> ProjectStreams:
+        """Where its events come from and go to."""
+        return ProjectStreams(cluster=self.cluster, project=graph.project.name)
+
+    def spool(self, shard: int) -> Path:
+        """Where a shard leaves its output; nobody reuses what an earlier process left."""
+        return Path(self.folder) / "spool" / self.incarnation / str(shard)
+
+    def text(self) -> str:
+        """As one line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, text: str) -> EngineSetup:
+        """Back from JSON."""
+        fields = json.loads(text)
+        return cls(**{**fields, "wanted": tuple(fields["wanted"])})

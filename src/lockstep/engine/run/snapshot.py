@@ -1,0 +1,66 @@
+"""Snapshots: the head that says what the pages are pages of, in a versioned and checked form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+from google_crc32c import value as crc32c
+
+from lockstep.engine.errors import ModelMismatch, SnapshotDamaged
+from lockstep.engine.run.position import Position
+from lockstep.errors import FormatTooNew
+
+VERSION = 1
+HEAD = "head"
+Pages = Mapping[str, bytes | None]
+"""Pages by name; None removes one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a snapshot belongs to and where it was taken."""
+
+    fingerprint: str
+    position: Position
+    marks: tuple[Position, ...]
+    last_out: Mapping[str, int]
+
+
+def seal(body: bytes) -> bytes:
+    """A page with its checksum."""
+    checksum: int = crc32c(body)
+    return checksum.to_bytes(4, "little") + body
+
+
+def unseal(page: bytes, place: str) -> bytes:
+    """The content of a page that is whole."""
+    body = page[4:]
+    if crc32c(body) != int.from_bytes(page[:4], "little"):
+        raise SnapshotDamaged(place=place, reason="its checksum does not match")
+    return body
+
+
+def encode_head(head: Head) -> bytes:
+    """The head as a page."""
+    tree = {
+        "version": VERSION,
+        "fingerprint": head.fingerprint,
+        "position": head.position.tree(),
+        "marks": [mark.tree() for mark in head.marks],
+        "last_out": dict(head.last_out),
+    }
+    return seal(msgpack.packb(tree))
+
+
+def decode_head(page: bytes, fingerprint: str, place: str) -> Head:
+    """The head of a snapshot, refused if it is of another model or a newer form."""
+    tree: dict[str, Any] = msgpack.unpackb(unseal(page, place), strict_map_key=False)
+    if tree["version"] > VERSION:
+        raise FormatTooNew(what=f"The snapshot {place}", found=tree["version"], known=VERSION)
+    if tree["fingerprint"] != fingerprint:
+        raise ModelMismatch(place=place, found=tree["fingerprint"], wanted=fingerprint)
+    marks = tuple(Position.of(mark) for mark in tree["marks"])
+    return Head(fingerprint, Position.of(tree["position"]), marks, tree["last_out"])

@@ -1,0 +1,72 @@
+"""The streams of a project on its bus, and how they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lockstep.engine.model.graph import Graph, Node
+from lockstep.log.config import StreamConfig
+from lockstep.log.port import Bus
+
+EVENT_STREAM = StreamConfig(capacity=None, max_record_bytes=64 << 20)
+"""Inputs and outputs keep everything until they are trimmed; a frame may be large."""
+CONTROL_STREAM = StreamConfig(capacity=None)
+BAD_RECORDS = StreamConfig(capacity=100_000)
+"""The last bad records; all of them are counted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProjectStreams:
+    """The names of a project's streams: CLUSTER.PROJECT.QUERY.WINDOW.I and .O, and three of the project itself."""
+
+    cluster: str
+    project: str
+
+    def input(self, node: Node) -> str:
+        """Where events for a source window are published."""
+        return f"{self._root}.{node.query}.{node.window.name}.I"
+
+    def output(self, node: Node) -> str:
+        """Where the blocks of a window come out."""
+        return f"{self._root}.{node.query}.{node.window.name}.O"
+
+    @property
+    def sequence(self) -> str:
+        """Which input came when: everything follows from this log."""
+        return f"{self._root}.S"
+
+    @property
+    def control(self) -> str:
+        """Who leads, and what is published."""
+        return f"{self._root}.C"
+
+    @property
+    def bad(self) -> str:
+        """Events that windows refused, with the reason."""
+        return f"{self._root}.B"
+
+    @property
+    def notices(self) -> str:
+        """Messages to be sent to people."""
+        return f"{self._root}.N"
+
+    @property
+    def _root(self) -> str:
+        return f"{self.cluster}.{self.project}"
+
+    def create(self, bus: Bus, graph: Graph, wanted: frozenset[str]) -> None:
+        """Make what is missing; nothing that is there is changed."""
+        for node in sources(graph):
+            bus.create(self.input(node), EVENT_STREAM)
+        for node in graph.nodes:
+            if node.path in wanted:
+                bus.create(self.output(node), EVENT_STREAM)
+        bus.create(self.sequence, CONTROL_STREAM)
+        bus.create(self.control, CONTROL_STREAM)
+        bus.create(self.bad, BAD_RECORDS)
+        bus.create(self.notices, CONTROL_STREAM)
+
+
+def sources(graph: Graph) -> list[Node]:
+    """The source windows, in the order in which an entry of the sequence log names their inputs."""
+    return [node for node in graph.nodes if node.is_source]

@@ -1,0 +1,142 @@
+"""A worker: evaluates ranges of the sequence for one shard, and keeps its state hot between them.
+
+State is a snapshot and a position; the log is the difference. A worker whose position is not where an order begins is
+thrown away, and a new one loads the last snapshot and replays the log up to there. What it publishes is a function of
+the log, so that computing it again changes nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lockstep.engine.errors import BusNotShared
+from lockstep.engine.events.frames import cut_frames
+from lockstep.engine.kernels.evaluator import Evaluator
+from lockstep.engine.kernels.span import Results
+from lockstep.engine.run.beats import last_beat
+from lockstep.engine.run.history import LogHistory
+from lockstep.engine.run.position import Position
+from lockstep.engine.run.reading import Range, RangeReader
+from lockstep.engine.run.records import bad_tree, broken_tree, notice_tree
+from lockstep.engine.run.setup import EngineSetup
+from lockstep.engine.run.snapshot import HEAD, Head, Pages, decode_head, encode_head, seal, unseal
+from lockstep.engine.run.spool import Spool, SpoolPart
+from lockstep.log.port import Bus
+from lockstep.runtime import Runtime
+
+_REPLAY_EVENTS = 200_000
+_FRAME_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A snapshot that may be stored once everything up to its block is published."""
+
+    block: int
+    pages: dict[str, bytes | None]
+
+
+class ShardWorker:
+    """Evaluates one shard of a project, order by order."""
+
+    def __init__(self, setup: EngineSetup, shard: int, bus: Bus, runtime: Runtime, stored: Mapping[str, bytes]) -> None:
+        check_host(setup, bus)
+        self._setup, self._shard, self._runtime = setup, shard, runtime
+        graph = setup.graph()
+        streams = setup.streams(graph)
+        self._wanted = {node.path: node for node in graph.nodes if node.path in setup.wanted}
+        self._control = bus.open(streams.control)
+        self._spool = Spool(setup.spool(shard))
+        schemas = {node.path: node.schema for node in graph.nodes}
+        head = decode_head(stored[HEAD], graph.fingerprint, setup.folder) if HEAD in stored else None
+        reader = RangeReader(bus, graph, streams)
+        self._history = LogHistory(reader, schemas, head.marks if head else ())
+        self._evaluator = Evaluator(
+            graph, wanted=frozenset(setup.wanted), history=self._history, shard=shard, shards=setup.shards
+        )
+        self._reader = reader.only(self._evaluator.needed)
+        self._history.reader = self._reader
+        self._graph = graph
+        self.position: Position = head.position if head else reader.start()
+        self._last_out = dict(head.last_out) if head else {}
+        if head:
+            self._evaluator.load({name: unseal(page, name) for name, page in stored.items() if name != HEAD})
+        self._published = last_beat(self._control).published
+        self._check_reach()
+        self._pending: _Pending | None = None
+        self._stored_at = runtime.monotonic()
+
+    def run(self, start: int, stop: int) -> Pages:
+        """Evaluate the entries after `start` through `stop`; the pages to store, if it is time for that."""
+        while self.position.number < start:
+            self._advance(self._reader.read(self.position, start, _REPLAY_EVENTS))
+        self._advance(self._reader.read(self.position, stop))
+        return self._snapshot()
+
+    def _check_reach(self) -> None:
+        """Refuse to start if the inputs no longer hold what the windows still need."""
+        earliest = self._history.earliest
+        if earliest is not None:
+            self._reader.check_reach(earliest)
+
+    def _advance(self, taken: Range) -> None:
+        began = self._runtime.monotonic()
+        self._history.add(self.position, taken.end, taken.span)
+        silent = taken.end.block <= self._published
+        results = self._evaluator.evaluate(taken.span, silent=silent)
+        self.position = taken.end
+        if not silent:
+            self._write(taken, results, began)
+        self._history.forget_before(self._evaluator.earliest_block())
+
+    def _write(self, taken: Range, results: Results, began: float) -> None:
+        frames = {path: self._frames(path, results) for path in results.outputs if path in self._wanted}
+        counts = {path: counts.dump() for path, counts in self._evaluator.counts().items()}
+        part = SpoolPart(
+            first=taken.span.first,
+            last=taken.span.last,
+            position=taken.end.tree(),
+            frames=frames,
+            bad=[*map(broken_tree, taken.broken), *map(bad_tree, results.bad)] if self._shard == 0 else [],
+            notices=[*map(notice_tree, results.notices)],
+            counts=counts,
+            seconds=self._runtime.monotonic() - began,
+        )
+        self._spool.write(part)
+
+    def _frames(self, path: str, results: Results) -> list[bytes]:
+        """A window's blocks as frames that follow each other on its out stream."""
+        batch, places = results.outputs[path], results.places.get(path)
+        if not len(batch):
+            return []
+        frames = cut_frames(batch, max_bytes=_FRAME_BYTES, previous=self._last_out.get(path, 0), places=places)
+        self._last_out[path] = int(batch.block[-1])
+        return frames
+
+    def _snapshot(self) -> Pages:
+        """Pages of a snapshot whose output is published by now; else perhaps make one that can be stored later."""
+        if self._pending is None:
+            if self._runtime.monotonic() - self._stored_at < self._setup.snapshot_every_s:
+                return {}
+            self._pending = self._take()
+        self._published = last_beat(self._control).published
+        if self._published < self._pending.block:
+            return {}
+        pages, self._pending = self._pending.pages, None
+        self._stored_at = self._runtime.monotonic()
+        return pages
+
+    def _take(self) -> _Pending:
+        pages = {name: None if page is None else seal(page) for name, page in self._evaluator.changed_pages()}
+        marks = self._history.marks
+        pages[HEAD] = encode_head(Head(self._graph.fingerprint, self.position, marks, dict(self._last_out)))
+        return _Pending(self.position.block, pages)
+
+
+def check_host(setup: EngineSetup, bus: Bus) -> None:
+    """Refuse to run where the bus can't be reached, rather than make an empty one."""
+    here = socket.gethostname()
+    if bus.promises.opened_by != "network" and here != setup.host:
+        raise BusNotShared(url=setup.url, host=setup.host, other=here)

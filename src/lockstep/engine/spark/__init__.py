@@ -1,0 +1,1 @@
+"""Spark at the edge: the session, the query that carries work orders, and streams as rows."""

@@ -1,0 +1,48 @@
+"""State that stays hot in a Python worker between Spark's tasks.
+
+Spark reuses worker processes, but hands nothing from one task to the next; so this module keeps the workers of this
+process. A worker is taken out before it is used: one that failed in the middle is never seen again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from lockstep.engine.run.setup import EngineSetup
+from lockstep.engine.run.snapshot import Pages
+from lockstep.engine.run.spool import Spool
+from lockstep.engine.run.worker import ShardWorker
+from lockstep.errors import LockstepError
+from lockstep.log.port import Bus
+from lockstep.log.urls import open_bus
+from lockstep.runtime import ThreadRuntime
+
+_workers: dict[tuple[str, int], ShardWorker] = {}
+_buses: dict[str, Bus] = {}
+
+
+def run_orders(
+    setup: EngineSetup,
+    shard: int,
+    orders: Sequence[tuple[int, int]],
+    stored: Callable[[], Mapping[str, bytes]],
+) -> Pages:
+    """Evaluate orders with a hot worker if it is where they begin, else with one made from the stored pages."""
+    worker = _workers.pop((setup.incarnation, shard), None)
+    try:
+        if worker is None or worker.position.number != orders[0][0]:
+            worker = ShardWorker(setup, shard, _bus(setup.url), ThreadRuntime(), stored())
+        pages: Pages = {}
+        for start, stop in orders:
+            pages = {**pages, **worker.run(start, stop)}
+    except LockstepError as error:
+        Spool(setup.spool(shard)).fail(error)
+        raise
+    _workers[(setup.incarnation, shard)] = worker
+    return pages
+
+
+def _bus(url: str) -> Bus:
+    if url not in _buses:
+        _buses[url] = open_bus(url, ThreadRuntime(), create=False)
+    return _buses[url]

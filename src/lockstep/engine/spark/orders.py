@@ -1,0 +1,111 @@
+"""The source of work orders: which entries of the sequence log a micro-batch evaluates. No event goes through Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from lockstep.core.sequence import SequenceState
+from lockstep.engine.run.decisions import Decision, counted
+from lockstep.engine.run.setup import EngineSetup
+from lockstep.engine.run.spool import Spool
+from lockstep.log.port import Bus, Log
+from lockstep.log.urls import open_bus
+from lockstep.runtime import ThreadRuntime
+
+SCHEMA = "shard int, start bigint, stop bigint"
+
+
+class OrderSource(DataSource):
+    """`spark.readStream.format("lockstep-orders").option("setup", ...).option("shard", ...)`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """How Spark calls it."""
+        return "lockstep-orders"
+
+    def schema(self) -> str:
+        """See DataSource."""
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002 - Spark's name
+        """See DataSource."""
+        return OrderReader(EngineSetup.of(self.options["setup"]), int(self.options["shard"]))
+
+
+class Order(InputPartition):
+    """Evaluate the entries after `start` through `stop`."""
+
+    def __init__(self, start: int, stop: int) -> None:
+        super().__init__(0)
+        self.start, self.stop = start, stop
+
+
+class OrderReader(DataSourceStreamReader):
+    """Says how far the sequence log can be evaluated next. It lives in one process as long as the query does."""
+
+    def __init__(self, setup: EngineSetup, shard: int) -> None:
+        self._setup, self._shard = setup, shard
+        self._tail: SequenceTail | None = None
+        self._spool: Spool | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Before the first entry."""
+        return {"number": 0}
+
+    def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:  # noqa: ARG002
+        """As far as a batch may go: bounded in events, and not at all while too much waits to be published."""
+        if self._tail is None:
+            self._tail, self._spool = SequenceTail.open(self._setup), Spool(self._setup.spool(self._shard))
+        assert self._spool is not None
+        if self._spool.waiting() >= self._setup.spool_files_max:
+            return start
+        return {"number": self._tail.next_stop(start["number"], self._setup.batch_events)}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """One order."""
+        return [Order(start["number"], end["number"])]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """The order as a row."""
+        assert isinstance(partition, Order)
+        yield (self._shard, partition.start, partition.stop)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks get a copy without the open log."""
+        return {"_setup": self._setup, "_shard": self._shard, "_tail": None, "_spool": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+class SequenceTail:
+    """Follows a sequence log and remembers how many events its newest entries hold."""
+
+    def __init__(self, sequence: Log) -> None:
+        self._sequence, self._state = sequence, SequenceState()
+        self._events: dict[int, int] = {0: 0}
+
+    @classmethod
+    def open(cls, setup: EngineSetup) -> SequenceTail:
+        """On a bus of its own."""
+        bus: Bus = open_bus(setup.url, ThreadRuntime(), create=False)
+        return cls(bus.open(setup.streams(setup.graph()).sequence))
+
+    def next_stop(self, start: int, max_events: int) -> int:
+        """The last entry behind `start` that keeps within `max_events`, at least one; `start` if there is none."""
+        for state, entry in counted(self._sequence, self._state):
+            self._state = state
+            self._events[state.number] = Decision.of(entry).events
+        self._forget_before(start)
+        stop, room = start, self._events.get(start, 0) + max_events
+        while stop + 1 in self._events and (stop == start or self._events[stop + 1] <= room):
+            stop += 1
+        return stop
+
+    def _forget_before(self, start: int) -> None:
+        for number in [number for number in self._events if number < start]:
+            del self._events[number]

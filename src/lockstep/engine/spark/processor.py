@@ -1,0 +1,47 @@
+"""The one stateful operator: hands work orders to a worker, and keeps its snapshots in Spark's state store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from lockstep.engine.run.setup import EngineSetup
+
+RESULT = "shard int, stop bigint, pages int, bytes bigint"
+_NAME = StructType([StructField("name", StringType())])
+_PAGE = StructType([StructField("page", BinaryType())])
+
+
+class WindowProcessor(StatefulProcessor):
+    """Its plan does not depend on the model: whatever the windows are, Spark sees shards, orders and pages."""
+
+    def __init__(self, setup: str) -> None:
+        self._setup = setup
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """See StatefulProcessor."""
+        self._pages = handle.getMapState("pages", _NAME, _PAGE)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002
+        """Evaluate the orders of one shard."""
+        from lockstep.engine.spark.hot import run_orders  # here, not at the top: the driver has no use for workers
+
+        shard, orders = key[0], sorted((row["start"], row["stop"]) for row in rows)
+        pages = run_orders(EngineSetup.of(self._setup), shard, orders, self._stored)
+        for name, page in pages.items():
+            if page is not None:
+                self._pages.updateValue((name,), (page,))
+            elif self._pages.containsKey((name,)):
+                self._pages.removeKey((name,))
+        size = sum(len(page) for page in pages.values() if page is not None)
+        yield Row(shard=shard, stop=orders[-1][1], pages=len(pages), bytes=size)
+
+    def _stored(self) -> dict[str, bytes]:
+        return {name[0]: bytes(page[0]) for name, page in self._pages.iterator()}
+
+    def close(self) -> None:
+        """See StatefulProcessor."""

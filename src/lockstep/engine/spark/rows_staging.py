@@ -1,0 +1,213 @@
+"""Rows that wait beside a stream until their whole batch is there, and then appear in it in one step.
+
+Each task writes its rows to hidden logs of its own on the same bus. The commit moves them all, in the order of Spark's
+partitions, in one transaction that also notes which batch of which writer this was. A batch that comes again finds
+that note and adds nothing. Logs of tasks that failed are removed with the next commit or abort of the same writer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+from google_crc32c import value as crc32c
+from pyspark.sql.datasource import WriterCommitMessage
+
+from lockstep.engine.spark.rows_columns import Rows, from_arrow
+from lockstep.errors import Conflict, DataError, NotFound, StreamNotFound
+from lockstep.log import codecs
+from lockstep.log.batch import HEADER, NO_PRODUCER, Batch, BatchView, pack
+from lockstep.log.config import StreamConfig
+from lockstep.log.port import Bus, Entry, Log, Transaction
+from lockstep.runtime import Runtime
+from lockstep.streams.shards import check_size, logs_of, shard_of
+
+PREFIX = "_staging."
+_CELL = b"spark\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who writes: a name that stays the same when the batch comes again, and the streaming query behind it, if any."""
+
+    name: str
+    query: str | None = None
+    once: bool = False
+    """It writes one batch and never again, so nothing is remembered of it."""
+
+    def prefix(self, stream: str) -> str:
+        """How the names of its hidden logs begin."""
+        return f"{PREFIX}{hashlib.sha256(f'{self.name} {stream}'.encode()).hexdigest()[:32]}."
+
+
+@dataclass(frozen=True, slots=True)
+class StagedLog:
+    """A hidden log and where its rows belong."""
+
+    name: str
+    target: str
+    identity: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What a task tells the commit."""
+
+    author: Author
+    partition: int
+    logs: tuple[StagedLog, ...]
+
+
+def stage(
+    bus: Bus, stream: str, author: Author, batch: int, partition: int, rows: Iterable[pa.RecordBatch], runtime: Runtime
+) -> Staged:
+    """Write the rows of one task to hidden logs; if it fails they are removed again."""
+    targets = logs_of(bus, stream)
+    taken = 0
+    counts: dict[int, int] = {}
+    logs: dict[int, Log] = {}
+    with ExitStack() as undo:
+        for part in rows:
+            found = from_arrow(part, stream, runtime.wall_ns())
+            for shard, chosen in _by_shard(found, len(targets), partition + taken):
+                if shard not in logs:
+                    name = f"{author.prefix(stream)}{batch}.{runtime.new_id().hex()}"
+                    undo.callback(_delete, bus, name)
+                    logs[shard] = bus.create(name, StreamConfig(capacity=None))
+                logs[shard].append([_packed(chosen, targets[shard], stream)], wake=False)
+                counts[shard] = counts.get(shard, 0) + len(chosen.values)
+            taken += part.num_rows
+        undo.pop_all()
+    staged = [
+        StagedLog(logs[shard].name, targets[shard].name, targets[shard].identity, counts[shard])
+        for shard in sorted(logs)
+    ]
+    return Staged(author, partition, tuple(staged))
+
+
+def publish(bus: Bus, stream: str, author: Author, batch: int, staged: Sequence[Staged]) -> bool:
+    """Move staged rows to their stream in one step. False if this batch was there already."""
+
+    def work(changes: Transaction) -> bool:
+        identity = changes.identity(stream)
+        if not author.once and is_written(changes, stream, identity, author, batch):
+            return False
+        for log in _in_order(staged):
+            if changes.identity(log.target) != log.identity:
+                raise StreamNotFound(name=log.target, bus=bus.url)  # deleted, and made anew as another stream
+            changes.append(log.target, _moved(log, changes.read(log.name, 0)))
+        if not author.once:
+            changes.put(_cell(stream, author), json.dumps(asdict(_Note(identity, author.query, batch))).encode())
+        return True
+
+    return bus.atomic(work)
+
+
+def publish_at_least_once(bus: Bus, staged: Sequence[Staged]) -> None:
+    """Move staged rows log by log: a kill in between, and the batch that comes again doubles some."""
+    for log in _in_order(staged):
+        bus.open(log.target).append(_moved(log, _all_entries(bus.open(log.name))))
+
+
+def is_written(changes: Transaction, stream: str, identity: str, author: Author, batch: int) -> bool:
+    """Whether the stream has this batch; Conflict if the name belongs to somebody else."""
+    data = changes.get(_cell(stream, author))
+    note = None if data is None else _Note(**json.loads(data))
+    if note is None or note.identity != identity:  # what another stream of that name had is no matter
+        return False
+    if note.query != author.query:
+        reason = (
+            f"The writer {author.name!r} of stream {stream!r} belongs to another query ({note.query}). "
+            "Its batches have other numbers: give this query another writer name."
+        )
+        raise Conflict(reason=reason)
+    return batch <= note.batch
+
+
+def discard(bus: Bus, stream: str, author: Author, batch: int) -> int:
+    """Remove the hidden logs of a writer up to a batch; returns how many there were."""
+    prefix = author.prefix(stream)
+    names = [name for name in bus.names() if name.startswith(prefix)]
+    old = [name for name in names if int(name[len(prefix) :].partition(".")[0]) <= batch]
+    for name in old:
+        _delete(bus, name)
+    return len(old)
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    identity: str
+    query: str | None
+    batch: int
+
+
+def _cell(stream: str, author: Author) -> bytes:
+    return _CELL + stream.encode() + b"\0" + author.name.encode()
+
+
+def _in_order(staged: Sequence[Staged]) -> Iterator[StagedLog]:
+    for message in sorted(staged, key=lambda message: message.partition):
+        yield from message.logs
+
+
+def _by_shard(rows: Rows, shards: int, turn: int) -> Iterator[tuple[int, Rows]]:
+    """Rows by the shard of their key; those without one take turns, the same turns when the batch comes again."""
+    if shards == 1:
+        if rows.values:
+            yield 0, rows
+        return
+    chosen: dict[int, list[int]] = {}
+    for index, key in enumerate(rows.keys):
+        shard = (turn + index) % shards if key is None else shard_of(key, shards)
+        chosen.setdefault(shard, []).append(index)
+    for shard in sorted(chosen):
+        yield shard, rows.take(chosen[shard])
+
+
+def _packed(rows: Rows, target: Log, stream: str) -> Batch:
+    for value, key, headers in zip(rows.values, rows.keys, rows.headers, strict=True):
+        check_size(value, key, headers, target.config.max_record_bytes, stream)
+    return pack(
+        rows.values,
+        producer=NO_PRODUCER,
+        sequence=0,
+        created_ns=rows.times_ns,
+        keys=rows.keys if any(key is not None for key in rows.keys) else None,
+        headers=rows.headers if any(rows.headers) else None,
+        codec=codecs.by_name(target.config.compression),
+    )
+
+
+def _moved(log: StagedLog, entries: Iterable[Entry]) -> list[Batch]:
+    batches = [_unsealed(entry, log.name) for entry in entries]
+    if sum(batch.count for batch in batches) != log.rows:
+        raise DataError(reason=f"The staged rows in {log.name} are not complete; nothing was published.")
+    return batches
+
+
+def _unsealed(entry: Entry, name: str) -> Batch:
+    """A stored batch as it was before it was stored: its body is not packed a second time."""
+    BatchView(entry.base, entry.data, name)  # checks it
+    (_, _, codec, _, count, raw_size, flags, _, value_size, _, _, _, created_ns) = HEADER.unpack_from(entry.data)
+    body = bytes(entry.data[HEADER.size :])
+    return Batch(count, NO_PRODUCER, 0, codec, flags, raw_size, value_size, created_ns, body, crc32c(body))
+
+
+def _all_entries(log: Log) -> Iterator[Entry]:
+    at, stop = 0, log.bounds().next
+    while at < stop:
+        for entry in log.read(at):
+            yield entry
+            at = entry.base + HEADER.unpack_from(entry.data)[4]
+
+
+def _delete(bus: Bus, name: str) -> None:
+    try:
+        bus.delete(name)
+    except NotFound:
+        return  # somebody else tidied up, or it was never made

@@ -1,0 +1,87 @@
+"""A Spark session of our own: quiet, on this machine unless told otherwise, and gone when we are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shutil import which
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from lockstep.engine.errors import SparkUnavailable
+from lockstep.engine.spark.settings import java_options, settings
+
+JVM_LOG = "spark.log"
+
+
+def check_java() -> str:
+    """The java command, or an error that says what to install."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else which("java")
+    if java is None or not Path(java).exists():
+        raise SparkUnavailable(reason="no java command was found")
+    return java
+
+
+def archive_path() -> Path:
+    """Where the archive of loaded classes is kept that makes the JVM start in half the time."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "lockstep" / "spark-4.3.0.jsa"
+
+
+def start_session(
+    folder: Path,
+    *,
+    master: str | None = None,
+    own: Mapping[str, str] | None = None,
+    inherit: Sequence[int] = (),
+    verbose: bool = False,
+    dump_archive: bool = False,
+) -> SparkSession:
+    """Start Spark. `folder` takes the JVM's words; `inherit` are descriptors that it holds as long as it lives.
+
+    The JVM ends when its standard input does, so also when this process is killed.
+    """
+    check_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers run the same Python; Spark takes it from here only
+    given = settings(master, own)
+    java = java_options(folder, None if dump_archive else archive_path(), verbose=verbose)
+    if dump_archive:
+        java += f" -XX:ArchiveClassesAtExit={archive_path()}"
+    given["spark.driver.extraJavaOptions"] = f"{java} {given.get('spark.driver.extraJavaOptions', '')}".strip()
+    given.setdefault("spark.local.dir", str(folder / "tmp"))
+    given.setdefault("spark.sql.warehouse.dir", str(folder / "warehouse"))
+    conf = SparkConf(loadDefaults=False).setAppName("lockstep").setAll(list(given.items()))
+    with (folder / JVM_LOG).open("ab") as words:
+        where = {} if verbose else {"stdout": words, "stderr": words}
+        try:
+            gateway = launch_gateway(conf, {**where, "pass_fds": tuple(inherit)})  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError as error:
+            raise SparkUnavailable(reason=f"its JVM ended at once: {_last_words(folder / JVM_LOG)}") from error
+    context = SparkContext(conf=conf, gateway=gateway)
+    context.setLogLevel("WARN" if verbose else "OFF")
+    return SparkSession(context)
+
+
+def stop_session(spark: SparkSession, timeout: float = 30.0) -> None:
+    """Stop Spark and wait until its JVM has ended."""
+    gateway = spark.sparkContext._gateway
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    spark.stop()
+    if gateway is not None:
+        gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    if process is not None and process.stdin is not None:
+        process.stdin.close()
+        process.wait(timeout)
+
+
+def _last_words(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"

@@ -1,0 +1,60 @@
+"""Spark's settings: measured ones for a pipeline that moves work orders, and silence unless asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+_STATE = "spark.sql.streaming.stateStore"
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+_QUIET = """status = off
+rootLogger.level = off
+rootLogger.appenderRef.none.ref = none
+appender.none.type = Null
+appender.none.name = none
+"""
+"""A logger needs an appender, or Spark brings its own."""
+
+_FIXED = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    f"{_STATE}.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
+    f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{_STATE}.rocksdb.trackTotalNumberOfRows": "false",
+    f"{_STATE}.rocksdb.boundedMemoryUsage": "true",
+    f"{_STATE}.rocksdb.maxMemoryUsageMB": "128",
+}
+
+
+def default_master() -> str:
+    """Every core of this machine; a task that failed is tried again twice."""
+    return f"local[{os.cpu_count() or 1},3]"
+
+
+def settings(master: str | None, own: Mapping[str, str] | None = None) -> dict[str, str]:
+    """All settings of a session; `own` wins over ours."""
+    return {**_FIXED, "spark.master": master or default_master(), **(own or {})}
+
+
+def java_options(folder: Path, archive: Path | None, *, verbose: bool) -> str:
+    """What the JVM is started with: a quick compiler and collector, no words unless asked for."""
+    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xss4m"]
+    if archive is not None and archive.exists():
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
+    if not verbose:
+        quiet = folder / "log4j2.properties"
+        quiet.write_text(_QUIET)
+        options += ["-Xlog:disable", "-Xlog:all=error:stderr", f"-Dlog4j2.configurationFile=file:{quiet}"]
+    return " ".join(options)

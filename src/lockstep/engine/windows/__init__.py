@@ -1,0 +1,1 @@
+"""The windows' meaning, one event at a time in plain Python: what every faster path is tested against."""

@@ -1,0 +1,100 @@
+"""Compute windows: for each row a row. Key fields are copied by name, the others are made by expressions."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from lockstep.engine.events.event import Event, Row
+from lockstep.engine.events.schema import Field
+from lockstep.engine.events.types import Value
+from lockstep.engine.expressions.compiler import Environment, Expression, Scope, compile_expression
+from lockstep.engine.model.graph import Node
+from lockstep.engine.model.windows import ComputeWindow
+from lockstep.engine.windows.index import (
+    DELETE,
+    UPDATE_BLOCK,
+    Key,
+    add_update,
+    key_getter,
+    key_tree,
+    row_tree,
+    tree_key,
+    tree_row,
+)
+from lockstep.engine.windows.operator import Moment, Operator, Tree
+from lockstep.engine.windows.results import Converter, converter, look
+
+Step = tuple[Expression, Converter | None, Field]
+"""What makes a field, and how it gets into it."""
+
+
+class ComputeOperator(Operator):
+    """One out for one in.
+
+    If all expressions are pure, an old row is computed again; else it is the one that was given out, kept by key.
+    """
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        window, parent = cast(ComputeWindow, node.window), node.inputs[0]
+        scope = Scope.of(parent)
+        made = [field for field in node.schema if not field.key]
+        self._expressions = [compile_expression(text, scope, initialize=window.initialize) for text in window.fields]
+        self._steps: list[Step] = [
+            (each, converter(each.type, field.type), field) for each, field in zip(self._expressions, made, strict=True)
+        ]
+        self._copied = [parent.places[field.name] if field.key else None for field in node.schema]
+        self._key_of = key_getter(parent)
+        first = self._expressions[0].initial() if self._expressions else []
+        self._environment = Environment(variables=list(first))
+        self._given: dict[Key, Row] | None = None if all(each.is_pure for each in self._expressions) else {}
+
+    def on_change(self, port: int, event: Event, old: Row | None, moment: Moment, out: list[Event]) -> None:  # noqa: ARG002 - one input
+        """Compute one change, the new half first."""
+        if event.opcode is UPDATE_BLOCK and old is not None:
+            before = Event(DELETE, event.flags, old)
+            was = self._take_given(before)
+            new = self._row(event, moment)
+            add_update(new, self._row(before, moment) if was is None else was, event.flags, out)
+        elif event.opcode is DELETE:
+            was = self._take_given(event)
+            out.append(event._replace(values=self._row(event, moment) if was is None else was))
+        else:
+            out.append(event._replace(values=self._row(event, moment)))
+
+    def _take_given(self, event: Event) -> Row | None:
+        """The row that was given out for this key, if such rows are kept."""
+        return None if self._given is None else self._given.pop(self._key_of(event.values), None)
+
+    def _row(self, event: Event, moment: Moment) -> Row:
+        environment, values = self._environment, event.values
+        if self._given is not None:
+            look(environment, event, moment)
+        steps = iter(self._steps)
+        made = tuple(
+            [self._made(next(steps), event, moment) if place is None else values[place] for place in self._copied]
+        )
+        if self._given is not None and event.opcode is not DELETE:
+            self._given[self._key_of(values)] = made
+        return made
+
+    def _made(self, step: Step, event: Event, moment: Moment) -> Value:
+        expression, convert, field = step
+        value = expression.evaluate(event.values, self._environment)
+        if convert is None or value is None:
+            return value
+        converted = convert(value)
+        if converted is None:
+            self.refuse(event, "overflow", f"{field.name} is {value!r}, too large for {field.type.value}", moment)
+        return converted
+
+    def dump(self) -> Tree:
+        """Variables, and the rows given out if they are kept."""
+        given = None if self._given is None else [[key_tree(key), row_tree(row)] for key, row in self._given.items()]
+        return {"variables": row_tree(tuple(self._environment.variables)), "given": given}
+
+    def load(self, state: Tree) -> None:
+        """Go on from a dumped state."""
+        self._environment.variables = list(tree_row(state["variables"]))
+        if self._given is not None:
+            self._given = {tree_key(key): tree_row(row) for key, row in state["given"]}

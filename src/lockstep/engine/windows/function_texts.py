@@ -1,0 +1,208 @@
+"""The function language of functional and notification windows: if(gt($x,5),'hi',concat($a,'-',eventCounter())).
+
+$name is a field of the event or the result of a function above, #name a property. Texts stand in quotes. Everything is
+read and checked when the model is loaded; what comes out is a closure over the values of an event.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from lockstep.engine.events.schema import Schema
+from lockstep.engine.events.types import Value
+from lockstep.engine.expressions.faults import fault, suggestion
+from lockstep.engine.windows.function_calls import CALLS, REFUSED, Call
+from lockstep.engine.windows.function_special import SPECIALS, Argument, BadArgument, Evaluate, Special
+from lockstep.engine.windows.function_values import number
+
+MAX_DEPTH = 64
+MAX_LENGTH = 65_536
+
+_TOKEN = re.compile(
+    r"""(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
+       |(?P<field>\$[A-Za-z_][\w-]*)
+       |(?P<property>\#[A-Za-z_][\w-]*)
+       |(?P<name>[A-Za-z_]\w*)
+       |(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")
+       |(?P<sign>[(),])""",
+    re.VERBOSE | re.ASCII,
+)
+_CONSTANTS: dict[str, Value] = {"null": None, "true": 1, "false": 0}
+_EXAMPLE = "Write it as in concat($a,'-',$b)."
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a function can speak of: fields and earlier results, properties, and named regular expressions."""
+
+    fields: Collection[str] = ()
+    properties: Collection[str] = ()
+    expressions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function, ready to be evaluated on events."""
+
+    text: str
+    fields: frozenset[str]
+    """The names it uses with a $."""
+    clocks: tuple[str, ...]
+    """The functions it uses that read the model's clock."""
+    uses_numbers: bool
+    """Uses the number of an event, so that it gives something else when it is asked again."""
+    evaluate: Evaluate
+
+
+def compile_function(text: str, names: Names) -> Function:
+    """The function that a text describes; raises BadExpression with the character where it goes wrong."""
+    if len(text) > MAX_LENGTH:
+        raise fault(text, MAX_LENGTH, f"it is longer than {MAX_LENGTH} characters", "Split it into several functions.")
+    reader = _Reader(text, names)
+    found = reader.whole()
+    fields, clocks = frozenset(reader.fields), tuple(dict.fromkeys(reader.clocks))
+    return Function(text, fields, clocks, reader.uses_numbers, found.evaluate)
+
+
+def check_function(text: str, schema: Schema, names: Collection[str] = (), properties: Collection[str] = ()) -> None:
+    """Raise BadExpression if a text is no function of the fields of a schema and of other names."""
+    compile_function(text, Names((*schema.names, *names), properties))
+
+
+class _Reader:
+    """Reads one text from left to right, and builds the closure."""
+
+    def __init__(self, text: str, names: Names) -> None:
+        self.text = text
+        self.names = names
+        self.place = 0
+        self.fields: list[str] = []
+        self.clocks: list[str] = []
+        self.uses_numbers = False
+
+    def whole(self) -> Argument:
+        """The whole text; an empty one is null."""
+        if not self.text.strip():
+            return _constant(None)
+        found = self._value(0)
+        at = self._skip()
+        if at < len(self.text):
+            self._fail(at, f"nothing may follow the function, but {self.text[at : at + 20]!r} does", _EXAMPLE)
+        return found
+
+    def _value(self, depth: int) -> Argument:
+        at = self._skip()
+        if depth > MAX_DEPTH:
+            self._fail(at, f"it is nested deeper than {MAX_DEPTH}", "Split it into several functions.")
+        kind, piece = self._take()
+        if kind == "number":
+            return _constant(number(piece))
+        if kind == "text":
+            return _constant(piece[1:-1].replace(piece[0] * 2, piece[0]))
+        if kind == "field":
+            return self._field(piece[1:], at)
+        if kind == "property":
+            return self._property(piece[1:], at)
+        if kind == "name":
+            return self._named(piece, at, depth)
+        self._fail(at, "a value is missing" if not piece else f"{piece!r} means nothing here", _EXAMPLE)
+
+    def _field(self, name: str, at: int) -> Argument:
+        if name not in self.names.fields:
+            self._fail(at, f"there is no field {name!r}", suggestion(name, self.names.fields, _EXAMPLE))
+        self.fields.append(name)
+        return Argument(lambda context: context.values.get(name))
+
+    def _property(self, name: str, at: int) -> Argument:
+        if name in self.names.expressions:
+            return Argument(lambda _: self.names.expressions[name], pattern=self.names.expressions[name])
+        if name not in self.names.properties:
+            known = (*self.names.properties, *self.names.expressions)
+            self._fail(at, f"there is no property {name!r}", suggestion(name, known, _EXAMPLE))
+        return Argument(lambda context: context.properties.get(name))
+
+    def _named(self, name: str, at: int, depth: int) -> Argument:
+        if self._peek() != "(":
+            if name.lower() not in _CONSTANTS:
+                self._fail(at, f"{name!r} is neither a function nor a field", f"Write ${name} or '{name}'.")
+            return _constant(_CONSTANTS[name.lower()])
+        known = SPECIALS.get(name.lower()) or CALLS.get(name.lower())
+        if known is None:
+            self._unknown(name, at)
+        places, arguments = self._arguments(at, depth)
+        if len(arguments) < known.least or (known.most is not None and len(arguments) > known.most):
+            wanted = str(known.least) if known.most == known.least else f"{known.least} to {known.most or 'any number'}"
+            self._fail(at, f"{known.name} takes {wanted} argument(s), not {len(arguments)}", _EXAMPLE)
+        return self._built(known, places, arguments)
+
+    def _built(self, known: Special | Call, places: list[int], arguments: list[Argument]) -> Argument:
+        if isinstance(known, Call):
+            return Argument(self._call(known, [argument.evaluate for argument in arguments]))
+        try:
+            return Argument(known.build(arguments))
+        except BadArgument as error:
+            self._fail(places[min(error.argument, len(places) - 1)], error.reason, error.remedy)
+
+    def _call(self, call: Call, arguments: list[Evaluate]) -> Evaluate:
+        make = call.make
+        if call.reads_clock:
+            self.clocks.append(call.name)
+        if not call.needs_context:
+            return lambda context: make(*[argument(context) for argument in arguments])
+        self.uses_numbers = self.uses_numbers or call.name in ("eventCounter", "eventNumber")
+        return lambda context: make(context, *[argument(context) for argument in arguments])
+
+    def _unknown(self, name: str, at: int) -> NoReturn:
+        if name.lower() in REFUSED:
+            reason = f"{name} can't be used: {REFUSED[name.lower()]}"
+            self._fail(at, reason, "Use eventCounter() to tell events apart.")
+        known = [*(call.name for call in CALLS.values()), *(special.name for special in SPECIALS.values())]
+        self._fail(at, f"there is no function {name!r}", suggestion(name, known, _EXAMPLE))
+
+    def _arguments(self, opened: int, depth: int) -> tuple[list[int], list[Argument]]:
+        places: list[int] = []
+        arguments: list[Argument] = []
+        self._take()
+        while self._peek() != ")":
+            places.append(self._skip())
+            arguments.append(self._value(depth + 1))
+            at = self._skip()
+            if at >= len(self.text):
+                self._fail(opened, "the function that begins here has no end", "Close it with ).")
+            if self._peek() == ",":
+                self._take()
+            elif self._peek() != ")":
+                self._fail(at, ", or ) is expected here", _EXAMPLE)
+        self._take()
+        return places or [opened], arguments
+
+    def _peek(self) -> str:
+        at = self._skip()
+        return self.text[at : at + 1]
+
+    def _take(self) -> tuple[str, str]:
+        at = self._skip()
+        found = _TOKEN.match(self.text, at)
+        if found is None:
+            if at < len(self.text):
+                is_quote = self.text[at] in "'\""
+                reason = "the text that begins here has no end" if is_quote else f"{self.text[at]!r} means nothing here"
+                self._fail(at, reason, "Close it." if is_quote else _EXAMPLE)
+            return "end", ""
+        self.place = found.end()
+        return found.lastgroup or "", found.group()
+
+    def _skip(self) -> int:
+        while self.place < len(self.text) and self.text[self.place].isspace():
+            self.place += 1
+        return self.place
+
+    def _fail(self, at: int, reason: str, remedy: str) -> NoReturn:
+        raise fault(self.text, at, reason, remedy)
+
+
+def _constant(value: Value) -> Argument:
+    return Argument(lambda _: value, literal=value)

@@ -1,0 +1,297 @@
+"""Counts, sums, means and deviations: a few numbers for each group, whatever its size. Nulls are skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import sqrt
+
+from lockstep.engine.events.event import Row
+from lockstep.engine.events.types import INT_RANGE, FieldType, Value
+from lockstep.engine.windows.functions import Function, Maker, by_type, plain
+from lockstep.engine.windows.operator import Tree
+from lockstep.engine.windows.sums import DoubleDouble, tree_whole, whole_tree
+
+_LOW, _HIGH = INT_RANGE[FieldType.INT64]
+
+
+class Count(Function):
+    """ESP_aCount: all members."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, values: Row) -> None:  # noqa: ARG002 - every member counts
+        """One more."""
+        self.count += 1
+
+    def remove(self, values: Row) -> None:  # noqa: ARG002 - every member counts
+        """One less."""
+        self.count -= 1
+
+    def value(self) -> Value:
+        """How many."""
+        return self.count
+
+    def dump(self) -> Tree:
+        """The count."""
+        return self.count
+
+    def load(self, state: Tree) -> None:
+        """Go on from a dumped count."""
+        self.count = state
+
+
+class CountNonNull(Count):
+    """ESP_aCountNonNull."""
+
+    __slots__ = ()
+
+    def add(self, values: Row) -> None:
+        """One more, if it is not null."""
+        if values[0] is not None:
+            self.count += 1
+
+    def remove(self, values: Row) -> None:
+        """One less, if it was not null."""
+        if values[0] is not None:
+            self.count -= 1
+
+
+class CountNull(Count):
+    """ESP_aCountNull."""
+
+    __slots__ = ()
+
+    def add(self, values: Row) -> None:
+        """One more, if it is null."""
+        if values[0] is None:
+            self.count += 1
+
+    def remove(self, values: Row) -> None:
+        """One less, if it was null."""
+        if values[0] is None:
+            self.count -= 1
+
+
+class WholeSum(Function):
+    """ESP_aSum of whole numbers: exact; null if there is no value, or the sum does not fit 64 bits."""
+
+    __slots__ = ("count", "sum")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.sum = 0
+
+    def add(self, values: Row) -> None:
+        """Add a value."""
+        x = values[0]
+        if x is not None:
+            self.count += 1
+            self.sum += x  # type: ignore[operator, assignment]  # typed when the model was loaded
+
+    def remove(self, values: Row) -> None:
+        """Take a value out."""
+        x = values[0]
+        if x is not None:
+            self.count -= 1
+            self.sum -= x  # type: ignore[operator, assignment]  # typed when the model was loaded
+
+    def value(self) -> Value:
+        """The sum."""
+        return self.sum if self.count and _LOW <= self.sum <= _HIGH else None
+
+    def dump(self) -> Tree:
+        """Count and sum; the sum may need more than 64 bits."""
+        return [self.count, whole_tree(self.sum)]
+
+    def load(self, state: Tree) -> None:
+        """Go on from a dumped state."""
+        self.count, self.sum = state[0], tree_whole(state[1])
+
+
+class WholeMean(WholeSum):
+    """ESP_aAve of whole numbers: the exact sum, rounded once, over the count."""
+
+    __slots__ = ()
+
+    def value(self) -> Value:
+        """The mean."""
+        return float(self.sum) / self.count if self.count else None
+
+
+class DoubleSum(Function):
+    """ESP_aSum of doubles; null if there is no value."""
+
+    __slots__ = ("count", "sum")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.sum = DoubleDouble()
+
+    def add(self, values: Row) -> None:
+        """Add a value."""
+        x = values[0]
+        if x is not None:
+            self.count += 1
+            self.sum.add(x)  # type: ignore[arg-type]  # typed when the model was loaded
+
+    def remove(self, values: Row) -> None:
+        """Take a value out."""
+        x = values[0]
+        if x is not None:
+            self.count -= 1
+            self.sum.add(-x)  # type: ignore[operator]  # typed when the model was loaded
+
+    def value(self) -> Value:
+        """The sum."""
+        return self.sum.hi if self.count else None
+
+    def dump(self) -> Tree:
+        """Count and sum."""
+        return [self.count, self.sum.dump()]
+
+    def load(self, state: Tree) -> None:
+        """Go on from a dumped state."""
+        self.count = state[0]
+        self.sum.load(state[1])
+
+
+class DoubleMean(DoubleSum):
+    """ESP_aAve of doubles."""
+
+    __slots__ = ()
+
+    def value(self) -> Value:
+        """The mean."""
+        return self.sum.hi / self.count if self.count else None
+
+
+class WeightedMean(Function):
+    """ESP_aWAve(weight, value): the sum of products over the sum of weights; null without members or weight."""
+
+    __slots__ = ("count", "products", "weights")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.products = DoubleDouble()
+        self.weights = DoubleDouble()
+
+    def add(self, values: Row) -> None:
+        """Add a weight and a value, if neither is null."""
+        w, v = values
+        if w is not None and v is not None:
+            weight = float(w)  # type: ignore[arg-type]  # typed when the model was loaded
+            self.count += 1
+            self.products.add(weight * float(v))  # type: ignore[arg-type]
+            self.weights.add(weight)
+
+    def remove(self, values: Row) -> None:
+        """Take a weight and a value out."""
+        w, v = values
+        if w is not None and v is not None:
+            weight = float(w)  # type: ignore[arg-type]  # typed when the model was loaded
+            self.count -= 1
+            self.products.add(-(weight * float(v)))  # type: ignore[arg-type]
+            self.weights.add(-weight)
+
+    def value(self) -> Value:
+        """The weighted mean."""
+        weights = self.weights.hi
+        return self.products.hi / weights if self.count and weights != 0.0 else None
+
+    def dump(self) -> Tree:
+        """Count and both sums."""
+        return [self.count, self.products.dump(), self.weights.dump()]
+
+    def load(self, state: Tree) -> None:
+        """Go on from a dumped state."""
+        self.count = state[0]
+        self.products.load(state[1])
+        self.weights.load(state[2])
+
+
+class Variance(Function):
+    """ESP_aVar: of a sample (n - 1), from the sums of the distances to the first value and of their squares.
+
+    One value: 0. The first value is the one that came when there was none; the sums start anew with it.
+    """
+
+    __slots__ = ("count", "distances", "shift", "squares")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._start(0.0)
+
+    def _start(self, shift: float) -> None:
+        self.shift = shift
+        self.distances = DoubleDouble()
+        self.squares = DoubleDouble()
+
+    def add(self, values: Row) -> None:
+        """Add a value."""
+        x = values[0]
+        if x is not None:
+            if self.count == 0:
+                self._start(float(x))  # type: ignore[arg-type]  # typed when the model was loaded
+            d = float(x) - self.shift  # type: ignore[arg-type]
+            self.count += 1
+            self.distances.add(d)
+            self.squares.add(d * d)
+
+    def remove(self, values: Row) -> None:
+        """Take a value out."""
+        x = values[0]
+        if x is not None:
+            d = float(x) - self.shift  # type: ignore[arg-type]  # typed when the model was loaded
+            self.count -= 1
+            self.distances.add(-d)
+            self.squares.add(-(d * d))
+
+    def variance(self) -> float | None:
+        """The variance; never below zero, whatever rounding does."""
+        n = self.count
+        if n < 2:
+            return 0.0 if n else None
+        s = self.distances.hi
+        return max(0.0, (self.squares.hi - s * s / n) / (n - 1))
+
+    def value(self) -> Value:
+        """The variance."""
+        return self.variance()
+
+    def dump(self) -> Tree:
+        """Count, first value and both sums."""
+        return [self.count, self.shift, self.distances.dump(), self.squares.dump()]
+
+    def load(self, state: Tree) -> None:
+        """Go on from a dumped state."""
+        self.count, self.shift = state[0], state[1]
+        self.distances.load(state[2])
+        self.squares.load(state[3])
+
+
+class Deviation(Variance):
+    """ESP_aStd: the root of the variance."""
+
+    __slots__ = ()
+
+    def value(self) -> Value:
+        """The standard deviation."""
+        variance = self.variance()
+        return None if variance is None else sqrt(variance)
+
+
+def makers() -> Mapping[str, Maker]:
+    """The functions of this module by name."""
+    return {
+        "count": plain(Count),
+        "countnonnull": plain(CountNonNull),
+        "countnull": plain(CountNull),
+        "sum": by_type(WholeSum, DoubleSum),
+        "ave": by_type(WholeMean, DoubleMean),
+        "wave": plain(WeightedMean),
+        "var": plain(Variance),
+        "std": plain(Deviation),
+    }

@@ -1,0 +1,171 @@
+"""Join windows: rows of two windows put together where the condition's fields are equal.
+
+One side is the fact side: its key is the key of the join, and each of its rows meets at most one row of the other, the
+dimension, whose whole key is in the condition.
+
+left outer     every left row, with the right row or nulls       a change of a dimension row alone says nothing
+right outer    every right row, with the left row or nulls       a change of a dimension row makes the rows of the facts
+inner          facts that have a dimension row                   that meet it anew, in the order in which they came,
+full outer     every row of both sides, which are both           unless the model says no-regenerates
+               dimensions: at most one meets at most one
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from lockstep.engine.events.event import Event, Flag, Row
+from lockstep.engine.expressions.compiler import Environment
+from lockstep.engine.model.graph import Node
+from lockstep.engine.model.schemas import fact_sides
+from lockstep.engine.model.windows import JoinWindow
+from lockstep.engine.windows.index import (
+    DELETE,
+    INSERT,
+    UPDATE_BLOCK,
+    Key,
+    add_change,
+    key_getter,
+    key_tree,
+    row_tree,
+    tree_key,
+    tree_row,
+)
+from lockstep.engine.windows.join_rows import RowMaker
+from lockstep.engine.windows.join_sides import Match, Side
+from lockstep.engine.windows.operator import Moment, Operator, Tree
+from lockstep.engine.windows.results import look
+from lockstep.engine.windows.source import details
+
+
+class JoinOperator(Operator):
+    """Keeps both sides, and what it gave out, so that the old half of an update is always what was said before."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        window = cast(JoinWindow, node.window)
+        self._fact = fact_sides(window, *node.inputs)[0]
+        self._type = window.type
+        self._regenerates = not window.no_regenerates
+        self._sides = [
+            Side(schema, [pair[place] for pair in window.conditions]) for place, schema in enumerate(node.inputs)
+        ]
+        self._maker = RowMaker(node)
+        self._key_of = key_getter(node.schema)
+        self._given: dict[Key, Row] = {}
+        self._environment = Environment(variables=[])
+
+    def on_change(  # the side itself knows the old row
+        self,
+        port: int,
+        event: Event,
+        old: Row | None,  # noqa: ARG002
+        moment: Moment,
+        out: list[Event],
+    ) -> None:
+        """Take one change of one side."""
+        if event.opcode not in (INSERT, DELETE, UPDATE_BLOCK):
+            detail = f"{event.opcode.name.lower()} is not resolved: the parent has no index"
+            self.refuse(event, "bad-opcode", detail, moment)
+            return
+        side = self._sides[port]
+        key = side.key_of(event.values)
+        if (key in side.rows) == (event.opcode is INSERT) and event.opcode is not UPDATE_BLOCK:
+            reason = "duplicate-key" if event.opcode is INSERT else "unknown-key"
+            self.refuse(event, reason, details(reason), moment)
+            return
+        if not self._maker.is_pure:
+            look(self._environment, event, moment)
+        before = side.drop(key)
+        after = None if event.opcode is DELETE else event.values
+        if after is not None:
+            side.put(after)
+        change = self._on_fact if port == self._fact else self._on_dimension
+        change(after, before, _Telling(event, moment, out))
+
+    def _on_fact(self, after: Row | None, before: Row | None, telling: _Telling) -> None:
+        slots = dict.fromkeys(self._slot(row, self._fact) for row in (before, after) if row is not None)
+        for slot in slots:
+            row = after if after is not None and self._slot(after, self._fact) == slot else None
+            some = row if row is not None else before
+            match = None if some is None else self._sides[self._fact].match_of(some)
+            self._settle(slot, row, self._dimension(match), telling)
+
+    def _on_dimension(self, after: Row | None, before: Row | None, telling: _Telling) -> None:
+        side, facts = self._sides[1 - self._fact], self._sides[self._fact]
+        for row in _distinct(before, after, side):
+            match = side.match_of(row)
+            met = facts.matching(match)
+            dimension = self._dimension(match) if match is not None else (row if row is after else None)
+            for fact in met if self._regenerates else ():
+                self._settle(self._slot(fact, self._fact), fact, dimension, telling)
+            if not met and self._type == "fullouter":
+                self._settle(self._slot(row, 1 - self._fact), None, dimension, telling)
+
+    def _dimension(self, match: Match | None) -> Row | None:
+        """The row of the dimension that facts with these values meet."""
+        return next(iter(self._sides[1 - self._fact].matching(match)), None)
+
+    def _slot(self, row: Row, side: int) -> Key:
+        """Where a row's output is remembered: by the fact's key; by what both sides share in a full outer join."""
+        if self._type != "fullouter":
+            return cast(Key, self._sides[side].key_of(row))
+        match = self._sides[side].match_of(row)
+        if match is not None:
+            return ("both", *match)
+        return ("lr"[side], *[row[place] for place in self.node.inputs[side].keys])
+
+    def _settle(self, slot: Key, fact: Row | None, dimension: Row | None, telling: _Telling) -> None:
+        """Say what became of the output of a slot."""
+        old = self._given.pop(slot, None)
+        new = self._joined(fact, dimension, telling)
+        if new is not None:
+            self._given[slot] = new
+        if new is not None and old is not None and self._key_of(new) != self._key_of(old):
+            # In a full outer join the key of a row changes when the other side comes or goes.
+            add_change(None, old, telling.flags, telling.out)
+            old = None
+        add_change(new, old, telling.flags, telling.out)
+
+    def _joined(self, fact: Row | None, dimension: Row | None, telling: _Telling) -> Row | None:
+        is_full = self._type == "fullouter"
+        if fact is None and (dimension is None or not is_full):
+            return None
+        if dimension is None and self._type == "inner":
+            return None
+        left, right = (fact, dimension) if self._fact == 0 else (dimension, fact)
+
+        def overflow(detail: str) -> None:
+            self.refuse(telling.event, "overflow", detail, telling.moment)
+
+        return self._maker.row(left, right, self._environment, overflow)
+
+    def dump(self) -> Tree:
+        """Both sides, and what was given out."""
+        given = [[key_tree(slot), row_tree(row)] for slot, row in self._given.items()]
+        return {"sides": [side.dump() for side in self._sides], "given": given}
+
+    def load(self, state: Tree) -> None:
+        """Go on from a dumped state."""
+        for side, rows in zip(self._sides, state["sides"], strict=True):
+            side.load(rows)
+        self._given = {tree_key(slot): tree_row(row) for slot, row in state["given"]}
+
+
+class _Telling:
+    """The event that causes something, and where to say it."""
+
+    __slots__ = ("event", "flags", "moment", "out")
+
+    def __init__(self, event: Event, moment: Moment, out: list[Event]) -> None:
+        self.event = event
+        self.flags: Flag = event.flags
+        self.moment = moment
+        self.out = out
+
+
+def _distinct(before: Row | None, after: Row | None, side: Side) -> list[Row]:
+    """The rows of a change whose matches are to be looked at: one if the condition's fields stayed the same."""
+    rows = [row for row in (before, after) if row is not None]
+    same = len(rows) == 2 and side.match_of(rows[0]) == side.match_of(rows[1])
+    return rows[1:] if same else rows

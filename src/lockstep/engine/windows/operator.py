@@ -1,0 +1,86 @@
+"""What every window is to the interpreter: blocks of its parents in, a block out, state that can be kept."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep.engine.events.event import Event, Row, changes
+from lockstep.engine.model.graph import Node
+
+Tree = Any
+"""State to be kept: None, bool, int, float, str, bytes, and lists and string-keyed dicts of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadEvent:
+    """An event that a window refused: counted by reason, and put on the project's bad-record stream."""
+
+    block: int
+    window: str
+    reason: str
+    detail: str
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that happened beside the rows and must be done once, outside: a message to be sent."""
+
+    block: int
+    window: str
+    kind: str
+    content: tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class Moment:
+    """What is going on: the block, the model's clock (it moves only with ticks), and where to report."""
+
+    block: int
+    clock_us: int
+    is_tick: bool
+    transactional: bool
+    report: Callable[[BadEvent], None]
+    notify: Callable[[Notice], None]
+
+
+class Operator(ABC):
+    """The meaning of one window. Everything it does follows from its blocks, in order; nothing else may matter."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def evaluate(self, inputs: Sequence[Sequence[Event]], moment: Moment) -> list[Event]:
+        """The output block for one input block: parents in edge order, event by event; then the tick, if it is one.
+
+        A source gets the injected events as its only input.
+        """
+        out: list[Event] = []
+        for port, events in enumerate(inputs):
+            for event, old in changes(events):
+                self.on_change(port, event, old, moment, out)
+        if moment.is_tick:
+            self.on_tick(moment, out)
+        return out
+
+    @abstractmethod
+    def on_change(self, port: int, event: Event, old: Row | None, moment: Moment, out: list[Event]) -> None:
+        """Take one event; `old` is the old row if it is an update. What it causes is added to `out`."""
+
+    def on_tick(self, moment: Moment, out: list[Event]) -> None:  # noqa: B027 - most windows have no clock
+        """The model's clock moved."""
+
+    @abstractmethod
+    def dump(self) -> Tree:
+        """The whole state."""
+
+    @abstractmethod
+    def load(self, state: Tree) -> None:
+        """Go on from a dumped state."""
+
+    def refuse(self, event: Event, reason: str, detail: str, moment: Moment) -> None:
+        """Count and report an event that can't be taken."""
+        moment.report(BadEvent(moment.block, self.node.path, reason, detail, event))

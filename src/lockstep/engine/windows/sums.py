@@ -1,0 +1,45 @@
+"""Sums that adding and removing values for years does not spoil.
+
+Every faster path does the same operations in the same order: the bits of a sum are part of the answer.
+"""
+
+from __future__ import annotations
+
+from lockstep.engine.windows.operator import Tree
+
+
+class DoubleDouble:
+    """A sum of doubles kept in two of them: `hi` is the sum, `lo` what rounding left over. Removing is adding -x."""
+
+    __slots__ = ("hi", "lo")
+
+    def __init__(self) -> None:
+        self.hi = 0.0
+        self.lo = 0.0
+
+    def add(self, x: float) -> None:
+        """Add a value: the sum rounded, its exact error to what was left over, and both put in order again."""
+        hi = self.hi
+        s = hi + x
+        b = s - hi
+        lo = self.lo + ((hi - (s - b)) + (x - b))
+        self.hi = hi = s + lo
+        self.lo = lo - (hi - s)
+
+    def dump(self) -> Tree:
+        """Both halves."""
+        return [self.hi, self.lo]
+
+    def load(self, state: Tree) -> None:
+        """Go on from dumped halves."""
+        self.hi, self.lo = state
+
+
+def whole_tree(value: int) -> str:
+    """A whole number of any size to be kept."""
+    return str(value)
+
+
+def tree_whole(tree: str) -> int:
+    """A kept whole number."""
+    return int(tree)
