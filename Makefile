@@ -6,12 +6,14 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
+READY  := $(VENV)/.spark
+TRADES := build/trades.csv
 SEEDS  ?= 10000
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-setup: $(STAMP) ## make .venv with the lockstep command and everything the tests need
+setup: $(STAMP) $(READY) ## make .venv with the lockstep command and everything the tests need; Java for Spark
 
 $(STAMP): requirements/dev.txt pyproject.toml
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -24,8 +26,20 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
-run: setup ## publishers, subscribers and a group at work while readers are killed and paused; then the count
+$(READY): $(STAMP)
+	@command -v java >/dev/null || [ -x "$$JAVA_HOME/bin/java" ] || \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq default-jre-headless; } || \
+	  { echo "Spark needs Java 17 or newer; install it (apt-get install default-jre-headless) or set JAVA_HOME"; exit 1; }
+	$(BIN)/python -m lockstep.engine.spark.prepare
+	@touch $(READY)
+
+run: setup $(TRADES) ## streams under kills and pauses with the count; then the trades model on Spark with its counts
 	$(BIN)/python -m lockstep.bench.demo
+	$(BIN)/lockstep model run examples/trades/trades.yaml --in TradesSource=$(TRADES) --out Aggregate24HR=build/aggregate24hr.csv
+
+$(TRADES): $(STAMP)
+	@mkdir -p build
+	$(BIN)/lockstep data trades --events 1000000 --seed 1 -o $(TRADES)
 
 test: check ## everything: format, lint, types, unit, contract, scenarios, simulation, real processes, acceptance
 	$(BIN)/pytest

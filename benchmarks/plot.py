@@ -23,7 +23,7 @@ def draw(rows: list[Row], path: Path) -> None:
     )
     _bars(above, rates, [row.value for row in rates])
     above.set_xscale("log")
-    above.set_title("Records per second (log scale; | target)", loc="left", fontsize=11)
+    above.set_title("Per second (log scale; | target)", loc="left", fontsize=11)
     for at, row in enumerate(rates):
         if row.limit is not None:
             above.plot([row.limit, row.limit], [at - 0.4, at + 0.4], color="black", linewidth=2)

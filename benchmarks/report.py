@@ -33,7 +33,7 @@ _FULL = "| | publishes/s | deliveries/s | p50 ms | p99 ms | p99.9 ms | processor
 def markdown(facts: dict[str, Any], rows: list[Row]) -> str:
     lines = [_INTRO, "| | target | measured | | others' cores |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| {row.name} | {row.target} | {row.measured} | {row.verdict} | {row.others_cores} |" for row in rows]
-    lines += ["", "![The figures as bars](streams.png)", "", *_latencies(rows), *_lengths(rows), *_machine(facts)]
+    lines += ["", "![The figures as bars](streams.png)", "", *_latencies(rows), *_lengths(rows), *where_and_how(facts)]
     return "\n".join(lines) + "\n"
 
 
@@ -60,7 +60,7 @@ def _lengths(rows: list[Row]) -> list[str]:
     return [*lines, ""]
 
 
-def _machine(facts: dict[str, Any]) -> list[str]:
+def where_and_how(facts: dict[str, Any]) -> list[str]:
     return [
         "## Where and how",
         "",

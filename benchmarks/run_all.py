@@ -1,6 +1,6 @@
 """Measure every figure that is promised; print one table, and write it to docs/benchmarks with a plot.
 
-python benchmarks/run_all.py [--quick] [--json]
+python benchmarks/run_all.py [--quick] [--only streams|engine] [--large] [--json]
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +24,45 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="short runs: for trying out, not for quoting")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.add_argument("--no-files", action="store_true", help=f"leave {OUT.name}/ alone")
+    parser.add_argument("--only", choices=("streams", "engine"), help="one of the two tables (both)")
+    parser.add_argument("--large", action="store_true", help="the engine also with ten times as many events")
+    parser.add_argument(
+        "--bytewax-python", metavar="PYTHON", help="a Python that has Bytewax (LOCKSTEP_BYTEWAX_PYTHON)"
+    )
     given = parser.parse_args(arguments)
-    facts = {**machine(), "quick": given.quick}
-    rows = list(all_rows(quick=given.quick, say=lambda text: print(text, file=sys.stderr, flush=True)))
-    result = {"machine": facts, "rows": [as_data(row) for row in rows]}
-    print(json.dumps(result, indent=2) if given.json else table(rows))
+    measured = {name: measure(name, given) for name in ("streams", "engine") if given.only in (None, name)}
+    if given.json:
+        print(json.dumps({name: result for name, (_, _, result) in measured.items()}, indent=2))
+    else:
+        print("\n\n".join(table(rows) for _, rows, _ in measured.values()))
     if not given.no_files:
-        write(facts, rows, result)
+        for name, (facts, rows, result) in measured.items():
+            write(name, facts, rows, result)
+    rows = [row for _, found, _ in measured.values() for row in found]
     return 0 if all(row.ok for row in rows if row.unit == "records") else 1  # slow is a finding, lost is a fault
+
+
+def measure(name: str, given: argparse.Namespace) -> tuple[dict[str, Any], list[Row], dict[str, Any]]:
+    facts = {**machine(), "quick": given.quick}
+    if name == "streams":
+        rows = list(all_rows(quick=given.quick, say=say))
+    else:
+        rows = list(engine_rows(given))
+    return facts, rows, {"machine": facts, "rows": [as_data(row) for row in rows]}
+
+
+def engine_rows(given: argparse.Namespace) -> Iterator[Row]:
+    # Imported here: the children of the streams' measurements import this file again, and must stay light.
+    from lockstep.bench import engine
+
+    options = engine.EngineBench(large=given.large, bytewax_python=given.bytewax_python)
+    if given.quick:
+        options = replace(options, events=300_000, batch_events=50_000, seconds=5.0)
+    return engine.all_rows(options, say)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def as_data(row: Row) -> dict[str, Any]:
@@ -49,15 +82,17 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def write(facts: dict[str, Any], rows: list[Row], result: dict[str, Any]) -> None:
+def write(name: str, facts: dict[str, Any], rows: list[Row], result: dict[str, Any]) -> None:
     # Children of the measurements import this file again; what only the report needs must not slow them down.
+    import engine_report
+    import report
     from plot import draw
-    from report import markdown
 
+    markdown = engine_report.markdown if name == "engine" else report.markdown
     OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / "streams.json").write_text(json.dumps(result, indent=2) + "\n")
-    (OUT / "streams.md").write_text(markdown(facts, rows))
-    draw(rows, OUT / "streams.png")
+    (OUT / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+    (OUT / f"{name}.md").write_text(markdown(facts, rows))
+    draw(rows, OUT / f"{name}.png")
 
 
 if __name__ == "__main__":

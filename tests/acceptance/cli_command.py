@@ -24,14 +24,16 @@ class Command:
         self.environ = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
         self._running: list[subprocess.Popen[bytes]] = []
 
-    def __call__(self, *arguments: str, given: str | bytes = b"", code: int = 0, **environ: str) -> Result:
+    def __call__(
+        self, *arguments: str, given: str | bytes = b"", code: int = 0, timeout: float = TIMEOUT_S, **environ: str
+    ) -> Result:
         """Run to the end; the exit code must be the one expected."""
         done = subprocess.run(
             [PROGRAM, *arguments],
             cwd=self.folder,
             input=given.encode() if isinstance(given, str) else given,
             capture_output=True,
-            timeout=TIMEOUT_S,
+            timeout=timeout,
             env={**self.environ, **environ},
             check=False,
         )
@@ -89,11 +91,11 @@ class Result:
         return loaded
 
 
-def read_line(process: subprocess.Popen[bytes]) -> bytes:
+def read_line(process: subprocess.Popen[bytes], timeout: float = TIMEOUT_S) -> bytes:
     """The next line of a running command, as soon as it is there."""
     assert process.stdout is not None
     line = b""
-    end = time.monotonic() + TIMEOUT_S
+    end = time.monotonic() + timeout
     while not line.endswith(b"\n"):
         ready, _, _ = select.select([process.stdout], [], [], max(end - time.monotonic(), 0))
         assert ready, f"no line came, only {line!r}"

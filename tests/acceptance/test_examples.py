@@ -19,6 +19,7 @@ SAYS = {
     "message_queue.py": "A worker that comes later finds nothing to do.",
     "fail_over.py": "All 40 jobs were handled, in order",
     "dead_letters.py": "Put aside: offset 2 of orders, 3 attempts",
+    "spark_rows.py": "The last batch ran twice and was written once.",
     "request_reply.py": "3 questions, 3 answers on 2 reply streams.",
 }
 
@@ -38,7 +39,7 @@ def test_an_example_runs_and_tells_its_story(name, tmp_path):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

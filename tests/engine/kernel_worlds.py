@@ -26,8 +26,7 @@ def texts(block: int, events: Iterable[Event]) -> list[tuple[int, str]]:
 
 
 def bad_texts(bad: Iterable[BadEvent]) -> list[str]:
-    known = sorted(bad, key=lambda each: (each.block, each.window))
-    return [f"{each.block} {each.window} {each.reason} {each.detail} {each.event}" for each in known]
+    return [f"{each.block} {each.window} {each.reason} {each.detail} {each.event}" for each in bad]
 
 
 @dataclass

@@ -25,7 +25,9 @@ from lockstep.streams.client import Lockstep
 class LocalEngine:
     """A project on a bus in memory; `stored` stands for Spark's state store, one for each shard."""
 
-    def __init__(self, graph: Graph, wanted: frozenset[str], folder: Path, *, shards: int = 1, entry_events: int = 1) -> None:
+    def __init__(
+        self, graph: Graph, wanted: frozenset[str], folder: Path, *, shards: int = 1, entry_events: int = 1
+    ) -> None:
         self.graph, self.wanted, self.folder, self.shards = graph, wanted, folder, shards
         self.runtime = ThreadRuntime()
         self.connection = Lockstep(open_bus(f"memory:{folder.name}-{id(self)}", self.runtime), self.runtime)
@@ -70,16 +72,12 @@ class LocalEngine:
         spools = [Spool(self.setup.spool(shard)) for shard in range(self.shards)]
         splits = make_plan(self.graph).splits
         divided = frozenset(self.graph.nodes[index].path for split in splits for index in split.divided)
-        self.publisher = Publisher(
-            self.bus, self.streams, nodes, spools, self.runtime, self.setup.incarnation, divided
-        )
+        self.publisher = Publisher(self.bus, self.streams, nodes, spools, self.runtime, self.setup.incarnation, divided)
 
     def run_batch(self, stop: int, *, commit: bool = True, publish: bool = True) -> None:
         """One micro-batch up to entry `stop`, on every shard."""
         for shard in range(self.shards):
-            worker = self.workers[shard] or ShardWorker(
-                self.setup, shard, self.bus, self.runtime, self.stored[shard]
-            )
+            worker = self.workers[shard] or ShardWorker(self.setup, shard, self.bus, self.runtime, self.stored[shard])
             pages = worker.run(self.committed, stop)
             self.workers[shard] = worker if commit else None
             if commit:

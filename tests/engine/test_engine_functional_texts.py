@@ -132,13 +132,17 @@ def evaluate(text, **context):
         ("rgx('([a-z])=([0-9]+)','x=42',2)", "42"),
         ("rgx($a,'e.')", "ef"),
         ("rgx(#digits,'ab12')", "12"),
-        ("rgx('(a)|(b)','b',1)", None),
+        ("rgx('(a)|(b)','b',1)", ""),
         ("rgx('a','b')", None),
         ("rgxV('[0-9]+','1 22 333')", "1,22,333"),
         ("rgxV('([a-z])[0-9]','a1b2','',1)", "ab"),
+        ("rgxV('(a)|b','ab','-',1)", "a-"),
+        ("rgxV('x*','aXb','-')", "---"),
         ("rgxMatch('^l',$a)", 1),
         ("rgxReplace($a,'e(.)','$1$1')", "lfft"),
         ("rgxReplaceAll('[aeiou]','banana','_')", "b_n_n_"),
+        ("rgxReplaceAll('(.)(.)','abcde','$2$1$0$3')", "baab$3dccd$3e"),
+        ("rgxReplaceAll('none','banana','_')", "banana"),
         ("timeGmtString($t,'%Y-%m-%d %H:%M:%S')", "2013-10-11 13:31:17"),
         ("timeString(0,'%D %T')", "01/01/70 00:00:00"),
         ("timeParse('2013-10-11 13:31:17')", 1_381_498_277),
@@ -192,6 +196,7 @@ def test_a_function_says_what_it_uses():
         ("json($a,'a..b')", 9, "is not like a.b[0].c"),
         ("xpath($a,'a[')", 10, "is not like ./a/b/text()"),
         ("rgx('(',$a)", 5, "the regular expression can't be read"),
+        ("rgx('(a)(?=b)',$a)", 5, "invalid perl operator"),
         ("rgx($a,$b)", 5, "the regular expression must be written out"),
         ("timeString(1,'%Q')", 14, "the format is not known"),
         ("abs(" * 70 + "1" + ")" * 70, 261, "it is nested deeper than 64"),
@@ -296,6 +301,24 @@ def test_what_can_not_be_read_is_null_and_complained_about():
     for text in ("json($doc,'a')", "xpath($doc,'a')", "rgx('x',$long)"):
         assert compile_function(text, Names(("doc", "long"))).evaluate(context) is None
     assert len(context.complaints) == 3
+
+
+@pytest.mark.parametrize("pattern", ["^(a+)+$", "(a|aa)+$", "(.*)(.*)(.*)(.*)(.*)x", "(a?){500}a{500}b"])
+def test_no_pattern_takes_forever(pattern):
+    # Given a pattern that makes a backtracking engine try more ways than there are atoms
+    context = Context(values={"evil": "a" * 60_000 + "!"})
+    # Then each function that searches ends all the same
+    for text in ("rgx", "rgxV", "rgxMatch"):
+        assert not compile_function(f"{text}('{pattern}',$evil)", Names(("evil",))).evaluate(context)
+    replace = compile_function(f"rgxReplaceAll('{pattern}',$evil,'')", Names(("evil",)))
+    assert replace.evaluate(context) == context.values["evil"]
+
+
+def test_half_characters_and_marks_in_a_searched_text_do_no_harm():
+    # JSON can smuggle half characters in; the marks are what the search itself puts between groups
+    context = Context(values={"text": "\ud800\U000f0000b"})
+    assert compile_function("rgx('(.)(.)(b)',$text,2)", Names(("text",))).evaluate(context) == "\U000f0000"
+    assert compile_function("rgx('^.',$text)", Names(("text",))).evaluate(context) == "?"
 
 
 def test_texts_stay_below_their_limit():

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from engine_models import Run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from others_bench import SECOND, Bench, I, N, gone, ins, node_of, run, upd
@@ -13,6 +14,8 @@ from others_bench import SECOND, Bench, I, N, gone, ins, node_of, run, upd
 from lockstep.engine.errors import BadExpression
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.schema import Schema
+from lockstep.engine.model.loading import parse_xml
+from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import Pattern, PatternEvent, PatternOutput, PatternWindow
 from lockstep.engine.windows.pattern import PatternOperator
 
@@ -359,3 +362,17 @@ def test_the_cut_into_blocks_changes_nothing(logic, steps):
     whole = [event for out in run(make(logic), blocks)[0] for event in out]
     assert whole == [event for out in run(make(logic), single)[0] for event in out]
     assert all(event.opcode is Opcode.INSERT for event in whole)
+
+
+XML = """<project name='p' pubsub='auto' threads='1'><contqueries><contquery name='q'><windows>
+<window-source name='s'><schema-string>id*:int64,what:string</schema-string></window-source>
+<window-pattern name='w'><schema-string>id*:int64,a:string,b:string</schema-string>
+<patterns><pattern><events><event name='e1' source='s'>what=='a'</event><event name='e2' source='s'>what=='b'</event>
+</events><logic>fby(e1,e2)</logic><output><field-selection name='id' node='e1'/><field-expr node='e1'/>
+<field-expr node='e2'>what</field-expr></output></pattern></patterns></window-pattern>
+</windows><edges><edge source='s' target='w'/></edges></contquery></contqueries></project>"""
+
+
+def test_an_output_with_an_empty_expression_is_null():
+    run = Run(compile_project(parse_xml(XML, "test")), "w")
+    assert run.each("s", "i,1,a", "i,2,b") == ["I,N,1,,b"]

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 
 import lockstep
 from lockstep.engine.spark import rows_staging
+from lockstep.engine.spark.rows import tidy
 from lockstep.engine.spark.rows_columns import HEADERS, arrow_schema, schema_of
 from lockstep.engine.spark.rows_options import WriteOptions
 from lockstep.engine.spark.rows_staging import Author
@@ -337,6 +338,18 @@ def test_a_one_shot_write_that_fails_leaves_nothing(bus):
     writer = writer_of(RowWriter, bus, task=Task(0))
     writer.abort([writer.write(iter([table([b"a"])])), None])
     assert (contents(bus), hidden(bus)) == ([], [])
+
+
+def test_what_a_killed_one_shot_write_left_behind_can_be_removed(bus):
+    bus.create("untouched")
+    writer_of(RowWriter, bus, task=Task(0)).write(iter([table([b"a"])]))
+    going_on = writer_of(RowWriter, bus, task=Task(0))
+    message = going_on.write(iter([table([b"b"])]))
+    assert tidy(bus.url.partition("?")[0]) == 2
+    assert bus.bus.names() == ["out", "untouched"]
+    with pytest.raises(StreamNotFound):
+        going_on.commit([message])
+    assert contents(bus) == []
 
 
 def test_a_missing_stream_is_named_before_anything_runs(bus):

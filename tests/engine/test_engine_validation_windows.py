@@ -141,6 +141,19 @@ class TestJoin:
         both = join("inner", fields="a=l_symbol,b=r_symbol", left=DIMENSION)
         assert schema_of(both, "j") == "a*:string,b:string"
 
+    def test_keys_of_the_fact_side_that_are_not_listed_come_first(self):
+        assert schema_of(join(fields="name=r_name"), "j") == "id*:int32,name:string"
+        assert schema_of(join(fields=""), "j") == "id*:int32"
+        turned = join("rightouter", fields="name=l_name", left=DIMENSION, right=FACT)
+        assert schema_of(turned, "j") == "id*:int32,name:string"
+
+    def test_an_added_key_whose_name_is_taken_says_its_side(self):
+        assert schema_of(join(fields="id=r_name"), "j") == "l_id*:int32,id:string"
+        both = join("fullouter", fields="name=r_name", left=DIMENSION)
+        assert schema_of(both, "j") == "symbol*:string,r_symbol*:string,name:string"
+        one = join("fullouter", fields="name=r_name,key=r_symbol", left=DIMENSION)
+        assert schema_of(one, "j") == "symbol*:string,name:string,key*:string"
+
     def test_a_full_outer_joins_key_is_that_of_both(self):
         model = join("fullouter", fields="a=l_symbol,b=r_symbol", left=DIMENSION)
         assert schema_of(model, "j") == "a*:string,b*:string"
@@ -162,7 +175,7 @@ class TestJoin:
             (join("inner", on=(("symbol", "name"),)), "q/j condition", "whole key of neither side", "id of the left"),
             (join(fields="id=l_id,x=l_nam"), "q/j field x", "'l_nam' is no field", "Did you mean"),
             (join(fields="id=l_id,x=name"), "q/j field x", "'name' is no field of the left (l_)", "'r_name'"),
-            (join(fields="name=r_name"), "q/j", "key field l_id of its fact side is not among", "source l_id"),
+            (join(fields="id=l_price,l_id=r_name"), "q/j", "key field l_id finds no name: l_id is", "source l_id"),
             (join(fields="id=l_id,id=l_price"), "q/j", "Two of its fields are called 'id'", "own"),
             (join(left_index="x"), "q/j", "left-index is 'x'", "pi_HASH"),
             (join(extra=(JoinField(name="x"),)), "q/j field x", "either a source or an expression", "one of the two"),
@@ -247,6 +260,11 @@ class TestPattern:
         (fault,) = faults(pattern(output=(output, PatternOutput(node="e1", field="price"))))
         assert fault.place == "q/w pattern rise field id"
         assert problem in fault.problem
+
+    @pytest.mark.parametrize("node", ["e1", None])
+    def test_an_empty_expression_is_null_and_fits_everywhere(self, node):
+        first = PatternOutput(node="e1", field="ID")
+        assert faults(pattern(output=(first, PatternOutput(node=node, expression=" ")))) == []
 
     def test_a_window_needs_a_pattern(self):
         window = PatternWindow(name="w", schema=Schema.parse("id*:int32"), patterns=())

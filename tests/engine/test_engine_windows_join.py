@@ -118,6 +118,26 @@ def test_full_outer_gives_every_row_of_both_sides():
     assert run.rows == 1
 
 
+def test_the_facts_key_comes_first_if_it_is_not_listed():
+    # Given a join that lists neither its key nor the fields of its condition
+    run = join(fields=(field("title", "r_title"), field("n", "l_n")))
+    # Then rows are told apart by the key all the same
+    assert run.send("trades", "i,1,a,5", "i,2,a,6") == ["I,N,1,,5", "I,N,2,,6"]
+    assert run.send("names", "i,a,Alpha") == ["UB,N,1,Alpha,5", "D,N,1,,5", "UB,N,2,Alpha,6", "D,N,2,,6"]
+    assert run.send("trades", "d,1") == ["D,N,1,Alpha,5"]
+    assert run.rows == 1
+
+
+def test_a_full_outer_join_adds_the_keys_of_both_sides():
+    other = SourceWindow(name="other", schema=Schema.parse("symbol*:string,price:double"))
+    fields = (field("t", "l_title"), field("p", "r_price"))
+    window = JoinWindow(name="j", type="fullouter", conditions=(("symbol", "symbol"),), fields=fields)
+    run = Run(graph(NAMES, other, window, edges="names:j other:j"), "j")
+    assert run.graph.nodes[-1].schema.names == ("symbol", "r_symbol", "t", "p")
+    assert run.send("names", "i,a,Alpha") == ["I,N,a,,Alpha,"]
+    assert run.send("other", "i,a,1", "i,b,2") == ["D,N,a,,Alpha,", "I,N,a,a,Alpha,1.0", "I,N,,b,,2.0"]
+
+
 def test_fields_can_be_expressions_over_both_sides():
     fields = (field("id", "l_id"), field("both", expression="l_n * 2"), field("is", expression="r_title == 'Alpha'"))
     run = join(fields=fields)

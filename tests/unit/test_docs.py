@@ -20,6 +20,7 @@ import lockstep
 from lockstep import errors
 from lockstep.cli.main import main as command_line
 from lockstep.core import group as group_records
+from lockstep.engine import errors as engine_errors
 from lockstep.log import batch, codecs
 from lockstep.log.embedded.tables import TABLES
 from lockstep.log.lmdb.settings import MAP_BYTES_DEFAULT, Settings, Wish
@@ -197,17 +198,20 @@ def all_errors(kind: type[errors.LockstepError] = errors.LockstepError) -> list[
     return [kind, *(found for child in kind.__subclasses__() for found in all_errors(child))]
 
 
+ERROR_MODULES = {errors.__name__, engine_errors.__name__}
+
+
 def test_errors():
     table = [cells for cells in rows((DOCS / "reference" / "errors.md").read_text()) if len(cells) == 5]
     written = {plain(code): (plain(name), plain(base), int(number)) for code, name, base, number, _ in table}
-    ours = [kind for kind in all_errors() if kind.__module__ == errors.__name__]
+    ours = [kind for kind in all_errors() if kind.__module__ in ERROR_MODULES]
     assert written == {kind.code: (kind.__name__, kind.__mro__[1].__name__, kind.exit_code) for kind in ours}
 
 
 def test_every_error_has_its_entry_in_troubleshooting():
     written = re.findall(r"^### ([A-Z_]+)$", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
     assert written == list(dict.fromkeys(written))
-    assert set(written) == {kind.code for kind in all_errors() if kind.__module__ == errors.__name__}
+    assert set(written) == {kind.code for kind in all_errors() if kind.__module__ in ERROR_MODULES}
 
 
 def test_metrics():

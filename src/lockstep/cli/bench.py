@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lockstep.cli.output import Output
@@ -39,6 +40,47 @@ def streams(options: argparse.Namespace, output: Output) -> None:
         output.json_line(figures)
     else:
         output.facts(dict(flat(figures)))
+
+
+def engine(options: argparse.Namespace, output: Output) -> None:
+    """Measure the engine, row by row."""
+    from lockstep.engine.spark.session import check_java
+
+    bench: Any = importlib.import_module("lockstep.bench.engine")
+    try:
+        wanted = bench.EngineBench(
+            events=options.events,
+            only=tuple(options.only),
+            peers=options.peers,
+            large=options.large,
+            seconds=options.seconds,
+            rate=options.rate,
+            batch_events=options.batch,
+            bytewax_python=options.bytewax_python,
+        )
+    except ValueError as error:
+        raise UsageError(reason=f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
+    check_java()
+    if output.json:
+        output.json_line(bench.run(wanted, progress=_tell(output)))
+        return
+    headings, rows = ("", "target", "measured", "", "others' cores"), []
+    for row in bench.all_rows(wanted, _tell(output)):
+        output.note(f"{row.name}: {row.measured} ({row.verdict})")
+        rows.append((row.name, row.target, row.measured, row.verdict, str(row.others_cores)))
+    output.table(headings, rows)
+
+
+def _tell(output: Output) -> Callable[[str], None]:
+    """Progress as lines on stderr, for a person also beside JSON: a run takes minutes."""
+    wanted = not output.quiet and (not output.json or sys.stderr.isatty())
+
+    def tell(text: str) -> None:
+        if wanted:
+            sys.stderr.write(f"{text} ...\n")
+            sys.stderr.flush()
+
+    return tell
 
 
 def flat(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -122,6 +122,22 @@ def _bench_streams(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", metavar="FOLDER", help="where to make the bus; a temporary folder by default")
 
 
+def _bench_engine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--events", type=kinds.positive, default=1_000_000, metavar="N", help="trades (1000000)")
+    names = "one, three, live, memory, groups, start, kernel, profile, shards, peers, large"
+    parser.add_argument("--only", nargs="+", action="extend", default=[], metavar="ROW", help=f"of {names} (all)")
+    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True,
+                        help="measure other means beside it: Bytewax, a hand-written Spark job (yes)")  # fmt: skip
+    parser.add_argument("--large", action="store_true", help="also ten times as many events: takes minutes")
+    parser.add_argument("--seconds", type=kinds.above_zero, default=30.0, metavar="S", help="of the live row (30)")
+    parser.add_argument("--rate", type=kinds.positive, default=10_000, metavar="N", help="live events a second (10000)")
+    parser.add_argument("--batch", type=kinds.positive, default=300_000, metavar="N",
+                        help="events of a micro-batch (300000)")  # fmt: skip
+    parser.add_argument(
+        "--bytewax-python", metavar="PYTHON", help="a Python that has Bytewax (LOCKSTEP_BYTEWAX_PYTHON)"
+    )
+
+
 BENCH = Noun(
     name="bench",
     purpose="Measure this machine.",
@@ -134,6 +150,17 @@ BENCH = Noun(
             examples=(
                 "lockstep bench streams --publishers 4 --subscribers 16 --size 100 --seconds 10 --json",
                 "lockstep bench streams --publishers 1 --subscribers 1 --seconds 2 --durability relaxed",
+            ),
+        ),
+        Verb(
+            name="engine",
+            purpose="Run the trades model on Spark and without, live and over what is there, and measure it.",
+            run="lockstep.cli.bench:engine",
+            arguments=_bench_engine,
+            examples=(
+                "lockstep bench engine --json",
+                "lockstep bench engine --only one three --no-peers",
+                "lockstep bench engine --large --bytewax-python bench-env/bin/python",
             ),
         ),
     ),

@@ -39,8 +39,14 @@ class Stopping:
         self.code = 0
 
     def __enter__(self) -> Stopping:
-        self._before = {number: signal.signal(number, self._asked) for number in _CODES}
+        self._before = {number: signal.getsignal(number) for number in _CODES}
+        self.listen()
         return self
+
+    def listen(self) -> None:
+        """Take requests to end; Spark sets a handler of its own when it starts."""
+        for number in _CODES:
+            signal.signal(number, self._asked)
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
@@ -70,6 +76,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         telling.starting()
         try:
             with engine:
+                stopping.listen()
                 telling.ready(client.url, state, options.shards)
                 _work(engine, telling, stopping, until_idle=options.until_idle)
                 telling.progress.end()
@@ -150,7 +157,7 @@ class Telling:
         self._cluster = streams.cluster
         self._wants = wants_progress
         self.progress = output.progress("events")
-        self._told_at, self._told_events = time.monotonic(), 0
+        self._told_at, self._told_events = time.monotonic(), -1
 
     def starting(self) -> None:
         """Spark takes a while."""
@@ -173,9 +180,11 @@ class Telling:
     def tell(self, status: EngineStatus) -> None:
         """How far it is, now and then."""
         now = time.monotonic()
+        if self._told_events < 0:
+            self._told_events = status.published_events
         if now - self._told_at < (_JSON_EVERY_S if self._output.json else _EVERY_S):
             return
-        rate = report.per_second(max(0, status.published_events - self._told_events), now - self._told_at)
+        rate = report.per_second(status.published_events - self._told_events, now - self._told_at)
         self._told_at, self._told_events = now, status.published_events
         if self._wants is False:
             return

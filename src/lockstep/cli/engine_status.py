@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lockstep.cli.connecting import bus_url, opened
-from lockstep.cli.model_report import in_words
+from lockstep.cli.model_report import show_windows
 from lockstep.cli.names import closest
 from lockstep.cli.output import Output
 from lockstep.errors import NotFound
@@ -127,9 +127,7 @@ def _show(output: Output, found: list[dict[str, Any]], *, in_full: bool) -> None
     for item in found if in_full else []:
         if item["windows"]:
             output.line("")
-            counts = [[row["window"], row["rows"], row["in"], row["out"], in_words(row["bad"]) or None]
-                      for row in item["windows"]]  # fmt: skip
-            output.table(["window", "rows", "in", "out", "bad"], counts)
+            show_windows(output, item["windows"])
         if item["outputs"]:
             output.line("")
             output.table(["stream", "last block"], [[row["stream"], row["last"]] for row in item["outputs"]])

@@ -62,7 +62,8 @@ def _fail(error: LockstepError, *, as_json: bool, verbose: bool) -> int:
         message = sentence.removeprefix(f"[{error.code}] ")
         sys.stderr.write(json.dumps({"error": {"code": error.code, "message": message}}, ensure_ascii=False) + "\n")
     else:
-        sys.stderr.write(f"lockstep: {clean(sentence)}\n")
+        lines = [clean(line) for line in sentence.split("\n")]  # a list of faults stays one
+        sys.stderr.write("lockstep: " + "\n".join(lines) + "\n")
     return error.exit_code
 
 

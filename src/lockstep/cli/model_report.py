@@ -50,7 +50,7 @@ def show_windows(
     numbers["bad"] = [f"{sum(row['bad'].values()):,}" for row in rows]
     columns = {
         "window": [row["window"] for row in rows],
-        "kind": [row["kind"] for row in rows],
+        **({"kind": [row["kind"] for row in rows]} if all("kind" in row for row in rows) else {}),
         **dict(_to_the_right(name, cells) for name, cells in numbers.items()),
         **({"why": [in_words(row["bad"]) for row in rows]} if any(row["bad"] for row in rows) else {}),
     }

@@ -85,18 +85,20 @@ def _in_file(name: str) -> Path:
 
 def _outputs(options: argparse.Namespace, graph: Graph) -> dict[str, Path]:
     found: dict[str, Path] = {}
-    taken = {Path(name).resolve(): name for _, name in options.inputs}
+    taken = {Path(name).resolve() for _, name in options.inputs if name != STANDARD}
     if options.json and any(name == STANDARD for _, name in options.outputs):
         raise UsageError(reason="--json and --out WINDOW=- do not go together: name a file.")
     for window, name in options.outputs:
         path, file = find_window(graph, window).path, Path(name)
         if path in found:
-            raise UsageError(reason=f"--out names {path} twice; one file for a window is enough.")
+            raise UsageError(reason=f"--out names {path} twice: one file is enough.")
         if name != STANDARD:
             check_writable(file)
         if file.resolve() in taken:
-            raise UsageError(reason=f"{name!r} is given twice; it would overwrite what it was made of.")
-        taken[file.resolve()] = name
+            raise UsageError(
+                reason=f"{name!r} is given twice: each window needs a file of its own, no input is overwritten."
+            )
+        taken.add(file.resolve())
         found[path] = file
     return found
 

@@ -26,6 +26,7 @@ from lockstep.engine.expressions.syntax import (
     When,
 )
 from lockstep.engine.expressions.types import DOUBLE, INT64, MONEY, PLAIN, STRING, called, coerced
+from lockstep.engine.expressions.userfunctions import UserFunctions
 
 _PREFIX = "esp_a"
 _FARTHEST_LAG = 1_000_000
@@ -141,18 +142,21 @@ AGGREGATES = {
 """The aggregate functions by their names without ESP_a."""
 
 
-def split_aggregate(text: str, program: Group, scope: Scope) -> tuple[Group, tuple[AggregateCall, ...]]:
+def split_aggregate(
+    text: str, program: Group, scope: Scope, functions: UserFunctions | None = None
+) -> tuple[Group, tuple[AggregateCall, ...]]:
     """The program with its aggregate calls replaced by #0, #1, ..., and the calls; equal calls are one."""
-    splitter = _Splitter(text, scope)
+    splitter = _Splitter(text, scope, functions)
     found = splitter.statement(program)
     assert isinstance(found, Group)
     return found, tuple(splitter.calls.values())
 
 
 class _Splitter:
-    def __init__(self, text: str, scope: Scope) -> None:
+    def __init__(self, text: str, scope: Scope, functions: UserFunctions | None) -> None:
         self.text = text
         self.scope = scope
+        self.functions = functions
         self.calls: dict[str, AggregateCall] = {}
 
     def statement(self, step: Statement) -> Statement:
@@ -213,7 +217,7 @@ class _Splitter:
         return AggregateCall(name, arguments, self._constants(node.arguments[kind.arguments :], kind), result)
 
     def _argument(self, node: Node, text: str, kind: Aggregate) -> tuple[Expression, FieldType]:
-        code = Checker(self.text, self.scope).code(node)
+        code = Checker(self.text, self.scope, functions=self.functions).code(node)
         if not code.uses.is_pure:
             reason = "an aggregate can depend on the rows only, not on a clock, opcode or flags"
             raise fault(self.text, node.at, reason, "Compute a field in a window before, and use that.")

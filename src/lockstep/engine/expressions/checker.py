@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.types import FieldType, Value
@@ -13,6 +14,9 @@ from lockstep.engine.expressions.faults import Misfit, fault, suggestion
 from lockstep.engine.expressions.functions import element_of
 from lockstep.engine.expressions.operators import binary, chosen, negated
 from lockstep.engine.expressions.syntax import Binary, Call, Choice, Index, Literal, Name, Node, Unary
+
+if TYPE_CHECKING:
+    from lockstep.engine.expressions.userfunctions import UserFunctions
 
 _INT32 = range(-(2**31), 2**31)
 
@@ -45,6 +49,13 @@ class Checker:
     text: str
     scope: Scope
     variables: dict[str, Variable] = field(default_factory=dict)
+    functions: UserFunctions | None = None
+    parameters: Sequence[Code] | None = None
+    """In a function of the user: what it was given; the last names of the scope are for them."""
+    calling: tuple[str, ...] = ()
+    """The functions of the user that led here."""
+    depth: int = 0
+    """How far down the tree is what is typed now."""
     _fields: Mapping[str, tuple[int, FieldType]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,17 +77,49 @@ class Checker:
             case Choice():
                 return self._build(node, (node.condition, node.then, node.otherwise))
             case Call():
-                self._check_call(node)
-                return self._build(node, node.arguments)
+                return self._call(node)
         raise AssertionError(node)
 
+    @property
+    def width(self) -> int:
+        """How many fields a row has, without parameters."""
+        return len(self.scope.names) - len(self.parameters or ())
+
+    def _codes(self, parts: tuple[Node, ...]) -> list[Code]:
+        found = []
+        self.depth += 1
+        for part in parts:
+            found.append(self.code(part))  # noqa: PERF401 - a comprehension is a frame more on a deep stack
+        self.depth -= 1
+        return found
+
     def _build(self, node: Node, parts: tuple[Node, ...]) -> Code:
-        codes = [self.code(part) for part in parts]
+        codes = self._codes(parts)
         try:
             return _combined(node, codes)
         except Misfit as misfit:
             at = node.at if misfit.argument is None else parts[misfit.argument].at
             raise fault(self.text, at, misfit.reason, misfit.remedy) from None
+
+    def _call(self, node: Call) -> Code:
+        if self.functions is not None and node.name in self.functions:
+            return self.functions.called(node, self._codes(node.arguments), self)
+        if self.parameters is not None and node.name in ("parameter", "parametercount"):
+            return self._parameter(node, self.parameters)
+        self._check_call(node)
+        return self._build(node, node.arguments)
+
+    def _parameter(self, node: Call, given: Sequence[Code]) -> Code:
+        if node.name == "parametercount":
+            return _literal(len(given))
+        number = self.code(node.arguments[0]) if len(node.arguments) == 1 else None
+        place = number.value if number is not None and number.is_constant else None
+        if type(place) is not int or place < 1:
+            reason = "the number of a parameter must stand in the expression"
+            raise fault(self.text, node.at, reason, "Write parameter(1) for the first one.")
+        if place > len(given) or given[place - 1].is_constant:
+            return constant(None, None) if place > len(given) else given[place - 1]
+        return self._name(Name(at=node.at, name=f"parameter({place})", quoted=True))
 
     def _check_call(self, node: Call) -> None:
         function = FUNCTIONS.get(node.name)

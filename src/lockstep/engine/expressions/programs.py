@@ -24,6 +24,8 @@ class Program:
 
     checker: Checker
     is_initializer: bool = False
+    is_function: bool = False
+    """Its variables may be called like fields, and like variables that are kept: those are not seen then."""
     _uses: Uses = field(default=Uses())
     _kind: FieldType | None = None
     count: int = 0
@@ -96,12 +98,18 @@ class Program:
 
     def _declare(self, statement: Declare) -> Callable[[FieldType], Step]:
         known = self.checker.variables
-        if statement.name in known or any(name == statement.name for name, _ in self.checker.scope.names):
+        if self._is_taken(statement.name):
             reason = f"{statement.name!r} is declared already"
             raise fault(self.checker.text, statement.at, reason, "Choose another name for the variable.")
         known[statement.name] = Variable(self.count, statement.type, self.is_initializer)
         self.count += 1
         return lambda _kind: _in_order([])
+
+    def _is_taken(self, name: str) -> bool:
+        variable = self.checker.variables.get(name)
+        if self.is_function:
+            return variable is not None and not variable.is_kept
+        return variable is not None or any(name == field for field, _ in self.checker.scope.names)
 
     def _assign(self, statement: Assign) -> Callable[[FieldType], Step]:
         variable = self.checker.variables.get(statement.name)

@@ -125,3 +125,15 @@ class When(Statement):
     condition: Node
     then: Statement
     otherwise: Statement | None
+
+
+def height_of(step: Statement | None) -> int:
+    """The longest way down from a step of a program."""
+    match step:
+        case Bare() | Return() | Assign():
+            return 1 + step.value.height
+        case Group():
+            return 1 + max((height_of(each) for each in step.steps), default=0)
+        case When():
+            return 1 + max(step.condition.height, height_of(step.then), height_of(step.otherwise))
+    return 1

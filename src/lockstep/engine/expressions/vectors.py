@@ -95,6 +95,12 @@ class Inputs:
             self._vectors[name] = Vector(self._types[name], self.length, arrow=self._columns[name])
         return self._vectors[name]
 
+    def narrowed(self, count: int, names: tuple[tuple[str, FieldType], ...], given: Mapping[str, Vector]) -> Inputs:
+        """The first columns only, and behind them others that are given."""
+        found = Inputs((*list(self._types.items())[:count], *names), self._columns, self.length)
+        found._vectors = {**self._vectors, **given}
+        return found
+
     def rows(self, used: frozenset[str]) -> Iterator[tuple[Value, ...]]:
         """Row by row in the order of the scope; fields that are not used are null."""
         columns = [self.vector(name).items() if name in used else repeat(None, self.length) for name in self._types]

@@ -74,7 +74,7 @@ class AggregateColumns(ColumnOperator):
         if not len(flow):
             return Yield(None, 0, 0)
         codes, table = self._groups.codes(flow, self._keys)
-        touched = np.unique(table)
+        touched = self._groups.distinct(table)
         self._grow()
         walk = self._walk(flow, codes, table, touched)
         results = [self._run(called, flow, walk, emit) for called in self._called]
@@ -82,7 +82,7 @@ class AggregateColumns(ColumnOperator):
         events = inserts + deletes + 2 * updates
         out = self._output(flow, walk, results, touched, events) if emit else None
         self._groups.release(touched)
-        self._dirty.update(np.unique(touched // PAGE).tolist())
+        self._dirty.update((touched[np.flatnonzero(np.diff(touched // PAGE, prepend=-1))] // PAGE).tolist())
         return Yield(out, events, inserts - deletes)
 
     def _grow(self) -> None:

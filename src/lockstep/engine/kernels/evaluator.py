@@ -16,7 +16,7 @@ from lockstep.engine.kernels.division import duty_of
 from lockstep.engine.kernels.flow import Flow
 from lockstep.engine.kernels.moments import Moments
 from lockstep.engine.kernels.sharding import Share
-from lockstep.engine.kernels.span import History, Results, Span
+from lockstep.engine.kernels.span import History, Results, Span, no_blocks
 from lockstep.engine.kernels.station import Station
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.windows.counts import WindowCounts
@@ -70,13 +70,15 @@ class Evaluator:
             station.run(self._inputs(station.node, span), moments, shown=shown)
             if shown:
                 outputs[station.node.path] = station.output.batch()
-                if index in self._duty.divided and station.output.places is not None:
-                    places[station.node.path] = station.output.places
+                if index in self._duty.divided:
+                    places[station.node.path] = station.output.places or (no_blocks(), no_blocks())
         for station in self._stations.values():
             station.forget()
         self.clock_us = max([self.clock_us, *(time for _, time in span.ticks)])
         self._dirty = True
-        return Results(outputs, places, results.bad, results.notices)
+        # By block, within it by window: the order in which going block by block would have met them.
+        bad = sorted(results.bad, key=lambda each: each.block)
+        return Results(outputs, places, bad, sorted(results.notices, key=lambda each: each.block))
 
     def counts(self) -> dict[str, WindowCounts]:
         """The counts of the windows it answers for, by path."""

@@ -18,6 +18,8 @@ from lockstep.engine.events.types import Value
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Places = tuple[Int64s, Int64s]
+_MANY = 2**62
+"""Codes beyond this are made dense before they are combined with others."""
 _Kind = TypeVar("_Kind", bound=np.generic)
 
 INSERT, DELETE, UPDATE_BLOCK = int(Opcode.INSERT), int(Opcode.DELETE), int(Opcode.UPDATE_BLOCK)
@@ -82,10 +84,13 @@ class Part:
         coded = [_encode_column(self.columns[name]) for name in names]
         if len(coded) == 1:
             return coded[0]
-        joint = coded[0][0].copy()
+        joint, size = coded[0][0], len(coded[0][1])
         for codes, distinct in coded[1:]:
-            joint *= len(distinct)
-            joint += codes
+            if size * len(distinct) >= _MANY:
+                joint = np.unique(joint, return_inverse=True)[1]
+                size = self.length
+            joint = joint * len(distinct) + codes
+            size *= len(distinct)
         _, firsts, inverse = np.unique(joint, return_index=True, return_inverse=True)
         values = [[distinct[code] for code in codes[firsts].tolist()] for codes, distinct in coded]
         return inverse.astype(np.int64), list(zip(*values, strict=True))

@@ -37,11 +37,17 @@ class GroupTable:
         tables, codes, base = [], [], 0
         for part in flow.parts:
             part_codes, distinct = part.codes(names)
-            tables.append(np.fromiter((self._number(key) for key in distinct), np.int64, len(distinct)))
+            tables.append(self._numbers(distinct))
             codes.append(part_codes + base if base else part_codes)
             base += len(distinct)
         self._make_room()
         return _joined(codes), _joined(tables)
+
+    def distinct(self, numbers: Int64s) -> Int64s:
+        """Each number once, sorted."""
+        marks = np.zeros(self.capacity, np.bool_)
+        marks[numbers] = True
+        return np.flatnonzero(marks)
 
     def release(self, touched: Int64s) -> None:
         """Forget those of the groups that have no rows; their numbers are free."""
@@ -73,16 +79,21 @@ class GroupTable:
         used = set(self.numbers.values())
         self._free = [number for number in range(len(self.keys) - 1, -1, -1) if number not in used]
 
+    def _numbers(self, keys: Sequence[Key]) -> Int64s:
+        """The numbers of some groups; those that are new get one."""
+        found = list(map(self.numbers.get, keys))
+        if None in found:
+            found = [self._number(key) if number is None else number for key, number in zip(keys, found, strict=True)]
+        return np.array(found, np.int64)
+
     def _number(self, key: Key) -> int:
-        found = self.numbers.get(key)
-        if found is None:
-            if self._free:
-                found = self._free.pop()
-                self.keys[found] = key
-            else:
-                found = len(self.keys)
-                self.keys.append(key)
-            self.numbers[key] = found
+        if self._free:
+            found = self._free.pop()
+            self.keys[found] = key
+        else:
+            found = len(self.keys)
+            self.keys.append(key)
+        self.numbers[key] = found
         return found
 
     def _make_room(self) -> None:

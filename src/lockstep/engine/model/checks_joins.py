@@ -9,7 +9,7 @@ from lockstep.engine.model.checks_names import check_index
 from lockstep.engine.model.checks_survey import Placed
 from lockstep.engine.model.faults import Findings, did_you_mean, duplicates
 from lockstep.engine.model.inference import type_of
-from lockstep.engine.model.schemas import fact_keys, fact_sides, join_names, join_type, keys_covered, side_of
+from lockstep.engine.model.schemas import fact_sides, join_fields, join_names, join_type, keys_covered, side_of
 from lockstep.engine.model.windows import JOIN_TYPES, JoinField, JoinWindow
 
 _SIDES = ("left", "right")
@@ -36,7 +36,7 @@ def check_join(placed: Placed, findings: Findings) -> None:
         _check_field(field, left, right, f"{placed.path} field {field.name}", findings)
     if sound and window.type in JOIN_TYPES:
         _check_dimensions(window, left, right, placed.path, findings)
-        _check_fact_keys(window, left, right, placed.path, findings)
+        _check_added_keys(window, left, right, placed.path, findings)
 
 
 def _check_conditions(window: JoinWindow, left: Schema, right: Schema, path: str, findings: Findings) -> bool:
@@ -77,12 +77,14 @@ def _check_dimensions(window: JoinWindow, left: Schema, right: Schema, path: str
             findings.add(f"{path} condition", f"{problem} its key field(s) {', '.join(missing)}.", remedy)
 
 
-def _check_fact_keys(window: JoinWindow, left: Schema, right: Schema, path: str, findings: Findings) -> None:
-    used = {field.source for field in window.fields}
-    for key in fact_keys(window, left, right):
-        if key not in used:
-            problem = f"The key field {key} of its fact side is not among its fields."
-            findings.add(path, problem, f"Add a field with the source {key}: rows are told apart by it.")
+def _check_added_keys(window: JoinWindow, left: Schema, right: Schema, path: str, findings: Findings) -> None:
+    """A key that the fields leave out is added, for which it needs a name."""
+    fields = join_fields(window, left, right)
+    names = [field.name for field in fields]
+    for field in fields[: len(fields) - len(window.fields)]:
+        if names.count(field.name) > 1:
+            problem = f"Its key field {field.source} finds no name: {field.name} is another field."
+            findings.add(path, problem, f"Add a field with the source {field.source}: rows are told apart by it.")
 
 
 def _check_field(field: JoinField, left: Schema, right: Schema, place: str, findings: Findings) -> None:

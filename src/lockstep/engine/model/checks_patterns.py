@@ -118,6 +118,8 @@ def _check_output(
     if output.node is not None and output.node not in sources:
         remedy = did_you_mean(output.node, sources, "event")
         findings.add(here, f"It takes a field of event {output.node!r}, which does not exist.", remedy)
+    elif output.expression is not None and not output.expression.strip():
+        pass  # an empty expression is null
     elif output.expression is not None:
         # Whatever is wrong with the events has been said.
         events = _compiled_events(pattern, inputs, place, Findings())

@@ -2,7 +2,7 @@
 
 copy, filter            the parent's fields               counter        see COUNTER
 union                   the first parent's fields         notification   see NOTIFICATION
-join                    its fields; the key of its fact side
+join                    the key of its fact side and its fields
 transpose               wide: group*, TAG_VALUE...        long: group*, tag*, VALUE...
 remove-state            eventNumber*, the parent's fields without its key, originalOC, originalFL
 all others              the schema they declare
@@ -165,17 +165,33 @@ def fact_keys(window: JoinWindow, left: Schema, right: Schema) -> tuple[str, ...
     )
 
 
+def join_fields(window: JoinWindow, left: Schema, right: Schema) -> tuple[JoinField, ...]:
+    """The fields of a join: those it lists, and before them the keys of the fact side that it does not.
+
+    An added key is called as in its input, or l_NAME or r_NAME if something else has that name.
+    """
+    listed = {field.source for field in window.fields}
+    taken = {field.name for field in window.fields}
+    added = []
+    for source in fact_keys(window, left, right):
+        if source not in listed:
+            name = source[2:] if source[2:] not in taken else source
+            taken.add(name)
+            added.append(JoinField(name=name, source=source))
+    return (*added, *window.fields)
+
+
 def join_schema(window: JoinWindow, left: Schema, right: Schema) -> Schema | None:
     """The fields of a join; key fields are the first ones that take the fact side's keys."""
-    missing = set(fact_keys(window, left, right))
+    keys = set(fact_keys(window, left, right))
     fields = []
-    for field in window.fields:
+    for field in join_fields(window, left, right):
         kind = join_type(field, left, right)
         if kind is None:
             return None
-        fields.append(Field(field.name, kind, field.source in missing))
-        missing.discard(field.source or "")
-    return None if missing else _made(fields)
+        fields.append(Field(field.name, kind, field.source in keys))
+        keys.discard(field.source or "")
+    return _made(fields)
 
 
 def join_type(field: JoinField, left: Schema, right: Schema) -> FieldType | None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from lockstep.engine.events.event import Event
+from lockstep.engine.kernels.span import Span
 from lockstep.engine.run.reading import BrokenFrame
 from lockstep.engine.windows.operator import BadEvent, Notice
 
@@ -21,6 +25,27 @@ def bad_tree(bad: BadEvent) -> dict[str, Any]:
         "flags": bad.event.flags.letters,
         "values": [_plain(value) for value in bad.event.values],
     }
+
+
+def with_all_fields(bad: Iterable[BadEvent], span: Span, needed: Mapping[str, frozenset[str]]) -> list[BadEvent]:
+    """Bad events of sources with the fields that were left out when they were read, taken from the whole blocks."""
+    blocks = {path: {number: list(events) for number, events in batch.blocks()} for path, batch in span.inputs.items()}
+    return [_filled(one, blocks.get(one.window, {}).get(one.block), needed.get(one.window)) for one in bad]
+
+
+def _filled(bad: BadEvent, events: list[Event] | None, needed: frozenset[str] | None) -> BadEvent:
+    """The first event of the block that agrees in all fields that were read; it is used up, as another may be equal."""
+    for place, event in enumerate(events or ()):
+        if needed is not None and _agrees(bad.event, event):
+            del (events or [])[place]
+            return replace(bad, event=event)
+    return bad
+
+
+def _agrees(seen: Event, event: Event) -> bool:
+    same_kind = (seen.opcode, seen.flags) == (event.opcode, event.flags)
+    pairs = zip(seen.values, event.values, strict=True)
+    return same_kind and all(mine is None or repr(mine) == repr(whole) for mine, whole in pairs)
 
 
 def broken_tree(broken: BrokenFrame) -> dict[str, Any]:

@@ -35,6 +35,9 @@ class EngineSetup:
     spool_files_max: int = 8
     """Batches that may wait to be published; then nothing new is computed until some are."""
 
+    is_history: bool = False
+    """A batch job over everything: nothing counts as published, and no snapshots are taken."""
+
     def graph(self) -> Graph:
         """The model, compiled."""
         return compile_project(parse_yaml(self.model, "the engine's model"))

@@ -8,7 +8,7 @@ the log, so that computing it again changes nothing.
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep.engine.errors import BusNotShared
@@ -19,10 +19,11 @@ from lockstep.engine.run.beats import last_beat
 from lockstep.engine.run.history import LogHistory
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.reading import Range, RangeReader
-from lockstep.engine.run.records import bad_tree, broken_tree, notice_tree
+from lockstep.engine.run.records import bad_tree, broken_tree, notice_tree, with_all_fields
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.snapshot import HEAD, Head, Pages, decode_head, encode_head, seal, unseal
 from lockstep.engine.run.spool import Spool, SpoolPart
+from lockstep.engine.windows.operator import BadEvent
 from lockstep.log.port import Bus
 from lockstep.runtime import Runtime
 
@@ -56,14 +57,14 @@ class ShardWorker:
         self._evaluator = Evaluator(
             graph, wanted=frozenset(setup.wanted), history=self._history, shard=shard, shards=setup.shards
         )
-        self._reader = reader.only(self._evaluator.needed)
+        self._full_reader, self._reader = reader, reader.only(self._evaluator.needed)
         self._history.reader = self._reader
         self._graph = graph
         self.position: Position = head.position if head else reader.start()
         self._last_out = dict(head.last_out) if head else {}
         if head:
             self._evaluator.load({name: unseal(page, name) for name, page in stored.items() if name != HEAD})
-        self._published = last_beat(self._control).published
+        self._published = 0 if setup.is_history else last_beat(self._control).published
         self._check_reach()
         self._pending: _Pending | None = None
         self._stored_at = runtime.monotonic()
@@ -82,29 +83,36 @@ class ShardWorker:
             self._reader.check_reach(earliest)
 
     def _advance(self, taken: Range) -> None:
-        began = self._runtime.monotonic()
-        self._history.add(self.position, taken.end, taken.span)
+        began, start = self._runtime.monotonic(), self.position
+        self._history.add(start, taken.end, taken.span)
         silent = taken.end.block <= self._published
         results = self._evaluator.evaluate(taken.span, silent=silent)
         self.position = taken.end
         if not silent:
-            self._write(taken, results, began)
+            self._write(start, taken, results, began)
         self._history.forget_before(self._evaluator.earliest_block())
 
-    def _write(self, taken: Range, results: Results, began: float) -> None:
+    def _write(self, start: Position, taken: Range, results: Results, began: float) -> None:
         frames = {path: self._frames(path, results) for path in results.outputs if path in self._wanted}
+        broken = taken.broken if self._shard == 0 else ()
         counts = {path: counts.dump() for path, counts in self._evaluator.counts().items()}
         part = SpoolPart(
             first=taken.span.first,
             last=taken.span.last,
             position=taken.end.tree(),
             frames=frames,
-            bad=[*map(broken_tree, taken.broken), *map(bad_tree, results.bad)] if self._shard == 0 else [],
+            bad=[*map(broken_tree, broken), *map(bad_tree, self._whole(results.bad, start))],
             notices=[*map(notice_tree, results.notices)],
             counts=counts,
             seconds=self._runtime.monotonic() - began,
         )
         self._spool.write(part)
+
+    def _whole(self, bad: Sequence[BadEvent], start: Position) -> list[BadEvent]:
+        """Bad events with all their fields: windows see only the columns they need, people want the whole row."""
+        if not bad:
+            return []
+        return with_all_fields(bad, self._full_reader.read(start, self.position.number).span, self._evaluator.needed)
 
     def _frames(self, path: str, results: Results) -> list[bytes]:
         """A window's blocks as frames that follow each other on its out stream."""
@@ -117,6 +125,8 @@ class ShardWorker:
 
     def _snapshot(self) -> Pages:
         """Pages of a snapshot whose output is published by now; else perhaps make one that can be stored later."""
+        if self._setup.is_history:
+            return {}
         if self._pending is None:
             if self._runtime.monotonic() - self._stored_at < self._setup.snapshot_every_s:
                 return {}

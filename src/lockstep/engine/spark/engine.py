@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -18,8 +21,11 @@ from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.guard import clock_dependence
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.plan import Plan, make_plan
+from lockstep.engine.model.windows import NotificationWindow
 from lockstep.engine.run.beats import last_beat
 from lockstep.engine.run.folder import EngineFolder
+from lockstep.engine.run.mail import MailSender
+from lockstep.engine.run.mailing import Mailer
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.publishing import Publisher
 from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
@@ -107,13 +113,15 @@ class Engine:
         self._tasks: list[Task] = []
         self._queries: list[StreamingQuery] = []
         self._spark: SparkSession | None = None
+        self._folder: EngineFolder | None = None
+        self._is_publishing = False
         self._books = threading.Lock()
 
     def start(self) -> None:
         """Lock the folder, begin to sequence and publish, and start Spark."""
-        self._folder = EngineFolder.open(self._path, self._runtime)
+        folder = self._folder = EngineFolder.open(self._path, self._runtime)
         self.streams.create(self._bus, self._graph, self._wanted)
-        self._folder.bind(self._identity())
+        folder.bind(self._identity())
         self._setup = self._make_setup()
         self._spools = [Spool(self._setup.spool(shard)) for shard in range(self._options.shards)]
         self._sequencer, self._publisher = self._make_sequencer(), self._make_publisher()
@@ -121,11 +129,15 @@ class Engine:
             self._path,
             master=self._options.master,
             own=self._options.spark,
-            inherit=(self._folder.descriptor,),
+            inherit=(folder.descriptor,),
             verbose=self._options.verbose,
         )
         self._spawn("sequencer", self._sequence)
         self._spawn("publisher", self._publish)
+        if any(isinstance(node.window, NotificationWindow) for node in self._graph.nodes):
+            sender = MailSender(os.environ, self._pause)
+            self._spawn("mailer", Mailer(self._bus, self.streams, sender).step)
+        self._is_publishing = True
         self._spark.streams.addListener(self._listener)
         for shard in range(self._options.shards):
             checkpoint = str(self._path / "checkpoint" / str(shard))
@@ -182,15 +194,17 @@ class Engine:
     def stop(self) -> None:
         """Stop in order: no new batches, publish what is there, let go of everything."""
         for query in self._queries:
-            query.stop()
+            with suppress(OSError, Py4JError):  # a JVM that was told to end with us has nothing left to stop
+                query.stop()
         for task in self._tasks:
             task.stop()
-        if self._crash is None:
+        if self._is_publishing and self._crash is None:
             while self._publisher.step():
                 pass
         if self._spark is not None:
             stop_session(self._spark)
-        self._folder.close()
+        if self._folder is not None:
+            self._folder.close()
 
     def __enter__(self) -> Engine:
         try:
@@ -237,7 +251,8 @@ class Engine:
         position = Position.of(beat.position) if beat.position else Position(ends=tuple(0 for _ in inputs))
         ticking = self._options.ticks and clock_dependence(self._graph)
         tick_us = self._graph.project.heartbeat_us if ticking else None
-        options = SequencerOptions(entry_events=self._options.entry_events, tick_us=tick_us)
+        entry_events = min(self._options.entry_events, self._options.batch_events)
+        options = SequencerOptions(entry_events=entry_events, tick_us=tick_us)
         return Sequencer(self._bus.open(self.streams.sequence), inputs, self._runtime, options, position)
 
     def _make_publisher(self) -> Publisher:
@@ -255,6 +270,9 @@ class Engine:
 
     def _publish(self) -> float:
         return 0.0 if self._publisher.step() else _POLL_S
+
+    def _pause(self, seconds: float) -> None:
+        self._runtime.waiter().wait(seconds)
 
     def _crashed(self, error: BaseException) -> None:
         self._crash = error

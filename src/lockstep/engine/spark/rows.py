@@ -16,6 +16,7 @@ from lockstep.engine.spark.rows_bus import all_logs, open_shared, opened
 from lockstep.engine.spark.rows_columns import DEFAULT, schema_of
 from lockstep.engine.spark.rows_options import ReadOptions, WriteOptions
 from lockstep.engine.spark.rows_reading import RowReader, RowStreamReader
+from lockstep.engine.spark.rows_staging import discard_all
 from lockstep.engine.spark.rows_writing import RowStreamWriter, RowWriter
 from lockstep.errors import BadConfig
 
@@ -23,6 +24,16 @@ from lockstep.errors import BadConfig
 def register(spark: SparkSession) -> None:
     """Let a session know `format("lockstep")`."""
     spark.dataSource.register(LockstepSource)
+
+
+def tidy(url: str) -> int:
+    """Remove the rows that killed writes staged and never published; returns of how many tasks.
+
+    Streaming queries do that by themselves. It is for one-shot writes, and for a time when nobody writes rows: a write
+    that is under way would fail, and leave nothing.
+    """
+    with opened(open_shared, url) as bus:
+        return discard_all(bus)
 
 
 class LockstepSource(DataSource):

@@ -139,6 +139,14 @@ def discard(bus: Bus, stream: str, author: Author, batch: int) -> int:
     return len(old)
 
 
+def discard_all(bus: Bus) -> int:
+    """Remove the hidden logs of every writer; returns how many there were."""
+    names = [name for name in bus.names() if name.startswith(PREFIX)]
+    for name in names:
+        _delete(bus, name)
+    return len(names)
+
+
 @dataclass(frozen=True, slots=True)
 class _Note:
     identity: str

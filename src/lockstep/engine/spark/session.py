@@ -6,9 +6,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from shutil import which
 
+import pyspark
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
@@ -30,9 +34,15 @@ def check_java() -> str:
 
 
 def archive_path() -> Path:
-    """Where the archive of loaded classes is kept that makes the JVM start in half the time."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "lockstep" / "spark-4.3.0.jsa"
+    """Where the archive of loaded classes is kept that makes the JVM start in half the time: one for each Java.
+
+    It fits the jars of one installation, so it lives with it; where that can't be written, in the user's cache.
+    """
+    java = sha256(str(Path(check_java()).resolve()).encode()).hexdigest()[:8]
+    place = Path(sys.prefix) / "share"
+    if not os.access(sys.prefix, os.W_OK):
+        place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return place / "lockstep" / f"spark-{pyspark.__version__}-{java}.jsa"
 
 
 def start_session(
@@ -42,7 +52,6 @@ def start_session(
     own: Mapping[str, str] | None = None,
     inherit: Sequence[int] = (),
     verbose: bool = False,
-    dump_archive: bool = False,
 ) -> SparkSession:
     """Start Spark. `folder` takes the JVM's words; `inherit` are descriptors that it holds as long as it lives.
 
@@ -51,9 +60,7 @@ def start_session(
     check_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable  # workers run the same Python; Spark takes it from here only
     given = settings(master, own)
-    java = java_options(folder, None if dump_archive else archive_path(), verbose=verbose)
-    if dump_archive:
-        java += f" -XX:ArchiveClassesAtExit={archive_path()}"
+    java = java_options(folder, archive_path(), verbose=verbose)
     given["spark.driver.extraJavaOptions"] = f"{java} {given.get('spark.driver.extraJavaOptions', '')}".strip()
     given.setdefault("spark.local.dir", str(folder / "tmp"))
     given.setdefault("spark.sql.warehouse.dir", str(folder / "warehouse"))
@@ -69,11 +76,12 @@ def start_session(
     return SparkSession(context)
 
 
-def stop_session(spark: SparkSession, timeout: float = 30.0) -> None:
+def stop_session(spark: SparkSession, timeout: float = 120.0) -> None:
     """Stop Spark and wait until its JVM has ended."""
     gateway = spark.sparkContext._gateway
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    spark.stop()
+    with suppress(OSError, Py4JError):  # it may have ended before us
+        spark.stop()
     if gateway is not None:
         gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None

@@ -22,6 +22,7 @@ from lockstep.engine.windows.index import (
     UPDATE_BLOCK,
     Key,
     add_change,
+    add_update,
     key_getter,
     row_tree,
     tree_row,
@@ -85,44 +86,57 @@ class AggregateOperator(Operator):
         self._join(after, event, moment, out)
 
     def _add(self, group: Group, event: Event, moment: Moment) -> None:
-        environment, row = self._environment, event.values
-        environment.clock_us = moment.clock_us
-        key = self._key_of(row)
+        row, takes = event.values, self._recipe.takes
         group.size += 1
+        if takes:
+            for function, take in zip(group.functions, takes):  # noqa: B905 - strict takes its time
+                function.add(take(row))
+            return
+        environment, key = self._environment, self._key_of(row)
+        environment.clock_us = moment.clock_us
         for function, arguments in zip(group.functions, self._recipe.arguments):  # noqa: B905 - strict takes its time
             function.add(arguments(row, environment, key))
 
     def _remove(self, group: Group, event: Event) -> None:
-        environment, row = self._environment, event.values
+        row, takes = event.values, self._recipe.takes
         group.size -= 1
         if not group.size:
             # Sums start again from exact zero, also for an update of the only member.
             group.functions = self._recipe.new_functions()
             return
-        key = self._key_of(row)
+        if takes:
+            for function, take in zip(group.functions, takes):  # noqa: B905 - strict takes its time
+                function.remove(take(row))
+            return
+        environment, key = self._environment, self._key_of(row)
         for function, arguments in zip(group.functions, self._recipe.arguments):  # noqa: B905 - strict takes its time
             function.remove(arguments(row, environment, key))
 
     def _tell(self, key: Key, group: Group, event: Event, moment: Moment, out: list[Event]) -> None:
         """Say what became of a group."""
-        old = group.row
+        old, new = group.row, None
         if group.size:
-            group.row = self._row(group, event, moment)
+            new = self._row(group, event, moment)
         else:
-            group.row = None
             del self._groups[key]
-        add_change(group.row, old, event.flags, out)
+        group.row = new
+        if new is not None and old is not None:
+            add_update(new, old, event.flags, out)
+        else:
+            add_change(new, old, event.flags, out)
 
     def _row(self, group: Group, event: Event, moment: Moment) -> Row:
+        is_direct = self._recipe.is_direct
         try:
-            results = [function.value() for function in group.functions]
+            if is_direct:  # of all NaN only one comes out
+                made = [value if (value := function.value()) == value else nan for function in group.functions]
+            else:
+                results = [function.value() for function in group.functions]
         except PlugFailed as error:
             raise UserCodeFailed(
                 what="A field plug", window=self.node.path, block=moment.block, event=describe(event), reason=error
             ) from error
-        if self._recipe.is_direct:
-            made = [value if value == value else nan for value in results]  # only one NaN comes out
-        else:
+        if not is_direct:
             made = self._combined(results, event, moment)
         if self._keys_first:
             return (*group.keys, *made)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from lockstep.engine.events.event import Event, Opcode
 from lockstep.engine.windows.operator import Tree
 
-_ROWS = {Opcode.INSERT: 1, Opcode.UPDATE_BLOCK: 1, Opcode.DELETE: -1}
-"""What an event does to the number of rows; the two halves of an update cancel each other."""
+INSERT, DELETE, UPDATE_BLOCK = Opcode.INSERT, Opcode.DELETE, Opcode.UPDATE_BLOCK
 
 
 @dataclass(slots=True)
@@ -47,6 +46,11 @@ class WindowCounts:
 
 
 def rows_added(events: Iterable[Event]) -> int:
-    """How many rows more there are after these events."""
-    change = _ROWS.get
-    return sum([change(event[0], 0) for event in events])
+    """How many rows more there are after these events; the two halves of an update cancel each other."""
+    added = 0
+    for opcode, _, _ in events:
+        if opcode is INSERT or opcode is UPDATE_BLOCK:
+            added += 1
+        elif opcode is DELETE:
+            added -= 1
+    return added

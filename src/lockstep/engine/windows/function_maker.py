@@ -139,7 +139,7 @@ def _regex_finder(loop: EventLoop) -> Finder:
 
     def find(value: Value, context: Context) -> list[Value]:
         plain = searchable(value, context)
-        return [] if plain is None else [found[loop.group] for found in pattern.finditer(plain)]
+        return [] if plain is None else [found[loop.group] for found in pattern.all(plain)]
 
     return find
 

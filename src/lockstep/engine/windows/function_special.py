@@ -19,12 +19,15 @@ from lockstep.engine.windows.function_documents import (
     xml_at,
     xml_steps,
 )
+from lockstep.engine.windows.function_regexes import BadRegex, Match, Regex
 from lockstep.engine.windows.function_times import DEFAULT_FORMAT, KNOWN_DIRECTIVES, expand_format, time_of, time_text
-from lockstep.engine.windows.function_values import text, truth, whole
+from lockstep.engine.windows.function_values import clean, text, truth, whole
 
 MAX_PATTERN = 1_000
 MAX_SEARCHED = 65_536
-"""A regular expression sees no longer text: its time may grow faster than the text."""
+"""A regular expression sees no longer text: with many matches its time may grow faster than the text."""
+
+_GROUP = re.compile(r"[$\\]([0-9])")
 
 Evaluate = Callable[[Context], Value]
 
@@ -119,15 +122,16 @@ def _xpath(arguments: Sequence[Argument]) -> Evaluate:
     return evaluate
 
 
-def compile_pattern(pattern: str, argument: int = 0) -> re.Pattern[str]:
+def compile_pattern(pattern: str, argument: int = 0) -> Regex:
     """A regular expression; raises BadArgument."""
     if len(pattern) > MAX_PATTERN:
         reason = f"the regular expression is longer than {MAX_PATTERN} characters"
         raise BadArgument(argument, reason, "Split it.")
     try:
-        return re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise BadArgument(argument, f"the regular expression can't be read: {error}", "Mend it.") from None
+        return Regex.read(pattern)
+    except BadRegex as error:
+        reason = f"the regular expression can't be read: {error}"
+        raise BadArgument(argument, reason, "Use the syntax of RE2 regular expressions.") from None
 
 
 def searchable(value: Value, context: Context) -> str | None:
@@ -136,12 +140,12 @@ def searchable(value: Value, context: Context) -> str | None:
         return None
     plain = text(value)
     if len(plain) <= MAX_SEARCHED:
-        return plain
+        return clean(plain)
     context.complain(f"a text of more than {MAX_SEARCHED} characters is not searched")
     return None
 
 
-def _search(arguments: Sequence[Argument]) -> tuple[re.Pattern[str], Callable[[Context], str | None]]:
+def _search(arguments: Sequence[Argument]) -> tuple[Regex, Callable[[Context], str | None]]:
     """The regular expression and the text of a function: whichever of the first two is known now is the expression."""
     place = 0 if _pattern_text(arguments[0]) is not None else 1
     pattern = _pattern_text(arguments[place])
@@ -162,7 +166,7 @@ def _rgx(arguments: Sequence[Argument]) -> Evaluate:
 
     def evaluate(context: Context) -> Value:
         plain, which = searched(context), whole(group(context))
-        found = None if plain is None else pattern.search(plain)
+        found = None if plain is None else pattern.first(plain)
         return found[which] if found and which is not None and 0 <= which <= pattern.groups else None
 
     return evaluate
@@ -178,7 +182,7 @@ def _rgx_all(arguments: Sequence[Argument]) -> Evaluate:
 
     def evaluate(context: Context) -> Value:
         plain = searched(context)
-        found = [] if plain is None else [match[group] or "" for match in pattern.finditer(plain)]
+        found = [] if plain is None else [match[group] for match in pattern.all(plain)]
         return separator.join(found) if found else None
 
     return evaluate
@@ -189,12 +193,12 @@ def _rgx_match(arguments: Sequence[Argument]) -> Evaluate:
 
     def evaluate(context: Context) -> Value:
         plain = searched(context)
-        return None if plain is None else int(pattern.search(plain) is not None)
+        return None if plain is None else int(pattern.is_in(plain))
 
     return evaluate
 
 
-def _rgx_replace(count: int) -> Callable[[Sequence[Argument]], Evaluate]:
+def _rgx_replace(count: int | None) -> Callable[[Sequence[Argument]], Evaluate]:
     """Matches replaced by a text, in which $1 is group 1."""
 
     def build(arguments: Sequence[Argument]) -> Evaluate:
@@ -205,20 +209,15 @@ def _rgx_replace(count: int) -> Callable[[Sequence[Argument]], Evaluate]:
             plain, new = searched(context), text(replacement(context))
             if plain is None or not context.allows(len(plain) * max(1, len(new))):
                 return None
-            return pattern.sub(lambda found: _expanded(new, found), plain, count=count)
+            return pattern.replaced(plain, lambda found: _expanded(new, found), count)
 
         return evaluate
 
     return build
 
 
-def _expanded(template: str, found: re.Match[str]) -> str:
-    groups = found.re.groups
-    return re.sub(
-        r"[$\\]([0-9])",
-        lambda mark: (found[int(mark[1])] or "") if int(mark[1]) <= groups else mark[0],
-        template,
-    )
+def _expanded(template: str, found: Match) -> str:
+    return _GROUP.sub(lambda mark: found[int(mark[1])] if int(mark[1]) < len(found) else mark[0], template)
 
 
 def _time_text(arguments: Sequence[Argument]) -> Evaluate:
@@ -264,7 +263,7 @@ def _table() -> Mapping[str, Special]:
         Special("rgxV", 2, 4, _rgx_all),
         Special("rgxMatch", 2, 2, _rgx_match),
         Special("rgxReplace", 3, 3, _rgx_replace(1)),
-        Special("rgxReplaceAll", 3, 3, _rgx_replace(0)),
+        Special("rgxReplaceAll", 3, 3, _rgx_replace(None)),
         Special("timeString", 1, 2, _time_text),
         Special("timeGmtString", 1, 2, _time_text),
         Special("timeParse", 1, 2, _time_parse),

@@ -91,9 +91,9 @@ def fit(kind: FieldType, value: Value) -> tuple[Value, str | None]:
     if kind is FieldType.DOUBLE:
         return _fit_double(value)
     if kind is FieldType.STRING:
-        return _clean(text(value)), None
+        return clean(text(value)), None
     if kind is FieldType.BLOB and isinstance(value, str):
-        return _clean(value).encode(), None
+        return clean(value).encode(), None
     return (value, None) if fits(kind, value) else (None, "wrong-type")
 
 
@@ -119,6 +119,6 @@ def _is_endless(value: Number) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def _clean(value: str) -> str:
+def clean(value: str) -> str:
     """Half characters (surrogates), which JSON can smuggle in, become question marks."""
     return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")

@@ -70,9 +70,9 @@ class Smallest(Sorted):
 
     __slots__ = ()
 
-    def pick(self) -> Value:
+    def value(self) -> Value:
         """The first."""
-        return self.values[0]  # type: ignore[no-any-return]
+        return self.values[0] if self.values else super().value()
 
 
 class Largest(Sorted):
@@ -80,9 +80,9 @@ class Largest(Sorted):
 
     __slots__ = ()
 
-    def pick(self) -> Value:
+    def value(self) -> Value:
         """The last."""
-        return self.values[-1]  # type: ignore[no-any-return]
+        return self.values[-1] if self.values else super().value()
 
 
 class Median(Sorted):

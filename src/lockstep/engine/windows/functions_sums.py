@@ -9,7 +9,7 @@ from lockstep.engine.events.event import Row
 from lockstep.engine.events.types import INT_RANGE, FieldType, Value
 from lockstep.engine.windows.functions import Function, Maker, by_type, plain
 from lockstep.engine.windows.operator import Tree
-from lockstep.engine.windows.sums import DoubleDouble, tree_whole, whole_tree
+from lockstep.engine.windows.sums import DoubleDouble, TwoSums, tree_whole, whole_tree
 
 _LOW, _HIGH = INT_RANGE[FieldType.INT64]
 
@@ -171,12 +171,11 @@ class DoubleMean(DoubleSum):
 class WeightedMean(Function):
     """ESP_aWAve(weight, value): the sum of products over the sum of weights; null without members or weight."""
 
-    __slots__ = ("count", "products", "weights")
+    __slots__ = ("count", "sums")
 
     def __init__(self) -> None:
         self.count = 0
-        self.products = DoubleDouble()
-        self.weights = DoubleDouble()
+        self.sums = TwoSums()  # of products, of weights
 
     def add(self, values: Row) -> None:
         """Add a weight and a value, if neither is null."""
@@ -184,8 +183,7 @@ class WeightedMean(Function):
         if w is not None and v is not None:
             weight = float(w)  # type: ignore[arg-type]  # typed when the model was loaded
             self.count += 1
-            self.products.add(weight * float(v))  # type: ignore[arg-type]
-            self.weights.add(weight)
+            self.sums.add(weight * float(v), weight)  # type: ignore[arg-type]
 
     def remove(self, values: Row) -> None:
         """Take a weight and a value out."""
@@ -193,23 +191,21 @@ class WeightedMean(Function):
         if w is not None and v is not None:
             weight = float(w)  # type: ignore[arg-type]  # typed when the model was loaded
             self.count -= 1
-            self.products.add(-(weight * float(v)))  # type: ignore[arg-type]
-            self.weights.add(-weight)
+            self.sums.add(-(weight * float(v)), -weight)  # type: ignore[arg-type]
 
     def value(self) -> Value:
         """The weighted mean."""
-        weights = self.weights.hi
-        return self.products.hi / weights if self.count and weights != 0.0 else None
+        products, weights = self.sums.first, self.sums.second
+        return products / weights if self.count and weights != 0.0 else None
 
     def dump(self) -> Tree:
         """Count and both sums."""
-        return [self.count, self.products.dump(), self.weights.dump()]
+        return [self.count, *self.sums.dump()]
 
     def load(self, state: Tree) -> None:
         """Go on from a dumped state."""
         self.count = state[0]
-        self.products.load(state[1])
-        self.weights.load(state[2])
+        self.sums.load(state[1:])
 
 
 class Variance(Function):
@@ -218,7 +214,7 @@ class Variance(Function):
     One value: 0. The first value is the one that came when there was none; the sums start anew with it.
     """
 
-    __slots__ = ("count", "distances", "shift", "squares")
+    __slots__ = ("count", "shift", "sums")
 
     def __init__(self) -> None:
         self.count = 0
@@ -226,8 +222,7 @@ class Variance(Function):
 
     def _start(self, shift: float) -> None:
         self.shift = shift
-        self.distances = DoubleDouble()
-        self.squares = DoubleDouble()
+        self.sums = TwoSums()  # of distances, of their squares
 
     def add(self, values: Row) -> None:
         """Add a value."""
@@ -237,8 +232,7 @@ class Variance(Function):
                 self._start(float(x))  # type: ignore[arg-type]  # typed when the model was loaded
             d = float(x) - self.shift  # type: ignore[arg-type]
             self.count += 1
-            self.distances.add(d)
-            self.squares.add(d * d)
+            self.sums.add(d, d * d)
 
     def remove(self, values: Row) -> None:
         """Take a value out."""
@@ -246,16 +240,15 @@ class Variance(Function):
         if x is not None:
             d = float(x) - self.shift  # type: ignore[arg-type]  # typed when the model was loaded
             self.count -= 1
-            self.distances.add(-d)
-            self.squares.add(-(d * d))
+            self.sums.add(-d, -(d * d))
 
     def variance(self) -> float | None:
         """The variance; never below zero, whatever rounding does."""
         n = self.count
         if n < 2:
             return 0.0 if n else None
-        s = self.distances.hi
-        return max(0.0, (self.squares.hi - s * s / n) / (n - 1))
+        s = self.sums.first
+        return max(0.0, (self.sums.second - s * s / n) / (n - 1))
 
     def value(self) -> Value:
         """The variance."""
@@ -263,13 +256,12 @@ class Variance(Function):
 
     def dump(self) -> Tree:
         """Count, first value and both sums."""
-        return [self.count, self.shift, self.distances.dump(), self.squares.dump()]
+        return [self.count, self.shift, *self.sums.dump()]
 
     def load(self, state: Tree) -> None:
         """Go on from a dumped state."""
         self.count, self.shift = state[0], state[1]
-        self.distances.load(state[2])
-        self.squares.load(state[3])
+        self.sums.load(state[2:])
 
 
 class Deviation(Variance):

@@ -72,6 +72,8 @@ class Recipe:
         self._initialize = window.initialize
         self.makers: list[Callable[[], Function]] = []
         self.arguments: list[Arguments] = []
+        self.takes: list[Callable[[Row], Row]] = []
+        """Take the arguments of each function out of a row, if all of them are plain fields; else empty."""
         self.is_pure = True
         """No field depends on the moment or on variables."""
         self.initial: list[Value] = []
@@ -81,6 +83,8 @@ class Recipe:
             self._plug(made, field, path) if isinstance(made, FieldPlug) else self._field(made, field)
             for made, field in zip(window.fields, fields, strict=True)
         ]
+        if len(self.takes) < len(self.makers):
+            self.takes = []
         self.is_direct = all(output.combine is None and output.convert is None for output in self.outputs)
         """The values of the functions are the fields: each field is just one call."""
 
@@ -101,8 +105,10 @@ class Recipe:
     def _call(self, call: AggregateCall, names: Sequence[str]) -> int:
         make = function_maker(call)
         sees = make().sees
-        plain = None if sees else field_getter(call.arguments, names, self._parent)
-        return self._add(make, plain or argument_getter(call.arguments, sees))
+        take = None if sees else field_getter(call.arguments, names, self._parent)
+        if take is not None:
+            self.takes.append(take)
+        return self._add(make, argument_getter(call.arguments, sees))
 
     def _plug(self, plug: FieldPlug, field: Field, path: str) -> Output:
         function = load_function(plug.module, plug.function, path)
@@ -120,18 +126,18 @@ class Recipe:
         return len(self.makers) - 1
 
 
-def field_getter(arguments: Sequence[Expression], names: Sequence[str], parent: Schema) -> Arguments | None:
+def field_getter(
+    arguments: Sequence[Expression], names: Sequence[str], parent: Schema
+) -> Callable[[Row], Row] | None:
     """What just takes the arguments out of a row, if all of them are fields: by far the most frequent case."""
-    if not arguments or len(names) != len(arguments) or any(name not in parent for name in names):
+    if not arguments:
+        return itemgetter(slice(0, 0))
+    if len(names) != len(arguments) or any(name not in parent for name in names):
         return None
     if any(argument.type is not parent[name].type for argument, name in zip(arguments, names, strict=True)):
         return None
     places = [parent.places[name] for name in names]
-    if len(places) == 1:
-        place = places[0]
-        return lambda row, env, key: (row[place],)  # noqa: ARG005 - as all have it
-    take = itemgetter(*places)
-    return lambda row, env, key: take(row)  # noqa: ARG005 - as all have it
+    return itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))
 
 
 def argument_getter(arguments: Sequence[Expression], sees: str) -> Arguments:

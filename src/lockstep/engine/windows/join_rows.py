@@ -10,7 +10,7 @@ from lockstep.engine.events.schema import Field
 from lockstep.engine.events.types import FieldType, Value
 from lockstep.engine.expressions.compiler import Environment, Expression, Scope, compile_expression
 from lockstep.engine.model.graph import Node
-from lockstep.engine.model.schemas import join_names
+from lockstep.engine.model.schemas import join_fields, join_names
 from lockstep.engine.model.windows import JoinField, JoinWindow
 from lockstep.engine.windows.results import Converter, converter
 
@@ -28,7 +28,8 @@ class RowMaker:
         self._nothing = ((None,) * len(left), (None,) * len(right))
         self._places = {name: place for place, (name, _) in enumerate(names)}
         window = cast(JoinWindow, node.window)
-        self._steps = [self._step(each, field, names) for each, field in zip(window.fields, node.schema, strict=True)]
+        fields = zip(join_fields(window, left, right), node.schema, strict=True)
+        self._steps = [self._step(each, field, names) for each, field in fields]
         self.is_pure = all(isinstance(step, int) or step[0].is_pure for step in self._steps)
 
     def _step(self, made: JoinField, field: Field, names: Names) -> int | tuple[Expression, Converter | None, Field]:

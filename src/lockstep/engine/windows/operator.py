@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.engine.events.event import Event, Row, changes
+from lockstep.engine.events.event import Event, Opcode, Row, changes
 from lockstep.engine.model.graph import Node
 
 Tree = Any
@@ -60,6 +60,9 @@ class Operator(ABC):
         """
         out: list[Event] = []
         for port, events in enumerate(inputs):
+            if len(events) == 1 and events[0].opcode is not Opcode.UPDATE_BLOCK:
+                self.on_change(port, events[0], None, moment, out)
+                continue
             for event, old in changes(events):
                 self.on_change(port, event, old, moment, out)
         if moment.is_tick:

@@ -35,6 +35,39 @@ class DoubleDouble:
         self.hi, self.lo = state
 
 
+class TwoSums:
+    """Two such sums that always grow together: `first` and `second`, and what rounding left over of each."""
+
+    __slots__ = ("first", "rest_of_first", "rest_of_second", "second")
+
+    def __init__(self) -> None:
+        self.first = self.rest_of_first = 0.0
+        self.second = self.rest_of_second = 0.0
+
+    def add(self, x: float, y: float) -> None:
+        """Add a value to each, as DoubleDouble does."""
+        hi = self.first
+        s = hi + x
+        b = s - hi
+        lo = self.rest_of_first + ((hi - (s - b)) + (x - b))
+        self.first = hi = s + lo
+        self.rest_of_first = lo - (hi - s)
+        hi = self.second
+        s = hi + y
+        b = s - hi
+        lo = self.rest_of_second + ((hi - (s - b)) + (y - b))
+        self.second = hi = s + lo
+        self.rest_of_second = lo - (hi - s)
+
+    def dump(self) -> list[Tree]:
+        """Both halves of both."""
+        return [[self.first, self.rest_of_first], [self.second, self.rest_of_second]]
+
+    def load(self, state: Tree) -> None:
+        """Go on from dumped sums."""
+        (self.first, self.rest_of_first), (self.second, self.rest_of_second) = state
+
+
 def whole_tree(value: int) -> str:
     """A whole number of any size to be kept."""
     return str(value)

@@ -1,0 +1,294 @@
+"""The engine's figures with their targets, as rows of one table: `lockstep bench engine`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from lockstep.bench import (
+    engine_groups,
+    engine_kernel,
+    engine_live,
+    engine_peers,
+    engine_profile,
+    engine_start,
+    measure,
+)
+from lockstep.bench.engine_jobs import Job, Say, run_job
+from lockstep.bench.engine_models import DAY, VWAP, expected_rows
+from lockstep.bench.rows import Row
+
+ALL_THREE = engine_kernel.ALL_THREE
+LARGE = 10
+"""How many times as many events the large rows take."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineBench:
+    """What to measure. The targets are those for a million events on two cores."""
+
+    events: int = 1_000_000
+    only: tuple[str, ...] = ()
+    peers: bool = True
+    large: bool = False
+    seconds: float = 30.0
+    rate: int = 10_000
+    batch_events: int = 300_000
+    bytewax_python: str | None = None
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.only) - set(PARTS))
+        if unknown:
+            message = f"there is no row {', '.join(unknown)}; there are {', '.join(PARTS)}"
+            raise ValueError(message)
+        if self.events <= self.batch_events:
+            message = f"events={self.events} must be more than one batch of {self.batch_events}"
+            raise ValueError(message)
+
+    @property
+    def parts(self) -> list[str]:
+        """The parts to be measured, in order."""
+        chosen = [name for name in PARTS if not self.only or name in self.only]
+        left_out = {name for name, wanted in (("peers", self.peers), ("large", self.large)) if not wanted}
+        return [name for name in chosen if name not in left_out or name in self.only]
+
+
+class Runs:
+    """Runs that several rows look at; each is done once, when it is first asked for."""
+
+    def __init__(self, options: EngineBench, say: Say) -> None:
+        self.options, self.say = options, say
+
+    @cached_property
+    def one(self) -> dict[str, Any]:
+        """All seven windows, one published."""
+        return self.run("seven", (DAY,))
+
+    @cached_property
+    def three(self) -> dict[str, Any]:
+        """All seven windows, the three aggregates published."""
+        return self.run("seven", ALL_THREE)
+
+    @cached_property
+    def five(self) -> dict[str, Any]:
+        """The five-minute window alone."""
+        return self.run("five", (VWAP,))
+
+    @cached_property
+    def kept(self) -> engine_kernel.Kept:
+        """The trades in memory."""
+        return engine_kernel.keep("seven", self.options.events)
+
+    def run(self, case: str, wanted: tuple[str, ...], times: int = 1) -> dict[str, Any]:
+        """A run over input that is there."""
+        job = Job(case=case, wanted=wanted, events=self.options.events * times, batch_events=self.options.batch_events)
+        return run_job(job, self.say)
+
+
+def all_rows(options: EngineBench, say: Say) -> Iterator[Row]:
+    """Measure everything that is wanted, one after the other."""
+    runs = Runs(options, say)
+    for name in options.parts:
+        runs.say = _with_name(say, name)
+        others = measure.Others()
+        for row in PARTS[name](runs):
+            yield replace(row, others_cores=others.cores())
+
+
+def _with_name(say: Say, name: str) -> Say:
+    return lambda text: say(f"{name}: {text}")
+
+
+def run(options: EngineBench, progress: Say | None = None) -> dict[str, Any]:
+    """Measure; the rows as plain data, with what the figures depend on."""
+    facts = {**measure.machine(), **asdict(options), "only": list(options.only)}
+    rows = list(all_rows(options, progress or (lambda _: None)))
+    return {"machine": facts, "rows": [as_data(row) for row in rows]}
+
+
+def as_data(row: Row) -> dict[str, Any]:
+    """A row as plain data."""
+    return {
+        "name": row.name, "value": row.value, "unit": row.unit, "target": row.target, "verdict": row.verdict,
+        "others_cores": row.others_cores, "details": row.details,
+    }  # fmt: skip
+
+
+def _one(runs: Runs) -> Iterator[Row]:
+    yield from _throughput(runs.one, "seven windows, Aggregate24HR published", 350e3)
+
+
+def _three(runs: Runs) -> Iterator[Row]:
+    yield from _throughput(runs.three, "seven windows, all three aggregates published", 200e3)
+
+
+def _throughput(found: dict[str, Any], name: str, limit: float) -> Iterator[Row]:
+    name = f"{found['events']:,} trades in blocks of 1, {name}"
+    yield Row(name=f"{name}: steady", value=found["steady_events_per_s"], unit="/s", limit=limit, details=found)
+    yield Row(name=f"{name}: with Spark's start", value=found["total_events_per_s"], unit="/s", details={})
+    wrong = wrong_counts(found)
+    yield Row(name=f"{name}: counts that are not the document's", value=len(wrong), unit="records", limit=0.0,
+              at_least=False, details=wrong)  # fmt: skip
+
+
+def wrong_counts(found: dict[str, Any]) -> dict[str, Any]:
+    """The windows of the trades model whose rows are not what they must be, and the lines out of Aggregate24HR."""
+    expected = expected_rows(found["events"])
+    wrong = {
+        path: {"expected": rows, "found": found["rows"].get(path)}
+        for path, rows in expected.items()
+        if found["rows"].get(path) != rows
+    }
+    lines, out = 2 * found["events"] - expected.get(DAY, 0), found["events_out"].get(DAY)
+    if DAY in expected and expected["trades/Copy24HRRet"] == found["events"] and out != lines:
+        wrong[f"{DAY} lines"] = {"expected": lines, "found": out}
+    return wrong
+
+
+def _live(runs: Runs) -> Iterator[Row]:
+    options = runs.options
+    found = engine_live.live("seven", DAY, runs.say, rate=options.rate, seconds=options.seconds)
+    name = f"live at {options.rate:,} events/s, publish to durable out stream"
+    limits = {"p50": 250.0, "p90": None, "p99": 600.0, "max": None}
+    for at, limit in limits.items():
+        yield Row(name=f"{name}: {at}", value=found["latency_ms"][at], unit="ms", limit=limit, at_least=False,
+                  details=found if at == "p50" else {})  # fmt: skip
+    yield Row(name=f"{name}: a micro-batch, median", value=found["batch_ms"]["p50"], unit="ms", details={})
+
+
+def _memory(runs: Runs) -> Iterator[Row]:
+    for found, name in ((runs.one, "seven windows"), (runs.five, "the five-minute window")):
+        limit = 2048.0 if name == "seven windows" else None
+        what = f"memory of all processes without file pages, {name}, {found['events']:,} events"
+        parts = {"parts_mb": found["memory_parts_mb"], "peak_mb": found["memory_peak_mb"]}
+        yield Row(name=what, value=found["memory_mb"], unit="MB", limit=limit, at_least=False, details=parts)
+        yield Row(name=f"{what}: the most", value=found["memory_peak_mb"], unit="MB", details={})
+
+
+def _large(runs: Runs) -> Iterator[Row]:
+    runs.say(f"the five-minute window, {LARGE} times as many events")
+    many = runs.run("five", (VWAP,), LARGE)
+    name = f"the five-minute window, {many['events']:,} events"
+    yield Row(name=f"memory, {name}", value=many["memory_mb"], unit="MB", details=many)
+    growth = many["memory_mb"] / runs.five["memory_mb"]
+    yield Row(name=f"memory, {name}, by that of {runs.five['events']:,}", value=round(growth, 3), unit="x", limit=1.1,
+              at_least=False, details={})  # fmt: skip
+    runs.say(f"seven windows, {LARGE} times as many events")
+    many = runs.run("seven", (DAY,), LARGE)
+    yield from _by_time(runs.one, many)
+    wrong = wrong_counts(many)
+    yield Row(name=f"{many['events']:,} trades: counts that are not as they must be", value=len(wrong), unit="records",
+              limit=0.0, at_least=False, details=wrong)  # fmt: skip
+
+
+def _by_time(few: dict[str, Any], many: dict[str, Any]) -> Iterator[Row]:
+    """Steady times, so that Spark's start does not make the small run look slow."""
+    name = f"{many['events']:,} trades, seven windows, Aggregate24HR published"
+    yield Row(name=f"{name}: steady", value=many["steady_events_per_s"], unit="/s", details=many)
+    times = (many["events"] / many["steady_events_per_s"]) / (few["events"] / few["steady_events_per_s"])
+    limit = 1.1 * many["events"] / few["events"]
+    yield Row(name=f"{name}: time by that of {few['events']:,}", value=round(times, 2), unit="x", limit=limit,
+              at_least=False, details={})  # fmt: skip
+    yield Row(name=f"{name}: memory", value=many["memory_mb"], unit="MB", details={})
+
+
+def _groups(runs: Runs) -> Iterator[Row]:
+    found = engine_groups.many_groups(runs.options.events, runs.say)
+    name = f"{found['groups']:,} groups in three windows"
+    whole = found["snapshot_of_everything"]
+    changed = list(found["snapshots_of_changes"].items())
+    yield Row(name=f"{name}, on Spark: steady", value=found["spark"]["steady_events_per_s"], unit="/s", details=found)
+    yield Row(name=f"{name}: snapshot of everything", value=whole["bytes"] / 1e6, unit="MB", details={})
+    yield Row(name=f"{name}: pause for it", value=whole["pause_s"] * 1e3, unit="ms", details={})
+    for after, snapshot in changed[-1:]:
+        yield Row(name=f"{name}: snapshot {after} more", value=snapshot["bytes"] / 1e6, unit="MB", details={})
+        yield Row(name=f"{name}: pause for that", value=snapshot["pause_s"] * 1e3, unit="ms", details={})
+
+
+def _start(runs: Runs) -> Iterator[Row]:
+    found = engine_start.first_result(runs.say)
+    name = "from the command to the result, a small file"
+    yield Row(name=f"{name}, without archive", value=found["cold"]["seconds"], unit="s", details=found)
+    yield Row(name=f"{name}, with an archive of classes", value=found["with_archive"]["seconds"], unit="s", details={})
+
+
+def _kernel(runs: Runs) -> Iterator[Row]:
+    for wanted, what in (((DAY,), "one aggregate"), (ALL_THREE, "three aggregates")):
+        runs.say(f"seven windows without Spark, {what}")
+        found = engine_kernel.kernel("seven", runs.kept, wanted)
+        name = f"windows alone on one core, seven windows, {what} given out"
+        yield Row(name=name, value=found["events_per_s"], unit="/s", details=found)
+    runs.say("replay")
+    found = engine_kernel.kernel("seven", runs.kept, (DAY,), silent=True)
+    yield Row(name="windows alone on one core, silent (replay)", value=found["events_per_s"], unit="/s", details=found)
+    runs.say("frames and CSV")
+    found = engine_kernel.forms("seven", runs.kept, (DAY,))
+    for figure, what in (("decode_needed_columns_per_s", "decode frames"), ("encode_per_s", "encode frames"),
+                         ("csv_read_per_s", "read CSV"), ("csv_write_per_s", "write CSV")):  # fmt: skip
+        yield Row(name=f"{what}, one core", value=found[figure], unit="/s", details=found if "decode" in what else {})
+    runs.say("the interpreter")
+    found = engine_kernel.interpreter("seven", runs.kept)
+    yield Row(name="the plain interpreter, seven windows", value=found["events_per_s"], unit="/s", details=found)
+
+
+def _profile(runs: Runs) -> Iterator[Row]:
+    """Each stage in one process, and what Spark adds to that."""
+    options = runs.options
+    found = engine_profile.profile("seven", (DAY,), options.events, options.batch_events, runs.say)
+    found = {**found, "spark": spark_share(runs.one)}
+    name = "all stages one after the other in one process, without Spark"
+    yield Row(name=name, value=found["events_per_s"], unit="/s", details=found)
+
+
+def spark_share(found: dict[str, Any]) -> dict[str, Any]:
+    """Of the batches behind the first: how long Spark says they took, and what of it workers were busy with windows."""
+    batches = found["batch_ms"][1:] or found["batch_ms"]
+    parts = sorted({name for batch in batches for name in batch})
+    return {
+        "batches": len(batches),
+        "parts_ms": {name: round(sum(batch.get(name, 0) for batch in batches) / len(batches)) for name in parts},
+        "busy_s_of_all_batches": found["busy_s"],
+        "batch_s_of_all_batches": round(found["spark_ms"].get("triggerExecution", 0) / 1e3, 3),
+    }
+
+
+def _shards(runs: Runs) -> Iterator[Row]:
+    runs.say("work of each shard, without Spark")
+    found = engine_kernel.shards("seven", runs.kept, ALL_THREE)
+    for number, each in found["shards"].items():
+        name = f"work of the busiest of {number} shard{'s' if number != '1' else ''}"
+        yield Row(name=name, value=each["longest_s"], unit="processor s", details=found if number == "1" else {})
+
+
+def _peers(runs: Runs) -> Iterator[Row]:
+    options = runs.options
+    found = engine_peers.side_by_side(options.events, options.batch_events, options.bytewax_python, runs.say, runs.five)
+    name = "volume-weighted price over five minutes"
+    yield Row(name=f"{name}, Lockstep on Spark", value=found["lockstep"]["events_per_s"], unit="/s", details=found)
+    if "missing" in found["bytewax"]:
+        runs.say(found["bytewax"]["missing"])
+    else:
+        value = found["bytewax"]["events_per_s"]
+        yield Row(name=f"{name}, Bytewax in memory", value=value, unit="/s", details=found["bytewax"])
+        yield Row(name=f"{name}: Lockstep by Bytewax", value=found["ratio_to_bytewax"], unit="x", details={})
+    value = found["spark"]["events_per_s"]
+    yield Row(name=f"{name}, applyInPandasWithState by hand", value=value, unit="/s", details=found["spark"])
+    yield Row(name=f"{name}: Lockstep by that", value=found["ratio_to_spark"], unit="x", details={})
+
+
+PARTS: dict[str, Callable[[Runs], Iterator[Row]]] = {
+    "one": _one,
+    "three": _three,
+    "live": _live,
+    "memory": _memory,
+    "groups": _groups,
+    "start": _start,
+    "kernel": _kernel,
+    "profile": _profile,
+    "shards": _shards,
+    "peers": _peers,
+    "large": _large,
+}
+"""What `only` may name, in the order of the table."""

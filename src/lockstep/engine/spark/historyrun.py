@@ -1,0 +1,113 @@
+"""The same model over everything that a project's logs hold, as one batch job: the same bytes as live."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lockstep.core.sequence import SequenceState
+from lockstep.engine.events.csvform import CsvOutput, write_csv
+from lockstep.engine.model.graph import Graph
+from lockstep.engine.model.loading import to_yaml
+from lockstep.engine.model.plan import make_plan
+from lockstep.engine.run.decisions import Decision, counted
+from lockstep.engine.run.feeding import out_batches
+from lockstep.engine.run.files import FileOutcome, output_files, window_of
+from lockstep.engine.run.publishing import Publisher
+from lockstep.engine.run.setup import EngineSetup
+from lockstep.engine.run.spool import Spool
+from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.spark.engine import EngineOptions, check_shards
+from lockstep.engine.spark.orders import SCHEMA
+from lockstep.engine.spark.processor import RESULT, WindowProcessor
+from lockstep.engine.spark.session import start_session, stop_session
+from lockstep.log.port import Bus
+from lockstep.log.urls import open_bus
+from lockstep.runtime import Runtime
+
+
+def run_history(
+    graph: Graph,
+    bus: Bus,
+    outputs: Mapping[str, Path],
+    output: CsvOutput,
+    folder: Path,
+    runtime: Runtime,
+    options: EngineOptions,
+) -> FileOutcome:
+    """Evaluate every entry of a project's sequence log from the first one on; nothing is written to its streams."""
+    plan = make_plan(graph)
+    check_shards(plan, options.shards)
+    wanted = frozenset(window_of(graph, name).path for name in outputs)
+    streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
+    orders = cut_orders(bus, streams, options.batch_events)
+    setup = EngineSetup(
+        url=bus.url,
+        cluster=options.cluster,
+        model=to_yaml(graph.project),
+        wanted=tuple(sorted(wanted)),
+        folder=str(folder.resolve()),
+        host=socket.gethostname(),
+        incarnation=runtime.new_id().hex(),
+        shards=options.shards,
+        is_history=True,
+    )
+    with output_files(graph, outputs, output) as files:
+        began = runtime.monotonic()
+        started = _run_job(setup, orders, folder, options, runtime)
+        seconds = runtime.monotonic() - started
+        results = open_bus(f"memory:{setup.incarnation}", runtime)
+        streams.create(results, graph, wanted)
+        nodes = [node for node in graph.nodes if node.path in wanted]
+        spools = [Spool(setup.spool(shard)) for shard in range(options.shards)]
+        divided = frozenset(graph.nodes[index].path for split in plan.splits for index in split.divided)
+        publisher = Publisher(results, streams, nodes, spools, runtime, setup.incarnation, divided)
+        while publisher.step():
+            pass
+        lines = {
+            path: sum(
+                write_csv(batch, file, output) for batch in out_batches(results.open(streams.output(node)), node.schema)
+            )
+            for path, (node, file) in files.items()
+        }
+        results.close()
+    events = publisher.position.events if publisher.position else 0
+    return FileOutcome(publisher.counts, lines, events, publisher.published, seconds, started - began)
+
+
+def cut_orders(bus: Bus, streams: ProjectStreams, max_events: int) -> list[tuple[int, int]]:
+    """The whole sequence log in orders of about `max_events`."""
+    orders: list[tuple[int, int]] = []
+    start = number = taken = events = 0
+    for state, entry in counted(bus.open(streams.sequence), SequenceState()):
+        number, events = state.number, Decision.of(entry).events
+        if events - taken >= max_events:
+            orders.append((start, number))
+            start, taken = number, events
+    return [*orders, (start, number)] if number > start else orders
+
+
+def _run_job(
+    setup: EngineSetup, orders: Sequence[tuple[int, int]], folder: Path, options: EngineOptions, runtime: Runtime
+) -> float:
+    """Run it and return when Spark was ready."""
+    spark = start_session(folder, master=options.master, own=options.spark, verbose=options.verbose)
+    try:
+        started = runtime.monotonic()
+        rows = [(shard, start, stop) for shard in range(setup.shards) for start, stop in orders]
+        if rows:
+            results = (
+                spark.createDataFrame(rows, SCHEMA)
+                .groupBy("shard")
+                .transformWithState(
+                    statefulProcessor=WindowProcessor(setup.text()),
+                    outputStructType=RESULT,
+                    outputMode="append",
+                    timeMode="none",
+                )
+            )
+            results.write.format("noop").mode("overwrite").save()
+        return started
+    finally:
+        stop_session(spark)

@@ -1,0 +1,143 @@
+"""kill -9 of the engine at any moment: the output streams are byte for byte those of a run without a kill."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from cli_command import Command
+
+from lockstep.engine.events.csvform import CsvOptions, read_csv
+from lockstep.engine.model.loading import load_model
+from lockstep.engine.model.validation import compile_project
+from lockstep.engine.run.beats import last_beat
+from lockstep.engine.run.feeding import EventPublisher
+from lockstep.engine.run.streams import ProjectStreams
+from lockstep.errors import StreamNotFound
+from lockstep.streams.client import connect
+
+EVENTS, FRAME, BATCH, KILLS = 12_000, 150, 450, 3
+TRADES = Path(__file__).parents[2] / "examples" / "trades" / "trades.yaml"
+WINDOWS = ("Aggregate24HR", "Aggregate5min")
+TIMEOUT_S = 240.0
+
+
+@pytest.fixture
+def lockstep(tmp_path):
+    command = Command(tmp_path)
+    yield command
+    command.close()
+
+
+def publish(folder: Path, url: str) -> None:
+    """The trades in small frames, so that there are many places to be killed at."""
+    graph = compile_project(load_model(TRADES))
+    streams = ProjectStreams(cluster="local", project=graph.project.name)
+    node = graph.find("TradesSource")
+    with connect(url) as bus:
+        streams.create(bus.bus, graph, frozenset(graph.find(name).path for name in WINDOWS))
+        publisher = EventPublisher(bus, streams.input(node), node.schema)
+        for batch in read_csv(folder / "trades.csv", node.schema, CsvOptions(), on_bad=pytest.fail):
+            publisher.publish_batch(batch, frame_events=FRAME)
+        publisher.close()
+
+
+def published(url: str) -> int:
+    try:
+        with connect(url, create=False) as bus:
+            return last_beat(bus.bus.open("local.trades.C")).published
+    except StreamNotFound:
+        return 0
+
+
+def run_engine(lockstep: Command, url: str, *more: str) -> subprocess.Popen[bytes]:
+    windows = ("--publish", *WINDOWS)
+    return lockstep.start("engine", "run", str(TRADES), "--url", url, *windows, "--batch", str(BATCH), *more)
+
+
+def wait_for(condition, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "the engine makes no progress"
+        time.sleep(0.02)  # polling another process, not timing one
+
+
+@pytest.mark.slow
+@pytest.mark.acceptance
+@pytest.mark.timeout(900)
+def test_killed_at_random_moments_it_publishes_what_it_would_have(lockstep, tmp_path):
+    # Given trades on the input stream, and what the plain interpreter makes of them
+    lockstep("data", "trades", "--events", str(EVENTS), "--seed", "4", "-o", "trades.csv")
+    wanted = [part for name in WINDOWS for part in ("--out", f"{name}={name}.expected.csv")]
+    lockstep("model", "run", str(TRADES), "--runner", "reference", "--in", "TradesSource=trades.csv", *wanted)
+    url = f"lmdb:{tmp_path / 'bus'}"
+    publish(tmp_path, url)
+    # When the engine is killed again and again in the middle of its work
+    chance = random.Random(20)
+    for _ in range(KILLS):
+        engine, before = run_engine(lockstep, url), published(url)
+        target = before + chance.randint(1, EVENTS // (KILLS + 2))
+        wait_for(lambda target=target: published(url) >= target, engine)
+        engine.send_signal(signal.SIGKILL)
+        engine.communicate()
+    # Then a last run finishes it, and both streams hold exactly the expected lines
+    assert 0 < published(url) < EVENTS
+    last = run_engine(lockstep, url, "--until-idle")
+    _, errors = last.communicate(timeout=TIMEOUT_S)
+    assert last.returncode == 0, errors
+    for name in WINDOWS:
+        lockstep("engine", "subscribe", str(TRADES), "--url", url, "--window", name, "-o", f"{name}.csv")
+        assert (tmp_path / f"{name}.csv").read_bytes() == (tmp_path / f"{name}.expected.csv").read_bytes()
+
+
+HANDLER = """
+import pathlib
+
+def check(event, state):
+    if event.values[0] == 700 and pathlib.Path(__file__).with_name("broken").exists():
+        raise RuntimeError("no such symbol")
+    yield event
+"""
+MODEL = """
+name: handled
+queries:
+- name: q
+  windows:
+  - {kind: source, name: Trades, schema: "ID*:int32,symbol:string,price:double", insert_only: true}
+  - {kind: procedural, name: Checked, schema: "ID*:int32,symbol:string,price:double", module: handling, handler: check}
+  edges: [Trades -> Checked]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.acceptance
+@pytest.mark.timeout(600)
+def test_a_handler_that_fails_stops_the_project_and_nothing_is_lost(lockstep, tmp_path):
+    # Given a handler that fails on one event
+    (tmp_path / "handling.py").write_text(HANDLER)
+    (tmp_path / "broken").touch()
+    (tmp_path / "model.yaml").write_text(MODEL)
+    (tmp_path / "in.csv").write_text("".join(f"i,n,{n},S{n % 7},{n / 4}\n" for n in range(1, 1001)))
+    lockstep.environ["PYTHONPATH"] = str(tmp_path)
+    url = f"lmdb:{tmp_path / 'bus'}"
+    lockstep("engine", "publish", "model.yaml", "--url", url, "--window", "Trades", "in.csv", "--block", "10")
+    # When the engine meets it
+    failed = lockstep.start("engine", "run", "model.yaml", "--url", url, "--until-idle", "--batch", "50")
+    _, errors = failed.communicate(timeout=TIMEOUT_S)
+    # Then it says window, block and event, and ends
+    assert failed.returncode == 1, errors
+    for word in (b"USER_CODE_FAILED", b"q/Checked", b"block 70", b"no such symbol", b"700"):
+        assert word in errors, errors
+    # And when the handler is mended, it goes on as if nothing had been
+    (tmp_path / "broken").unlink()
+    mended = lockstep.start("engine", "run", "model.yaml", "--url", url, "--until-idle", "--batch", "50")
+    _, errors = mended.communicate(timeout=TIMEOUT_S)
+    assert mended.returncode == 0, errors
+    lockstep("engine", "subscribe", "model.yaml", "--url", url, "--window", "Checked", "-o", "out.csv")
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert [line.split(",")[2] for line in lines] == [str(n) for n in range(1, 1001)]
