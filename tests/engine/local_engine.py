@@ -74,6 +74,10 @@ class LocalEngine:
         divided = frozenset(self.graph.nodes[index].path for split in splits for index in split.divided)
         self.publisher = Publisher(self.bus, self.streams, nodes, spools, self.runtime, self.setup.incarnation, divided)
 
+        if self.publisher.published < self.sequencer.position.block:
+            self.sequencer.nudge()
+            self.settle()
+
     def run_batch(self, stop: int, *, commit: bool = True, publish: bool = True) -> None:
         """One micro-batch up to entry `stop`, on every shard."""
         for shard in range(self.shards):

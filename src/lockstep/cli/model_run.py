@@ -194,11 +194,12 @@ def _run_spark(
 
 def shown(progress: Progress) -> Callable[[EngineStatus], None]:
     """Draws how far an engine is: events, rate, lag."""
-    began, drawn = time.monotonic(), 0.0
+    began = drawn = 0.0
 
     def draw(status: EngineStatus) -> None:
-        nonlocal drawn
+        nonlocal began, drawn
         now = time.monotonic()
+        began = began or now
         if now - drawn >= _SHOW_S:
             drawn = now
             progress.say(_state(status, now - began))

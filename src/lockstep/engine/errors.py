@@ -7,7 +7,7 @@ NotFound                                           exit 3
 Conflict                                           exit 4
   ModelMismatch EngineRunning
 Unavailable                                        exit 6
-  SparkUnavailable SparkFailed LogTooShort BusNotShared FileUnwritable
+  SparkUnavailable SparkFailed LogTooShort LogForgets BusNotShared FileUnwritable
 DataError                                          exit 1
   FrameDamaged SnapshotDamaged UserCodeFailed OutputBroken RowsLost
 """
@@ -129,6 +129,14 @@ class LogTooShort(Unavailable):
     advice = "Give the stream a longer retention, or begin anew with another --state folder."
 
 
+class LogForgets(Unavailable):
+    """A log may drop what a window still needs."""
+
+    code = "LOG_FORGETS"
+    template = "{window} reads its rows again from {stream}, which keeps {kept} only."
+    advice = "Make the stream with capacity=None and no byte limit, and retain_age_s above the window's retention."
+
+
 class BusNotShared(Unavailable):
     """Workers on other hosts can't reach the bus."""
 
@@ -150,7 +158,7 @@ class FrameDamaged(DataError):
 
     code = "FRAME_DAMAGED"
     template = "The event frame at {place} can't be read: {reason}."
-    advice = "Check that the stream is an event stream, and the store with 'lockstep store verify'."
+    advice = "Check that the stream is an event stream, and the store with 'lockstep stream verify'."
 
 
 class SnapshotDamaged(DataError):

@@ -28,7 +28,10 @@ def test_all_commands_are_there() -> None:
         "stream": ["create", "ls", "show", "publish", "tail", "copy", "trim", "delete", "verify"],
         "group": ["ls", "show", "reset", "delete"],
         "dlq": ["ls", "redrive"],
-        "bench": ["streams"],
+        "model": ["check", "explain", "graph", "convert", "run"],
+        "engine": ["run", "status", "publish", "subscribe"],
+        "data": ["trades"],
+        "bench": ["streams", "engine"],
     }
 
 

@@ -76,14 +76,35 @@ class EventPublisher:
         return self._publisher.publish(frame)
 
 
-def out_batches(log: Log, schema: Schema, *, start: int = 0, last: int = 0) -> Iterator[EventBatch]:
-    """The blocks on an out stream in order, each once; a missing one is an error, never skipped."""
-    for offset, value in values_between(log, start, log.bounds().next):
-        frame = decode_frame(value, schema, place=f"offset {offset} of {log.name}")
+class OutFold:
+    """Reads the frames of an out stream in order: each block once, copies dropped, a missing one an error.
+
+    `last` is the number of the last block that was given out; None takes the first frame as it comes.
+    """
+
+    def __init__(self, stream: str, schema: Schema, last: int | None = None) -> None:
+        self._stream, self._schema, self.last = stream, schema, last
+
+    def take(self, offset: int, value: bytes) -> EventBatch:
+        """The events of a frame that were not given out before, perhaps none."""
+        frame = decode_frame(value, self._schema, place=f"offset {offset} of {self._stream}")
         head = frame.head
-        if head.last <= last and head.previous != head.first:  # it was there before; a long block goes on otherwise
-            continue
-        if head.previous != last:
-            raise OutputBroken(number=head.first, stream=log.name, previous=head.previous, last=last)
-        last = head.last
-        yield frame.batch
+        previous = head.previous or 0
+        last = previous if self.last is None else self.last
+        if previous > last:
+            raise OutputBroken(number=head.first, stream=self._stream, previous=previous, last=last)
+        self.last = max(last, head.last)
+        if previous == last:  # what follows on, or the rest of a block that was too long for one frame
+            return frame.batch
+        fresh = int(np.searchsorted(frame.batch.block, last, "right"))
+        return frame.batch.slice(fresh, len(frame.batch))
+
+
+def out_batches(log: Log, schema: Schema) -> Iterator[EventBatch]:
+    """Everything on an out stream, in order, each block once."""
+    bounds = log.bounds()
+    fold = OutFold(log.name, schema)
+    for offset, value in values_between(log, bounds.first, bounds.next):
+        batch = fold.take(offset, value)
+        if len(batch):
+            yield batch

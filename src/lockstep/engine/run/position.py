@@ -52,13 +52,16 @@ class Tally:
         """Going on from a position."""
         return cls(position.block, position.events, dict(position.clients))
 
-    def take(self, head: FrameHead) -> int | None:
+    def take(self, head: FrameHead | None) -> int | None:
         """Number a frame's blocks, and say how many at its beginning are left out because they came before.
 
-        None refuses it: messages of its client before this one are missing.
+        A record that is no frame, and a frame before which messages of its client are missing, is one empty block, and
+        the answer is None: it has a number, under which it is reported.
         """
-        known = self._known(head)
-        if known is not None and known < head.blocks:
+        known = None if head is None else self._known(head)
+        if head is None or known is None:
+            self.block += 1
+        elif known < head.blocks:
             self.block += head.blocks - known
             self.events += head.events
         return known

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.engine.errors import EngineRunning
 from lockstep.engine.events.columns import EventBatch, concat
 from lockstep.engine.events.frames import FrameHead, cut_frames, decode_frame, read_head
 from lockstep.engine.kernels.merging import merge_shards
@@ -18,11 +19,14 @@ from lockstep.engine.run.position import Position
 from lockstep.engine.run.spool import Spool, SpoolPart
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.windows.counts import WindowCounts
+from lockstep.errors import OffsetConflict
 from lockstep.log.batch import NO_PRODUCER, Batch, BatchView, pack
 from lockstep.log.port import Bus, Log, Transaction
-from lockstep.runtime import Runtime
+from lockstep.runtime import Runtime, logger
 
 _FRAME_BYTES = 1 << 20
+_LOGGED = 20
+"""Bad events of a reason that are logged; all are counted, and put on their stream."""
 _RECORDS_MAX = 1000
 """Bad records in one batch of the log."""
 
@@ -48,8 +52,10 @@ class Publisher:
         self._nodes = {node.path: node for node in nodes}
         self._spools = spools
         self._control = bus.open(streams.control)
+        self._next_beat = self._control.bounds().next
         beat = last_beat(self._control)
-        self._last = {path: last_block(bus.open(streams.output(node))) for path, node in self._nodes.items()}
+        ends = {path: last_block(bus.open(streams.output(node))) for path, node in self._nodes.items()}
+        self._last = {path: max(end, beat.last.get(path, 0)) for path, end in ends.items()}  # one may be trimmed
         self.published = beat.published
         self.position = Position.of(beat.position) if beat.position else None
         self.counts = {path: WindowCounts.load(counts) for path, counts in beat.counts.items()}
@@ -133,14 +139,25 @@ class Publisher:
                 self._bus.open(name).append(batches)
             return
 
+        beats = self._control.name
+
         def work(changes: Transaction) -> None:
             for name, batches in writes:
-                changes.append(name, batches)
+                expected = self._next_beat if name == beats else None  # nobody else may publish this project
+                changes.append(name, batches, expected_next=expected)
 
-        self._bus.atomic(work)
+        try:
+            self._bus.atomic(work)
+        except OffsetConflict as error:
+            raise EngineRunning(pid="of another folder", place=beats) from error
+        self._next_beat += 1
 
     def _count(self, parts: Sequence[SpoolPart], bad: Sequence[Any], last: int) -> None:
-        self.bad.update(item["reason"] for item in bad)
+        for item in bad:
+            self.bad[item["reason"]] += 1
+            if self.bad[item["reason"]] <= _LOGGED:
+                place = {name: item[name] for name in ("block", "window", "reason", "detail")}
+                logger.warning("A bad event was refused", extra={"action": "bad_event", **place})
         if all(part.last == last for part in parts):
             self.counts = merge_counts([part.counts for part in parts], self._divided)
             self.seconds += max(part.seconds for part in parts)

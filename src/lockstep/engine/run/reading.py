@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from lockstep.engine.errors import FrameDamaged, LogTooShort
 from lockstep.engine.events.columns import EventBatch, Int64s, concat
-from lockstep.engine.events.frames import decode_frame, read_head
+from lockstep.engine.events.frames import FrameHead, decode_frame, decode_frames, read_head
 from lockstep.engine.kernels.span import Span
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.run.decisions import Decision, counted
@@ -25,7 +25,7 @@ _READ_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class BrokenFrame:
-    """A record of an input that is not a frame of its window; its blocks are there, but empty."""
+    """A record of an input that is not a frame of its window: a block, or several, without events."""
 
     stream: str
     offset: int
@@ -33,13 +33,23 @@ class BrokenFrame:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A frame of an input whose blocks are numbered from `first` on; `known` blocks before that came already."""
+
+    stream: str
+    offset: int
+    value: bytes
+    first: int
+    known: int
+
+
 @dataclass(slots=True)
 class _Collected:
     """What a range holds so far."""
 
     tally: Tally
-    batches: dict[str, list[EventBatch]] = field(default_factory=dict)
-    transactional: list[Int64s] = field(default_factory=list)
+    pieces: dict[str, list[_Piece]] = field(default_factory=dict)
     ticks: list[tuple[int, int]] = field(default_factory=list)
     broken: list[BrokenFrame] = field(default_factory=list)
 
@@ -99,7 +109,10 @@ class RangeReader:
             name, last = self._sequence.name, reached.number
             raise DataError(reason=f"Entry {upto} of {name} is not there; the last is {last}.")
         end = Position(reached, ends, tally.block, tally.events, tally.clients)
-        return Range(_span(position.block + 1, collected), end, tuple(collected.broken))
+        batches, marked = self._decoded(collected)
+        transactional = np.sort(np.concatenate(marked)) if marked else np.array([], np.int64)
+        span = Span(position.block + 1, tally.block, batches, tuple(collected.ticks), transactional)
+        return Range(span, end, tuple(collected.broken))
 
     def _take(self, decision: Decision, ends: tuple[int, ...], into: _Collected) -> None:
         for (node, log), start, stop in zip(self._inputs, ends, decision.ends, strict=True):
@@ -114,26 +127,65 @@ class RangeReader:
             raise DataError(reason=f"{self._sequence.name} says {said} where its inputs hold {found}.")
 
     def _take_frame(self, node: Node, stream: str, offset: int, value: bytes, into: _Collected) -> None:
-        """Number a frame's blocks, leaving out those that came before, and decode it."""
-        first = into.tally.block + 1
+        """Number a frame's blocks, leaving out those that came before."""
+        first, head = into.tally.block + 1, head_of(value)
+        known = into.tally.take(head)
+        if head is None or known is None:
+            reason = "it is not an event frame" if head is None else "messages of its client before it are missing"
+            into.broken.append(BrokenFrame(stream, offset, first, reason))
+        elif known < head.blocks:
+            into.pieces.setdefault(node.path, []).append(_Piece(stream, offset, value, first, known))
+
+    def _decoded(self, into: _Collected) -> tuple[dict[str, EventBatch], list[Int64s]]:
+        """The events of each source, and which blocks are transactional."""
+        batches, transactional = {}, []
+        for node, _ in self._inputs:
+            pieces = into.pieces.get(node.path)
+            if pieces:
+                found = self._decode_all(node, pieces) or self._decode_each(node, pieces, into.broken)
+                batches[node.path] = concat([batch for batch, _ in found])
+                transactional += [numbers for _, numbers in found if len(numbers)]
+        return batches, transactional
+
+    def _decode_all(self, node: Node, pieces: Sequence[_Piece]) -> list[tuple[EventBatch, Int64s]] | None:
+        """All frames in one go, or None if one is broken or was taken in part before."""
+        if any(piece.known for piece in pieces):
+            return None
+        firsts = np.array([piece.first for piece in pieces], np.int64)
         try:
-            head = read_head(value)
-            known = into.tally.take(head)
-            if known == head.blocks:
-                return
-            if known is None:
-                raise FrameDamaged(place=f"offset {offset} of {stream}", reason="messages before it are missing")
-            needed = self._needed[node.path] if self._needed is not None else None
-            place = f"offset {offset} of {stream}"
-            frame = decode_frame(value, node.schema, columns=needed, number_from=first - known, place=place)
-        except FrameDamaged as error:
-            into.broken.append(BrokenFrame(stream, offset, first, str(error)))
-            return
-        batch = frame.batch
-        if known:
-            batch = batch.slice(int(np.searchsorted(batch.block, first)), len(batch))
-        into.batches.setdefault(node.path, []).append(batch)
-        into.transactional.append(frame.transactional[frame.transactional >= first])
+            frames = decode_frames(
+                [piece.value for piece in pieces], node.schema, columns=self._columns(node), number_from=firsts
+            )
+        except FrameDamaged:
+            return None
+        return [(frames.batch, frames.transactional)]
+
+    def _decode_each(
+        self, node: Node, pieces: Sequence[_Piece], broken: list[BrokenFrame]
+    ) -> list[tuple[EventBatch, Int64s]]:
+        found = [(EventBatch.empty(node.schema), np.array([], np.int64))]
+        for piece in pieces:
+            try:
+                frame = decode_frame(
+                    piece.value, node.schema, columns=self._columns(node), number_from=piece.first - piece.known
+                )
+            except FrameDamaged as error:
+                broken.append(BrokenFrame(piece.stream, piece.offset, piece.first, str(error)))
+                continue
+            batch = frame.batch.slice(int(np.searchsorted(frame.batch.block, piece.first)), len(frame.batch))
+            found.append((batch, frame.transactional[frame.transactional >= piece.first]))
+        return found[1:] or found
+
+    def _columns(self, node: Node) -> frozenset[str] | None:
+        return self._needed[node.path] if self._needed is not None else None
+
+
+def head_of(value: bytes) -> FrameHead | None:
+    """The head of a record that is a frame."""
+    try:
+        return read_head(value)
+    except FrameDamaged:
+        return None
 
 
 def values_between(log: Log, start: int, stop: int, window: str = "") -> Iterator[tuple[int, bytes]]:
@@ -152,14 +204,3 @@ def values_between(log: Log, start: int, stop: int, window: str = "") -> Iterato
                 if start <= view.base + index < stop:
                     yield view.base + index, value
             start = view.end
-
-
-def _span(first: int, collected: _Collected) -> Span:
-    transactional = [numbers for numbers in collected.transactional if len(numbers)]
-    return Span(
-        first,
-        collected.tally.block,
-        {path: concat(batches) for path, batches in collected.batches.items()},
-        tuple(collected.ticks),
-        np.sort(np.concatenate(transactional)) if transactional else np.array([], np.int64),
-    )

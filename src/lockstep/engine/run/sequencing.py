@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from lockstep.core.leader import Apply, LeaderState, Observed, Propose, Send, StepDown, Tick, Won, leads, step
 from lockstep.core.sequence import Entry, Mark
-from lockstep.engine.errors import EngineRunning, FrameDamaged
-from lockstep.engine.events.frames import read_head
+from lockstep.engine.errors import EngineRunning
 from lockstep.engine.run.decisions import Decision, encode, records
 from lockstep.engine.run.position import Position, Tally
-from lockstep.engine.run.reading import values_between
+from lockstep.engine.run.reading import head_of, values_between
 from lockstep.log.batch import pack
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime
@@ -70,6 +69,11 @@ class Sequencer:
         tally = Tally.at(position)
         tally.block += 1
         self._suggest(Decision(position.ends, tally.block, tally.events, time_us), tally)
+
+    def nudge(self) -> None:
+        """Decide on nothing new: an entry for the sake of its number, so that what is decided is evaluated again."""
+        position = self.position
+        self._suggest(Decision(position.ends, position.block, position.events), Tally.at(position))
 
     def is_caught_up(self) -> bool:
         """Whether everything on the inputs is decided."""
@@ -139,11 +143,8 @@ def take_frames(log: Log, start: int, tally: Tally, room: int | None = None, sto
     """Count the frames of an input from `start` on while they fit into `room`, at least one; return where it ended."""
     stop, began = log.bounds().next if stop is None else stop, tally.events
     for offset, value in values_between(log, start, stop):
-        try:
-            head = read_head(value)
-        except FrameDamaged:  # it is reported where it is evaluated, and takes no number
-            continue
-        if room is not None and tally.events > began and tally.events + head.events > room:
+        head = head_of(value)
+        if head is not None and room is not None and tally.events > began and tally.events + head.events > room:
             return offset
         tally.take(head)
     return stop

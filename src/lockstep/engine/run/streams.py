@@ -56,15 +56,14 @@ class ProjectStreams:
 
     def create(self, bus: Bus, graph: Graph, wanted: frozenset[str]) -> None:
         """Make what is missing; nothing that is there is changed."""
-        for node in sources(graph):
-            bus.create(self.input(node), EVENT_STREAM)
-        for node in graph.nodes:
-            if node.path in wanted:
-                bus.create(self.output(node), EVENT_STREAM)
-        bus.create(self.sequence, CONTROL_STREAM)
-        bus.create(self.control, CONTROL_STREAM)
-        bus.create(self.bad, BAD_RECORDS)
-        bus.create(self.notices, CONTROL_STREAM)
+        wanted_streams = {self.input(node): EVENT_STREAM for node in sources(graph)}
+        wanted_streams |= {self.output(node): EVENT_STREAM for node in graph.nodes if node.path in wanted}
+        wanted_streams |= dict.fromkeys((self.sequence, self.control, self.notices), CONTROL_STREAM)
+        wanted_streams[self.bad] = BAD_RECORDS
+        present = set(bus.names())
+        for name, config in wanted_streams.items():
+            if name not in present:  # one that is there keeps the configuration its owner gave it
+                bus.create(name, config)
 
 
 def sources(graph: Graph) -> list[Node]:

@@ -31,7 +31,7 @@ from lockstep.engine.run.publishing import Publisher
 from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.spool import Spool
-from lockstep.engine.run.streams import ProjectStreams, sources
+from lockstep.engine.run.streams import CONTROL_STREAM, ProjectStreams, sources
 from lockstep.engine.spark.listener import BatchFigures, FigureListener
 from lockstep.engine.spark.query import start_query
 from lockstep.engine.spark.session import start_session, stop_session
@@ -125,6 +125,8 @@ class Engine:
         self._setup = self._make_setup()
         self._spools = [Spool(self._setup.spool(shard)) for shard in range(self._options.shards)]
         self._sequencer, self._publisher = self._make_sequencer(), self._make_publisher()
+        if self._publisher.published < self._sequencer.position.block:
+            self._sequencer.nudge()  # Spark may have committed what was never published, and would do nothing more
         self._spark = start_session(  # before there are threads: a process with threads is better not forked
             self._path,
             master=self._options.master,
@@ -241,7 +243,7 @@ class Engine:
         return {
             "model": self._graph.fingerprint,
             "shards": str(self._options.shards),
-            "sequence": self._bus.open(self.streams.sequence).identity,
+            "sequence": self._bus.create(self.streams.sequence, CONTROL_STREAM).identity,
             "published": ",".join(sorted(self._wanted)),
         }
 

@@ -9,7 +9,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from lockstep.core.sequence import SequenceState
+from lockstep.engine.run.beats import last_beat
 from lockstep.engine.run.decisions import Decision, counted
+from lockstep.engine.run.position import Position
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.spool import Spool
 from lockstep.log.port import Bus, Log
@@ -85,27 +87,32 @@ class OrderReader(DataSourceStreamReader):
 class SequenceTail:
     """Follows a sequence log and remembers how many events its newest entries hold."""
 
-    def __init__(self, sequence: Log) -> None:
-        self._sequence, self._state = sequence, SequenceState()
-        self._events: dict[int, int] = {0: 0}
+    def __init__(self, sequence: Log, known: Position | None = None) -> None:
+        self._sequence = sequence
+        self._state, self._events = SequenceState(), {0: 0}
+        self._begin(known or Position())
 
     @classmethod
     def open(cls, setup: EngineSetup) -> SequenceTail:
-        """On a bus of its own."""
+        """On a bus of its own, from the newest position that is published."""
         bus: Bus = open_bus(setup.url, ThreadRuntime(), create=False)
-        return cls(bus.open(setup.streams(setup.graph()).sequence))
+        streams = setup.streams(setup.graph())
+        position = last_beat(bus.open(streams.control)).position
+        return cls(bus.open(streams.sequence), Position.of(position) if position else None)
 
     def next_stop(self, start: int, max_events: int) -> int:
         """The last entry behind `start` that keeps within `max_events`, at least one; `start` if there is none."""
+        if start < min(self._events):  # Spark is behind what is published: read from the beginning
+            self._begin(Position())
         for state, entry in counted(self._sequence, self._state):
             self._state = state
             self._events[state.number] = Decision.of(entry).events
-        self._forget_before(start)
+        for number in [number for number in self._events if number < start]:
+            del self._events[number]
         stop, room = start, self._events.get(start, 0) + max_events
         while stop + 1 in self._events and (stop == start or self._events[stop + 1] <= room):
             stop += 1
         return stop
 
-    def _forget_before(self, start: int) -> None:
-        for number in [number for number in self._events if number < start]:
-            del self._events[number]
+    def _begin(self, known: Position) -> None:
+        self._state, self._events = known.sequence, {known.number: known.events}

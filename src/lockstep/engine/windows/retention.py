@@ -115,7 +115,7 @@ class TimePolicy(Policy):
         place = self.place
         if place is not None:
             time = values[place]
-            if type(time) is int:
+            if type(time) is int and (self.now is None or time * self.scale > self.now):
                 self._move(time * self.scale)
         if key is not None:
             ages = self.ages

@@ -1,0 +1,163 @@
+"""What the engine's benchmark is made of: the models, the arithmetic of its figures, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lockstep.bench import engine, engine_kernel, engine_live, engine_peers
+from lockstep.bench.engine_jobs import steadiness
+from lockstep.bench.engine_memory import descendants, parts_mb, tree_mb
+from lockstep.bench.engine_models import CASES, DAY, DOCUMENT, VWAP, expected_rows, items, seven_windows, trades
+from lockstep.bench.engine_peer_bytewax import Vwap, read_trades
+from lockstep.bench.rows import Row
+from lockstep.cli.main import main
+from lockstep.engine.events.block import InputBlock
+from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.model.loading import load_model
+from lockstep.engine.windows.interpreter import Interpreter
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_measured_model_is_the_one_of_the_example():
+    assert load_model(ROOT / "examples" / "trades" / "trades.yaml") == seven_windows()
+
+
+def test_a_million_trades_must_leave_the_seven_counts_of_the_document():
+    assert expected_rows(1_000_000) == DOCUMENT
+
+
+def test_other_sizes_leave_what_the_interpreter_counts():
+    kept = engine_kernel.keep("seven", 31_000)
+    plain = Interpreter(CASES["seven"].graph())
+    for number, events in kept.batch.blocks():
+        plain.evaluate(InputBlock(number, kept.source, tuple(events)))
+    assert {path: counts.rows for path, counts in plain.counts.items()} == expected_rows(31_000)
+    assert engine_kernel.kernel("seven", kept, (DAY,))["rows"] == expected_rows(31_000)
+
+
+def test_what_a_day_holds_of_more_trades_than_that_is_not_guessed():
+    rows = expected_rows(10_000_000)
+    assert rows["trades/Copy24HRRet"] == 8_639_951
+    assert DAY not in rows
+
+
+def test_every_item_is_there_once_before_any_comes_again():
+    batches = list(items(250, groups=100))
+    found = [item for batch in batches for item in batch.column("item").to_pylist()]
+    assert sorted(found[:100]) == sorted(found[100:200]) == list(range(100))
+    assert len(set(found[200:])) == 50
+
+
+def test_the_steady_rate_leaves_the_first_batch_out():
+    found = steadiness([(5_000_000_000, 1_000), (6_000_000_000, 1_600), (7_000_000_000, 2_000)])
+    assert (found["steady_events"], found["steady_s"], found["steady_events_per_s"]) == (1_000, 2.0, 500)
+    assert found["batch_events_per_s"] == [600, 400]
+
+
+def test_latency_is_from_the_publication_of_an_event_to_the_reading_of_its_block():
+    sent = [(1, 2, 10.0), (3, 3, 10.5)]
+    read = [(1, 1, 10.1), (2, 3, 11.0)]
+    assert engine_live.latencies_ms(sent, read) == pytest.approx([100.0, 1000.0, 500.0])
+
+
+def test_a_wrong_count_is_named():
+    found = {"events": 1_000_000, "rows": {**DOCUMENT, DAY: 3_607}, "events_out": {DAY: 1_996_392}}
+    assert engine.wrong_counts(found) == {DAY: {"expected": 3_608, "found": 3_607}}
+    assert engine.wrong_counts({**found, "rows": DOCUMENT}) == {}
+    assert engine.wrong_counts({**found, "rows": DOCUMENT, "events_out": {DAY: 1}}) == {
+        f"{DAY} lines": {"expected": 1_996_392, "found": 1}
+    }
+
+
+def test_parts_are_chosen_by_name_and_the_long_ones_only_when_asked_for():
+    assert "large" not in engine.EngineBench().parts
+    assert "large" in engine.EngineBench(large=True).parts
+    assert "peers" not in engine.EngineBench(peers=False).parts
+    assert engine.EngineBench(only=("shards", "one")).parts == ["one", "shards"]
+    with pytest.raises(ValueError, match="there is no row speed; there are one, three"):
+        engine.EngineBench(only=("speed",))
+    with pytest.raises(ValueError, match="must be more than one batch"):
+        engine.EngineBench(events=10)
+
+
+def test_the_command_names_the_rows_there_are(capsys):
+    assert main(["bench", "engine", "--only", "speed"]) == 2
+    assert "There is no row speed; there are one, three, live" in capsys.readouterr().err
+
+
+def test_the_price_of_the_others_is_the_price_of_the_window():
+    # Given trades far enough apart that rows leave
+    chance = np.random.Generator(np.random.PCG64(7))
+    seconds = np.cumsum(chance.integers(0, 90, 300)).tolist()
+    symbols, prices = chance.choice(list("ABC"), 300).tolist(), chance.integers(100, 999, 300).tolist()
+    plain, others = Interpreter(CASES["five"].graph()), {symbol: Vwap() for symbol in "ABC"}
+    for number, (second, symbol, price) in enumerate(zip(seconds, symbols, prices, strict=True), 1):
+        values = (None, symbol, 1, second, 0, price / 4, number, 1, 1, 1, 1, 0, second * 1_000_000)
+        # When both take a trade
+        block = InputBlock(number, "vwap/Trades", (Event(Opcode.INSERT, Flag.NORMAL, values),))
+        found = plain.evaluate(block)[VWAP]
+        mine = [event for event in found if event.opcode is not Opcode.DELETE and event.values[0] == symbol]
+        # Then the last word of the window on this symbol is what the others say
+        assert mine[-1].values[1] == pytest.approx(others[symbol].add((second, price / 4, number)), rel=1e-12)
+    assert min(len(other.rows) for other in others.values()) < 30
+
+
+def test_the_lines_for_others_are_the_trades(tmp_path):
+    engine_peers.write_lines(tmp_path / "trades.tsv", 500)
+    (batch,) = trades(500)
+    names = ("udate", "price", "quantity")
+    rows = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+    assert read_trades(str(tmp_path / "trades.tsv")) == list(zip(batch.column("symbol").to_pylist(), rows, strict=True))
+
+
+def test_without_bytewax_it_says_how_to_get_it():
+    found = engine_peers.run_bytewax(10, "/no/such/python")
+    assert "pip install --require-hashes -r requirements/bench.txt" in found["missing"]
+
+
+def test_the_memory_of_children_is_counted():
+    with subprocess.Popen(
+        [sys.executable, "-c", "data = bytearray(64 << 20); print(1, flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert child.pid in list(descendants(os.getpid()))
+        assert tree_mb(child.pid) > 64
+        assert tree_mb() > tree_mb(child.pid)
+        assert set(parts_mb()) > {"driver"}
+        child.communicate(b"\n")
+
+
+def test_every_shard_has_work_and_every_number_of_shards_is_reported():
+    kept = engine_kernel.keep("seven", 3_000)
+    found = engine_kernel.shards("seven", kept, engine_kernel.ALL_THREE, (1, 2))
+    assert {number: len(each["busy_s"]) for number, each in found["shards"].items()} == {"1": 1, "2": 2}
+
+
+def test_frames_csv_and_the_interpreter_are_measured():
+    kept = engine_kernel.keep("seven", 3_000)
+    found = engine_kernel.forms("seven", kept, (DAY,))
+    assert all(value > 0 for value in found.values())
+    assert engine_kernel.interpreter("seven", kept, 200)["events"] == 200
+
+
+def test_the_page_shows_what_rows_know(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from engine_report import markdown
+
+    shards = {"shards": {"1": {"busy_s": [2.0], "longest_s": 2.0, "together_s": 2.0}}}
+    facts = {"cores": 2, "processor": "x", "memory_gb": 1, "kernel": "1", "python": "3", "date": "today",
+             "load_before": 0.0, "quick": True}  # fmt: skip
+    page = markdown(facts, [Row(name="busiest", value=2.0, unit="processor s", details=shards)])
+    assert "| busiest | - | 2 processor s | - | 0.0 |" in page
+    assert "| 1 | 2.00 | 2.00 | 2.00 |" in page
+    assert "Beside others" not in page

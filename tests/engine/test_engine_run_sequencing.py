@@ -1,0 +1,207 @@
+"""One leader at a time says what the input is; a newer one takes over, and nothing of the older one counts."""
+
+from __future__ import annotations
+
+import pytest
+from run_worlds import frame, put, recent_graph, sums_graph, two_sources_graph
+
+from lockstep.core.sequence import Mark
+from lockstep.engine.errors import EngineRunning, LogTooShort
+from lockstep.engine.kernels.evaluator import Evaluator
+from lockstep.engine.model.graph import Graph
+from lockstep.engine.run.decisions import Decision, counted, encode
+from lockstep.engine.run.position import Position
+from lockstep.engine.run.reading import RangeReader
+from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
+from lockstep.engine.run.streams import ProjectStreams, sources
+from lockstep.log.memory import Grid
+from lockstep.testing.virtual import VirtualRuntime
+
+STREAMS = ProjectStreams(cluster="c", project="p")
+
+
+class Lab:
+    """The logs of a project, and as many leaders as a test likes."""
+
+    def __init__(self, graph: Graph | None = None) -> None:
+        self.graph = graph or sums_graph()
+        self.runtime = VirtualRuntime()
+        self.bus = Grid().bus(self.runtime)
+        STREAMS.create(self.bus, self.graph, frozenset())
+        self.inputs = [self.bus.open(STREAMS.input(node)) for node in sources(self.graph)]
+        self.log = self.bus.open(STREAMS.sequence)
+        self.reader = RangeReader(self.bus, self.graph, STREAMS)
+
+    def sequencer(self, position: Position | None = None, **options) -> Sequencer:
+        start = position or self.reader.start()
+        return Sequencer(self.log, self.inputs, self.runtime, SequencerOptions(**options), start)
+
+    def decisions(self) -> list[Decision]:
+        return [Decision.of(entry) for _, entry in counted(self.log, self.reader.start().sequence)]
+
+
+def settle(sequencer: Sequencer) -> None:
+    while not sequencer.is_caught_up():
+        sequencer.step()
+
+
+def test_nothing_is_decided_before_the_own_mark_was_read_back():
+    lab = Lab()
+    put(lab.inputs[0], frame([1]))
+    sequencer = lab.sequencer()
+    assert not sequencer.leads
+    sequencer.step()
+    assert sequencer.leads
+    assert sequencer.position.number == 0
+    settle(sequencer)
+    assert lab.decisions() == [Decision((1,), 1, 1)]
+
+
+def test_a_second_one_takes_over_and_the_first_one_stops_without_an_entry_that_counts():
+    # Given a leader, and another process that takes the project over
+    lab = Lab()
+    put(lab.inputs[0], frame([1]))
+    first = lab.sequencer()
+    settle(first)
+    second = lab.sequencer()
+    second.step()
+    assert second.leads
+    # When the first one has more to do
+    put(lab.inputs[0], frame([2]))
+    with pytest.raises(EngineRunning, match="newer epoch"):
+        first.step()
+    # Then it stops, does not come back, and the second one decides what is left
+    ends = lab.log.bounds().next
+    assert not first.step()
+    assert not first.leads
+    assert lab.log.bounds().next == ends
+    settle(second)
+    assert lab.decisions() == [Decision((1,), 1, 1), Decision((2,), 2, 2)]
+    assert second.position.sequence.epoch == 2
+
+
+def test_an_entry_written_behind_the_mark_of_a_newer_leader_does_not_count():
+    # Given a first leader that has proposed, and a second whose mark lands before the entry does
+    lab = Lab()
+    first = lab.sequencer()
+    settle(first)
+    lab.sequencer().step()
+    put(lab.inputs[0], frame([1]))
+    first._propose()
+    first._send()
+    # Then the entry is on the log, and counts for nobody
+    assert lab.decisions() == []
+    with pytest.raises(EngineRunning):
+        first.step()
+
+
+def test_of_two_marks_with_one_epoch_the_first_owns_it():
+    lab = Lab()
+    one, two = lab.sequencer(), lab.sequencer()
+    one.step()
+    with pytest.raises(EngineRunning):
+        two.step()
+    assert one.step() is False
+    assert one.leads
+
+
+def test_a_mark_of_an_older_epoch_changes_nothing():
+    lab = Lab()
+    one = lab.sequencer()
+    one.step()
+    put(lab.log, encode(Mark(1, "late")))
+    one.step()
+    assert one.leads
+
+
+def test_a_new_leader_counts_what_the_old_one_decided_whether_from_the_start_or_from_a_beat():
+    lab = Lab(two_sources_graph())
+    old = lab.sequencer(entry_events=2)
+    middle = old.position
+    for round_ in range(4):
+        for log in lab.inputs:
+            put(log, frame([round_, 100 + round_], client=log.name.encode().ljust(16)[:16], first_id=1 + 2 * round_))
+        settle(old)
+        old.tick(round_)
+        settle(old)
+        middle = old.position if round_ == 1 else middle
+    # A position travels in a beat as plain values
+    beat = Position.of(middle.tree())
+    assert 0 < beat.number < old.position.number
+    by_fold, by_beat = lab.sequencer(), lab.sequencer(beat)
+    read = lab.reader.read(lab.reader.start(), old.position.number).end
+    assert by_fold.position == by_beat.position == read == old.position
+    by_beat.step()
+    assert by_beat.leads
+
+
+def test_ticks_are_numbered_like_blocks_and_come_behind_the_events_of_their_entry():
+    lab = Lab()
+    sequencer = lab.sequencer(tick_us=1_000_000)
+    put(lab.inputs[0], frame([1, 2]))
+    for _ in range(4):
+        sequencer.step()
+    span = lab.reader.read(lab.reader.start(), sequencer.position.number).span
+    assert [block for block, _ in span.ticks] == [3]
+    assert span.last == sequencer.position.block == 3
+    # And the next one comes a heartbeat later, not earlier
+    sequencer.step()
+    assert sequencer.position.block == 3
+    lab.runtime.advance(1.0)
+    sequencer.step()
+    assert sequencer.position.block == 4
+
+
+def test_without_a_heartbeat_the_clock_stands_still():
+    lab = Lab()
+    sequencer = lab.sequencer()
+    lab.runtime.advance(60.0)
+    sequencer.step()
+    sequencer.step()
+    assert lab.decisions() == []
+
+
+def test_time_never_goes_back_even_if_the_machine_says_so():
+    lab = Lab(recent_graph())
+    sequencer = lab.sequencer(tick_us=1_000_000)
+    for _ in range(3):
+        sequencer.step()
+        sequencer.step()
+        lab.runtime.advance(1.0)
+        lab.runtime.jump_wall(-3600)
+    evaluator, position = Evaluator(lab.graph, wanted=frozenset()), lab.reader.start()
+    times = []
+    for number in range(1, sequencer.position.number + 1):
+        taken = lab.reader.read(position, number)
+        evaluator.evaluate(taken.span)
+        times.append(evaluator.clock_us)
+        position = taken.end
+    asked = [time for decision in lab.decisions() if (time := decision.tick_us) is not None]
+    assert asked != sorted(asked)
+    assert times == [max(asked[: at + 1]) for at in range(len(asked))]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "room", "expected"),
+    [
+        ([2, 2, 2, 2], 4, [4, 8]),
+        ([2, 2, 2], 5, [4, 6]),
+        ([9, 1], 3, [9, 10]),
+        ([1, 9, 1], 3, [1, 10, 11]),
+    ],
+    ids=["filled", "not split", "a larger frame alone", "a larger frame in the middle"],
+)
+def test_an_entry_takes_whole_frames_up_to_its_bound_and_at_least_one(sizes, room, expected):
+    lab = Lab()
+    put(lab.inputs[0], *[frame(range(size)) for size in sizes])
+    settle(lab.sequencer(entry_events=room))
+    assert [decision.events for decision in lab.decisions()] == expected
+
+
+def test_input_that_is_gone_before_it_was_counted_is_an_error_with_the_range():
+    lab = Lab()
+    put(lab.inputs[0], frame([1]), frame([2]))
+    settle(lab.sequencer())
+    lab.inputs[0].trim(1)
+    with pytest.raises(LogTooShort, match="from offset 0 on, but it begins at 1"):
+        lab.sequencer()
