@@ -19,6 +19,7 @@ SAYS = {
     "message_queue.py": "A worker that comes later finds nothing to do.",
     "fail_over.py": "All 40 jobs were handled, in order",
     "dead_letters.py": "Put aside: offset 2 of orders, 3 attempts",
+    "engine_quickstart.py": "5 trades, 15 events out: the same as without Spark.",
     "spark_rows.py": "The last batch ran twice and was written once.",
     "request_reply.py": "3 questions, 3 answers on 2 reply streams.",
 }

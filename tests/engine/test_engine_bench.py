@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from lockstep.bench import engine, engine_kernel, engine_live, engine_peers
+from lockstep.bench import engine, engine_kernel, engine_live, engine_peer_spark, engine_peers
 from lockstep.bench.engine_jobs import steadiness
 from lockstep.bench.engine_memory import descendants, parts_mb, tree_mb
 from lockstep.bench.engine_models import CASES, DAY, DOCUMENT, VWAP, expected_rows, items, seven_windows, trades
@@ -87,6 +88,18 @@ def test_parts_are_chosen_by_name_and_the_long_ones_only_when_asked_for():
         engine.EngineBench(events=10)
 
 
+def test_a_part_that_fails_becomes_a_row_that_says_so_and_the_others_are_measured(monkeypatch):
+    def broken(_runs):
+        message = "no room"
+        raise OSError(message)
+
+    monkeypatch.setitem(engine.PARTS, "one", broken)
+    monkeypatch.setitem(engine.PARTS, "shards", lambda _: iter([Row(name="fine", value=1.0, unit="s", details={})]))
+    failed, fine = engine.all_rows(engine.EngineBench(only=("one", "shards")), lambda _: None)
+    assert (failed.name, failed.ok, failed.details) == ("one: failed", False, {"error": "no room"})
+    assert fine.name == "fine"
+
+
 def test_the_command_names_the_rows_there_are(capsys):
     assert main(["bench", "engine", "--only", "speed"]) == 2
     assert "There is no row speed; there are one, three, live" in capsys.readouterr().err
@@ -107,6 +120,31 @@ def test_the_price_of_the_others_is_the_price_of_the_window():
         # Then the last word of the window on this symbol is what the others say
         assert mine[-1].values[1] == pytest.approx(others[symbol].add((second, price / 4, number)), rel=1e-12)
     assert min(len(other.rows) for other in others.values()) < 30
+
+
+class KeptState:
+    """A group's state as Spark keeps it: a row of bytes."""
+
+    exists = False
+    get: tuple[bytes, ...] = ()
+
+    def update(self, row):
+        self.exists, self.get = True, row
+
+
+def test_the_hand_written_job_goes_on_where_the_batch_before_ended_and_sorts_its_rows():
+    state, whole, seen = KeptState(), Vwap(), []
+    for begin in (0, 200, 400):
+        rows = [(begin, 2.0, 6), (begin + 10, 3.0, 7), (begin + 20, 1.0, 5)]
+        given = pd.DataFrame(
+            [(begin + 3, *rows[2]), (begin + 1, *rows[0]), (begin + 2, *rows[1])],
+            columns=["ID", "udate", "price", "quantity"],
+        )
+        (made,) = engine_peer_spark.vwap(("A",), iter([given]), state)
+        assert made["vwap"].tolist() == [whole.add(row) for row in rows]
+        seen += made["ID"].tolist()
+    assert seen == sorted(seen)
+    assert len(whole.rows) == 6, "what is older than five minutes has left"
 
 
 def test_the_lines_for_others_are_the_trades(tmp_path):

@@ -152,10 +152,10 @@ def test_a_gap_is_refused_and_shown_and_what_was_missing_may_still_come(engine):
     put(log, frame([1], client=ANNA), frame([3], client=ANNA, first_id=3), frame([2, 3], client=ANNA, first_id=2))
     run_all(engine)
     # Then nothing is taken out of order, and people can see what was refused
-    assert ids(engine) == [(1, 1), (2, 2), (3, 3)]
+    assert ids(engine) == [(1, 1), (3, 2), (4, 3)]
     (record,) = told(engine, engine.streams.bad)
-    assert record["reason"] == "unparsable"
-    assert "messages before it are missing" in str(record["detail"])
+    assert (record["block"], record["reason"]) == (2, "unparsable")
+    assert "before it are missing" in str(record["detail"])
     assert record["window"] == "test.p.q.in.I offset 1"
 
 
@@ -172,16 +172,32 @@ def test_ids_are_remembered_over_a_new_leader_and_a_restart(engine):
 # Damaged records
 
 
-def test_a_record_that_is_no_frame_takes_no_number(engine):
+def test_a_record_that_is_no_frame_is_an_empty_block_under_whose_number_it_is_shown(engine):
     put(input_log(engine, "q/in"), frame([1]), HEAD_DAMAGED, b"", frame([2]))
     run_all(engine)
-    assert ids(engine) == [(1, 1), (2, 2)]
+    assert ids(engine) == [(1, 1), (4, 2)]
     records = told(engine, engine.streams.bad)
-    assert [(one["reason"], one["window"]) for one in records] == [
-        ("unparsable", "test.p.q.in.I offset 1"),
-        ("unparsable", "test.p.q.in.I offset 2"),
+    assert [(one["block"], one["reason"], one["window"]) for one in records] == [
+        (2, "unparsable", "test.p.q.in.I offset 1"),
+        (3, "unparsable", "test.p.q.in.I offset 2"),
     ]
     assert engine.publisher.bad == {"unparsable": 2}
+
+
+@pytest.mark.parametrize("refused", [HEAD_DAMAGED, frame([9], client=ANNA, first_id=9)], ids=["garbage", "gap"])
+def test_what_is_refused_is_shown_also_if_nothing_comes_behind_it(engine, refused):
+    # Given a record that comes alone, behind everything that is published
+    put(input_log(engine, "q/in"), frame([1], client=ANNA))
+    run_all(engine)
+    put(input_log(engine, "q/in"), refused)
+    run_all(engine)
+    assert [one["block"] for one in told(engine, engine.streams.bad)] == [2]
+    # And it is shown once, whatever comes later
+    engine.restart()
+    put(input_log(engine, "q/in"), frame([2], client=ANNA, first_id=2))
+    run_all(engine)
+    assert len(told(engine, engine.streams.bad)) == 1
+    assert ids(engine) == [(1, 1), (3, 2)]
 
 
 @pytest.mark.parametrize("known", [0, 1], ids=["new", "known in part"])
@@ -210,7 +226,7 @@ def test_damage_on_one_input_does_not_touch_the_other(tmp_path):
     put(input_log(engine, "q/right"), frame([1, 2], client=BERT))
     run_all(engine)
     assert engine.out("q/left") == []
-    assert ids(engine, "q/right") == [(3, 1), (4, 2)]
+    assert ids(engine, "q/right") == [(4, 1), (5, 2)]
     assert len(told(engine, engine.streams.bad)) == 2
 
 
@@ -255,10 +271,11 @@ def test_a_reader_counts_like_the_leader_whatever_comes(tmp_path_factory, given_
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 4)), max_size=12))
 def test_each_message_of_a_client_is_taken_once_and_in_order(sent):
     # Given a client whose first frame is the first of the list
-    tally, taken = Tally(0, 0, {}), []
+    tally, taken, refused = Tally(0, 0, {}), [], 0
     for first, count in sent:
         known = tally.take(read_head(frame(range(count), client=ANNA, first_id=first)))
         taken += [] if known is None else range(first + known, first + count)
-    # Then what was taken is contiguous, and numbered by just as many blocks
-    assert taken == list(range(taken[0], taken[0] + len(taken))) if taken else True
-    assert tally.block == len(taken)
+        refused += known is None
+    # Then what was taken is contiguous; every message is a block, and so is every frame that was refused
+    assert taken == [*range(taken[0], taken[0] + len(taken))] if taken else not refused
+    assert tally.block == len(taken) + refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from lockstep.cli import arguments as kinds
-from lockstep.cli.model_arguments import add_spark
+from lockstep.cli.model_arguments import add_spark, window_file
 from lockstep.cli.parser import Arguments, Noun, Verb
 
 CLUSTER = "local"
@@ -39,9 +39,27 @@ def _run(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--progress", action=argparse.BooleanOptionalAction, default=None,
                         help="say how far it is (on a terminal, and with --json)")  # fmt: skip
+    parser.add_argument("--metrics-port", type=kinds.positive, metavar="PORT",
+                        help="serve figures for Prometheus on this port of 127.0.0.1")  # fmt: skip
+    _spark(parser)
+
+
+def _spark(parser: argparse.ArgumentParser) -> None:
     spark = parser.add_argument_group("Spark")
     add_spark(spark)
     spark.add_argument("--verbose-spark", action="store_true", help="let Spark's own words through")
+
+
+def _replay(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    parser.add_argument("--out", dest="outputs", type=window_file, action="append", default=[], metavar="WINDOW=FILE",
+                        help="write the events of a window; may be repeated")  # fmt: skip
+    parser.add_argument(
+        "--shards", type=kinds.positive, default=1, metavar="N", help="see 'lockstep model explain' (1)"
+    )
+    parser.add_argument("--collapse", action="store_true", help="write an update as one line U, not as UB and D")
+    parser.add_argument("--date-format", metavar="FORMAT", help="of dates and stamps, as %%Y-%%m-%%d")
+    _spark(parser)
 
 
 def _status(parser: argparse.ArgumentParser) -> None:
@@ -82,6 +100,8 @@ ENGINE = Noun(
               _run, "lockstep engine run trades.yaml",
               "lockstep engine run trades.yaml --publish Aggregate24HR --shards 2",
               "lockstep engine run trades.yaml --until-idle --json"),
+        _verb("replay", "Run a model over everything on a project's streams as one batch job, into files.",
+              "engine_replay", _replay, "lockstep engine replay trades.yaml --out Aggregate24HR=day.csv"),
         _verb("status", "Show how far engines are: what is published, how far behind, the windows' counts.",
               "engine_status", _status, "lockstep engine status", "lockstep engine status --project trades --json"),
         _verb("publish", "Publish the events of a CSV file to a source window.", "engine_streams", _publish,

@@ -77,6 +77,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
         try:
             with engine:
                 stopping.listen()
+                if options.metrics_port is not None:
+                    _serve_metrics(graph.project.name, engine, options.metrics_port)
                 telling.ready(client.url, state, options.shards)
                 _work(engine, telling, stopping, until_idle=options.until_idle)
                 telling.progress.end()
@@ -85,6 +87,17 @@ def run(options: argparse.Namespace, output: Output) -> int:
             telling.progress.end()
         telling.stopped(engine.status(), stopping)
         return stopping.code
+
+
+def _serve_metrics(project: str, engine: Engine, port: int) -> None:
+    """On loopback only; it ends with the process."""
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    from lockstep.engine.spark.metrics import EngineMetrics
+
+    registry = CollectorRegistry()
+    registry.register(EngineMetrics(project, engine.status))
+    start_http_server(port, addr="127.0.0.1", registry=registry)
 
 
 def _work(engine: Engine, telling: Telling, stopping: Stopping, *, until_idle: bool) -> None:

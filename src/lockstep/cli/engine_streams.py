@@ -138,25 +138,22 @@ class OutReader:
     """Reads an out stream block by block, each once; one that is missing is an error, never skipped."""
 
     def __init__(self, log: Log, node: Node, *, at: int | None) -> None:
-        self._log, self._node = log, node
+        from lockstep.engine.run.feeding import OutFold
+
+        self._log = log
         self._at = log.bounds().first if at is None else at
-        self._last: int | None = 0 if self._at == 0 else None
+        self._fold = OutFold(log.name, node.schema, 0 if self._at == 0 else None)
         self.events = 0
 
     def read(self) -> Iterator[EventBatch]:
         """What is there now and was not read yet."""
-        from lockstep.engine.errors import OutputBroken
-        from lockstep.engine.events.frames import decode_frame
         from lockstep.engine.run.reading import values_between
 
         for offset, value in values_between(self._log, self._at, self._log.bounds().next):
-            frame = decode_frame(value, self._node.schema, place=f"offset {offset} of {self._log.name}")
-            head = frame.head
-            if self._last is not None and head.previous != self._last:
-                raise OutputBroken(number=head.first, stream=self._log.name, previous=head.previous, last=self._last)
-            self._at, self._last = offset + 1, head.last
-            self.events += len(frame.batch)
-            yield frame.batch
+            batch = self._fold.take(offset, value)
+            self._at = offset + 1
+            self.events += len(batch)
+            yield batch
 
 
 def _batches(bus: Bus, log: Log, reader: OutReader, *, follow: bool) -> Iterator[EventBatch]:

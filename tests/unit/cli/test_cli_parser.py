@@ -29,7 +29,7 @@ def test_all_commands_are_there() -> None:
         "group": ["ls", "show", "reset", "delete"],
         "dlq": ["ls", "redrive"],
         "model": ["check", "explain", "graph", "convert", "run"],
-        "engine": ["run", "status", "publish", "subscribe"],
+        "engine": ["run", "replay", "status", "publish", "subscribe"],
         "data": ["trades"],
         "bench": ["streams", "engine"],
     }

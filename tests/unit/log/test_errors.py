@@ -8,6 +8,7 @@ import string
 import pytest
 
 from lockstep import errors
+from lockstep.engine import errors as engine_errors
 from lockstep.errors import LockstepError
 
 EXIT_CODES = {
@@ -53,7 +54,8 @@ def test_codes_are_unique_and_shouted():
 
 
 def test_the_drawing_on_top_names_every_class():
-    drawn = set(re.findall(r"[A-Z][A-Za-z]+", errors.__doc__.split("Each class")[0]))
+    drawings = f"{errors.__doc__.split('Each class')[0]} {engine_errors.__doc__}"
+    drawn = set(re.findall(r"[A-Z][A-Za-z]+", drawings))
     assert {kind.__name__ for kind in all_errors()} <= drawn
 
 

@@ -126,9 +126,7 @@ class Recipe:
         return len(self.makers) - 1
 
 
-def field_getter(
-    arguments: Sequence[Expression], names: Sequence[str], parent: Schema
-) -> Callable[[Row], Row] | None:
+def field_getter(arguments: Sequence[Expression], names: Sequence[str], parent: Schema) -> Callable[[Row], Row] | None:
     """What just takes the arguments out of a row, if all of them are fields: by far the most frequent case."""
     if not arguments:
         return itemgetter(slice(0, 0))

@@ -1,0 +1,278 @@
+"""Workers: snapshots that are never newer than the output, and state that can be thrown away at any time."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from local_engine import LocalEngine
+from run_worlds import frame, input_log, put, recent_graph, run_all, sums_graph, trade
+
+from lockstep.engine.errors import BusNotShared, LogTooShort, ModelMismatch, SnapshotDamaged
+from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.run import snapshot
+from lockstep.engine.run.position import Position
+from lockstep.engine.run.snapshot import HEAD, Head, decode_head, encode_head, seal, unseal
+from lockstep.engine.run.spool import Spool
+from lockstep.engine.run.worker import ShardWorker, check_host
+from lockstep.engine.spark import hot
+from lockstep.errors import FormatTooNew
+from lockstep.log.urls import open_bus
+
+WANTED = frozenset({"q/in", "q/sums"})
+
+
+@pytest.fixture
+def engine(tmp_path):
+    engine = LocalEngine(sums_graph(), WANTED, tmp_path)
+    send(engine, *range(1, 9))
+    return engine
+
+
+def send(engine: LocalEngine, *ids: int) -> None:
+    """One entry for each."""
+    for one in ids:
+        engine.publishers["q/in"].publish([trade(one, "AB"[one % 2])])
+        engine.settle()
+
+
+def worker_of(engine: LocalEngine, stored=None) -> ShardWorker:
+    return ShardWorker(engine.setup, 0, engine.bus, engine.runtime, stored or {})
+
+
+def publish(engine: LocalEngine) -> None:
+    while engine.publisher.step():
+        pass
+
+
+def block_of(pages, engine: LocalEngine) -> int:
+    return decode_head(pages[HEAD], engine.graph.fingerprint, "here").position.block
+
+
+# Snapshots
+
+
+def test_a_page_comes_back_and_any_changed_byte_is_found():
+    page = seal(b"state")
+    assert unseal(page, "here") == b"state"
+    for at in range(len(page)):
+        damaged = page[:at] + bytes([page[at] ^ 1]) + page[at + 1 :]
+        with pytest.raises(SnapshotDamaged, match="here"):
+            unseal(damaged, "here")
+
+
+def test_a_head_comes_back_with_its_marks():
+    marks = (Position(ends=(1, 2), block=3), Position(ends=(4, 4), block=9, clients={"aa": 2}))
+    head = Head("model", marks[1], marks, {"q/in": 8})
+    assert decode_head(encode_head(head), "model", "here") == head
+
+
+def test_a_head_of_another_model_or_a_newer_version_is_refused(monkeypatch):
+    head = Head("model", Position(), (), {})
+    with pytest.raises(ModelMismatch, match="made for model, this is other"):
+        decode_head(encode_head(head), "other", "here")
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "VERSION", 2)
+        newer = encode_head(head)
+    with pytest.raises(FormatTooNew):
+        decode_head(newer, "model", "here")
+
+
+def test_a_worker_refuses_a_damaged_page(engine):
+    engine.run_batch(4)
+    engine.run_batch(5)
+    stored = engine.stored[0]
+    assert set(stored) > {HEAD}
+    for name, page in stored.items():
+        with pytest.raises(SnapshotDamaged):
+            worker_of(engine, {**stored, name: page[:-1] + bytes([page[-1] ^ 1])})
+
+
+def test_a_snapshot_is_stored_only_when_its_output_is_published(engine):
+    # Given a publisher that lags
+    worker = worker_of(engine)
+    for number in range(4):
+        assert worker.run(number, number + 1) == {}
+    # When it has published a part
+    engine.publisher.step()
+    assert engine.published() == 1
+    # Then the first snapshot may be stored, and no newer one
+    pages = worker.run(4, 5)
+    assert block_of(pages, engine) == 1
+    # And the next one is taken then, and has to wait in its turn
+    assert worker.run(5, 6) == {}
+    publish(engine)
+    later = worker.run(6, 7)
+    assert block_of(later, engine) == 6 <= engine.published()
+
+
+def test_a_snapshot_that_waited_is_that_of_its_time(engine):
+    # Given pages that were taken at entry 2 and stored at entry 6
+    worker = worker_of(engine)
+    worker.run(0, 2)
+    publish(engine)
+    for number in range(2, 6):
+        pages = worker.run(number, number + 1)
+        if pages:
+            break
+    publish(engine)
+    stored = {name: page for name, page in pages.items() if page is not None}
+    before = engine.out("q/sums")
+    # Then a worker made from them replays the rest, and gives the same
+    engine.restart()
+    engine.stored, engine.committed = [stored], 6
+    engine.run_batch(8)
+    assert engine.out("q/sums")[: len(before)] == before
+    assert [event.values[1] for _, events in engine.out("q/sums") for event in events if event.opcode != Opcode.DELETE] == [
+        1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0,
+    ]  # fmt: skip
+
+
+def test_snapshots_are_taken_no_more_often_than_asked(engine):
+    engine.restart(snapshot_every_s=1e9)
+    engine.run_batch(4)
+    engine.run_batch(8)
+    assert engine.stored == [{}]
+
+
+fates = st.tuples(st.integers(1, 4), st.booleans(), st.integers(0, 2), st.booleans())
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(st.lists(fates, max_size=8))
+def test_no_snapshot_is_ever_newer_than_the_output(steps):
+    with tempfile.TemporaryDirectory() as folder:
+        engine = LocalEngine(sums_graph(), WANTED, Path(folder))
+        send(engine, *range(1, 13))
+        for size, is_committed, published, is_killed in steps:
+            engine.run_batch(min(engine.committed + size, 12), commit=is_committed, publish=False)
+            for _ in range(published):
+                engine.publisher.step()
+            if engine.stored[0]:
+                assert block_of(engine.stored[0], engine) <= engine.published()
+            if is_killed:
+                engine.restart()
+        engine.restart()
+        engine.run_batch(12)
+        assert [number for number, _ in engine.out("q/sums")] == list(range(1, 13))
+
+
+# State that is thrown away
+
+
+def test_replaying_what_is_published_writes_nothing(engine):
+    engine.run_batch(6, commit=False)
+    engine.restart()
+    spool = Spool(engine.setup.spool(0))
+    worker = worker_of(engine)
+    worker.run(6, 6)
+    assert spool.waiting() == 0
+    assert worker.position.number == 6
+    worker.run(6, 8)
+    assert spool.waiting() == 1
+    part = spool.part_with(7)
+    assert part is not None
+    assert (part.first, part.last) == (7, 8)
+
+
+def test_what_spark_committed_and_nobody_published_is_computed_again(engine):
+    # Given a batch that Spark counts as done, whose part was lost with the process
+    engine.run_batch(5, publish=False)
+    engine.restart()
+    assert engine.published() == 0
+    engine.run_batch(8)
+    assert [number for number, _ in engine.out("q/in")] == list(range(1, 9))
+
+
+def test_a_worker_goes_on_hot_where_it_is_and_is_rebuilt_elsewhere(engine, monkeypatch):
+    monkeypatch.setattr(hot, "_workers", {})
+    monkeypatch.setattr(hot, "_buses", {})
+    asked: list[int] = []
+
+    def stored():
+        asked.append(len(asked))
+        return {}
+
+    # Given orders that follow each other, then one that was given before, then one behind
+    for orders, loads in (([(0, 2), (2, 3)], 1), ([(3, 4)], 1), ([(3, 4)], 2), ([(6, 8)], 3)):
+        hot.run_orders(engine.setup, 0, orders, stored)
+        assert len(asked) == loads
+        publish(engine)
+    assert [number for number, _ in engine.out("q/in")] == list(range(1, 9))
+    monkeypatch.undo()
+
+
+def test_another_start_of_the_engine_never_meets_an_old_worker(engine, monkeypatch):
+    monkeypatch.setattr(hot, "_workers", {})
+    monkeypatch.setattr(hot, "_buses", {})
+    hot.run_orders(engine.setup, 0, [(0, 4)], dict)
+    old = Spool(engine.setup.spool(0))
+    assert old.waiting() == 1
+    engine.restart()
+    hot.run_orders(engine.setup, 0, [(4, 8)], dict)
+    assert old.waiting() == 1
+    assert Spool(engine.setup.spool(0)).waiting() == 2
+
+
+def test_a_worker_that_failed_is_dropped_and_leaves_word(engine, monkeypatch):
+    monkeypatch.setattr(hot, "_workers", {})
+    monkeypatch.setattr(hot, "_buses", {})
+    hot.run_orders(engine.setup, 0, [(0, 4)], dict)
+    input_log(engine, "q/in").trim(6)
+    with pytest.raises(LogTooShort):
+        hot.run_orders(engine.setup, 0, [(4, 8)], dict)
+    assert hot._workers == {}
+    failure = Spool(engine.setup.spool(0)).failure()
+    assert isinstance(failure, LogTooShort)
+    assert "test.p.q.in.I from offset 4 on, but it begins at 6" in str(failure)
+
+
+def test_an_engine_stops_at_its_start_if_windows_need_what_is_gone(tmp_path):
+    # Given a window that reads its rows from the log when they leave
+    engine = LocalEngine(recent_graph(100), frozenset({"q/sums"}), tmp_path)
+    for one in range(1, 6):
+        engine.publishers["q/in"].publish([Event(Opcode.INSERT, Flag.NORMAL, (one, "A", 1.0, one))])
+        run_all(engine)
+    assert engine.stored[0]
+    log = input_log(engine, "q/in")
+    log.trim(log.bounds().next)
+    engine.restart()
+    with pytest.raises(LogTooShort) as told:
+        engine.run_batch(engine.committed)
+    assert told.value.params["window"] == "q/in"
+
+
+@pytest.mark.parametrize("kind", ["memory", "lmdb"])
+def test_a_worker_on_another_host_does_not_make_a_bus_of_its_own(engine, tmp_path, kind):
+    bus = engine.bus if kind == "memory" else open_bus(f"lmdb:{tmp_path / 'bus'}", engine.runtime)
+    check_host(engine.setup, bus)
+    with pytest.raises(BusNotShared, match="host elsewhere only"):
+        check_host(replace(engine.setup, host="elsewhere"), bus)
+    with pytest.raises(BusNotShared):
+        ShardWorker(replace(engine.setup, host="elsewhere"), 0, bus, engine.runtime, {})
+
+
+def test_a_worker_takes_large_histories_in_pieces(engine, monkeypatch):
+    monkeypatch.setattr("lockstep.engine.run.worker._REPLAY_EVENTS", 3)
+    worker = worker_of(engine)
+    worker.run(8, 8)
+    # Three pieces, and the part of the order itself, which is empty
+    assert Spool(engine.setup.spool(0)).waiting() == 4
+    publish(engine)
+    assert [number for number, _ in engine.out("q/in")] == list(range(1, 9))
+
+
+def test_raw_frames_and_clients_do_not_change_what_is_replayed(tmp_path):
+    engine = LocalEngine(sums_graph(), WANTED, tmp_path)
+    client = b"c" * 16
+    for first in (1, 2, 2, 4):
+        put(input_log(engine, "q/in"), frame([first, first + 1], client=client, first_id=first))
+        run_all(engine)
+        engine.restart()
+    run_all(engine)
+    assert [event.values[0] for _, events in engine.out("q/in") for event in events] == [1, 2, 3, 4, 5]
