@@ -26,6 +26,7 @@ from lockstep.engine.events.schema import Schema
 from lockstep.engine.run.decisions import Decision, counted, decode, encode
 from lockstep.engine.run.position import Position, Tally
 from lockstep.engine.run.reading import RangeReader
+from lockstep.engine.run.streams import CONTROL_STREAM
 from lockstep.errors import DataError
 from lockstep.log.memory import Grid
 from lockstep.runtime import ThreadRuntime
@@ -63,13 +64,9 @@ def test_a_record_of_a_newer_kind_stops_the_reader():
         decode(b'{"kind":"fence"}')
 
 
-def test_only_entries_that_count_are_seen(tmp_path):
+def test_only_entries_that_count_are_seen():
     # Given two leaders' records on one log: what the first one writes behind the second's mark does not count
-    log = (
-        Grid()
-        .bus(ThreadRuntime())
-        .create("s", LocalEngine(sums_graph(), frozenset(), tmp_path).bus.open("test.p.S").config)
-    )
+    log = Grid().bus(ThreadRuntime()).create("s", CONTROL_STREAM)
     first = [Entry(1, "old", number, "", "") for number in (1, 2)]
     states = []
     put(log, encode(Mark(1, "old")), encode(first[0]))

@@ -100,7 +100,8 @@ def test_an_out_stream_that_was_trimmed_goes_on_where_it_was(engine):
     engine.restart()
     send(engine, 3)
     run_all(engine)
-    # Then a reader that has read everything can read on, and so can one that begins here
+    # Then the chain goes on: a reader that has read everything can read on, and so can one that begins here
+    assert heads(engine) == [(2, 3, 3)]
     for last in (2, None):
         assert seen(log, last) == [(3, 3)]
 

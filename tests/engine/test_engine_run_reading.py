@@ -162,6 +162,13 @@ def test_a_restart_has_the_marks_only_and_reads_the_same(engine):
     assert len(after.marks) < 12
 
 
+def test_a_quiet_engine_does_not_keep_ever_more_small_ranges(engine, monkeypatch):
+    monkeypatch.setattr(history_module, "_CACHED_SPANS", 3)
+    history = remembered(engine)
+    assert len(history._spans) == 3
+    assert ids(history.read("q/in", 1, 20)) == list(range(1, 21))
+
+
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 4), max_size=5), st.lists(st.tuples(st.integers(1, 20), st.integers(0, 6)), max_size=6))

@@ -152,6 +152,19 @@ def test_ticks_are_numbered_like_blocks_and_come_behind_the_events_of_their_entr
     assert sequencer.position.block == 4
 
 
+def test_a_nudge_is_an_entry_without_blocks():
+    lab = Lab()
+    put(lab.inputs[0], frame([1, 2]))
+    sequencer = lab.sequencer()
+    settle(sequencer)
+    before = sequencer.position
+    sequencer.nudge()
+    settle(sequencer)
+    assert sequencer.position.number == before.number + 1
+    assert (sequencer.position.block, sequencer.position.ends) == (before.block, before.ends)
+    assert lab.reader.read(before, sequencer.position.number).end == sequencer.position
+
+
 def test_without_a_heartbeat_the_clock_stands_still():
     lab = Lab()
     sequencer = lab.sequencer()

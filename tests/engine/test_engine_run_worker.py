@@ -127,9 +127,31 @@ def test_a_snapshot_that_waited_is_that_of_its_time(engine):
     engine.stored, engine.committed = [stored], 6
     engine.run_batch(8)
     assert engine.out("q/sums")[: len(before)] == before
-    assert [event.values[1] for _, events in engine.out("q/sums") for event in events if event.opcode != Opcode.DELETE] == [
-        1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0,
-    ]  # fmt: skip
+    news = [event for _, events in engine.out("q/sums") for event in events if event.opcode != Opcode.DELETE]
+    assert [event.values[1] for event in news] == [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0]
+
+
+def test_pages_of_groups_that_are_gone_are_removed(tmp_path):
+    # Given more groups than a page holds, all of which leave the window but the last
+    engine = LocalEngine(recent_graph(3), frozenset({"q/sums"}), tmp_path)
+
+    def row(number: int, time: int) -> Event:
+        return Event(Opcode.INSERT, Flag.NORMAL, (number, f"S{number}", 1.0, time))
+
+    engine.publishers["q/in"].publish([row(number, 0) for number in range(4_200)])
+    run_all(engine)
+    engine.publishers["q/in"].publish([row(4_200, 0)])
+    run_all(engine)
+    before = {name for name in engine.stored[0] if name.startswith("q/sums")}
+    for number in (4_201, 4_202, 4_203):
+        engine.publishers["q/in"].publish([row(number, 100)])
+        run_all(engine)
+    # Then the first page is no longer stored, and a restart knows what is left
+    assert {name for name in engine.stored[0] if name.startswith("q/sums")} < before
+    engine.restart()
+    engine.publishers["q/in"].publish([Event(Opcode.INSERT, Flag.NORMAL, (4_204, "S4203", 1.0, 100))])
+    run_all(engine)
+    assert engine.out("q/sums")[-1][1][0].values == ("S4203", 2.0)
 
 
 def test_snapshots_are_taken_no_more_often_than_asked(engine):

@@ -8,7 +8,7 @@ from typing import Any
 from lockstep.bench.crew import Link
 from lockstep.bench.engine_jobs import Job, Say, alone, ingest, run_job
 from lockstep.bench.engine_models import GROUPS
-from lockstep.bench.engine_profile import Bench, last_entry
+from lockstep.bench.engine_profile import Bench, sequence
 from lockstep.bench.scratch import scratch_folder
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
@@ -37,8 +37,8 @@ def _snapshots(link: Link, url: str, folder: str) -> dict[str, Any]:
     link.ready()
     bus = open_bus(url, ThreadRuntime())
     try:
+        last = sequence(bus, CASE)
         bench = Bench(bus, CASE, WANTED, Path(folder))
-        last = last_entry(bench)
         while bench.position.number < last - 2:
             bench.batch(100_000, last - 2)
         whole = bench.snapshot()

@@ -7,12 +7,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lockstep.bench.crew import Link
-from lockstep.bench.engine_jobs import CLUSTER, Say, alone, ingest, streams_of
+from lockstep.bench.engine_jobs import CLUSTER, ENTRY_EVENTS, Say, alone, ingest, streams_of
 from lockstep.bench.engine_models import CASES
 from lockstep.bench.scratch import scratch_folder
 from lockstep.engine.events.frames import cut_frames
@@ -22,9 +21,11 @@ from lockstep.engine.run.history import LogHistory
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.publishing import Publisher
 from lockstep.engine.run.reading import Range, RangeReader
+from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.snapshot import seal
 from lockstep.engine.run.spool import Spool, SpoolPart
+from lockstep.engine.run.streams import sources
 from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
@@ -167,8 +168,8 @@ def _profile(
     link.ready()
     bus = open_bus(url, ThreadRuntime())
     try:
+        last = sequence(bus, case)
         bench = Bench(bus, case, wanted, Path(folder))
-        last = last_entry(bench)
         bench.batch(batch_events, last)
         first = bench.stages(bench.spent), bench.stages(bench.worked)
         bench.forget()
@@ -193,11 +194,13 @@ def _profile(
     }
 
 
-def last_entry(bench: Bench) -> int:
-    """The number of the last entry on the sequence log."""
-    from lockstep.engine.run.decisions import counted
-
-    number = 0
-    for state, _ in counted(bench.reader._sequence, replace(bench.position).sequence):
-        number = state.number
-    return number
+def sequence(bus: Bus, case: str) -> int:
+    """Decide the order of everything that is on a case's inputs; the number of the last entry."""
+    streams, runtime = streams_of(case), ThreadRuntime()
+    inputs = [bus.open(streams.input(node)) for node in sources(CASES[case].graph())]
+    start = Position(ends=tuple(0 for _ in inputs))
+    options = SequencerOptions(entry_events=ENTRY_EVENTS)
+    sequencer = Sequencer(bus.open(streams.sequence), inputs, runtime, options, start)
+    while not sequencer.is_caught_up():
+        sequencer.step()
+    return sequencer.position.number

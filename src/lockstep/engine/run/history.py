@@ -15,6 +15,8 @@ from lockstep.engine.run.reading import RangeReader
 
 _CACHED_EVENTS = 500_000
 """Events kept decoded: what leaves a short window was read a moment ago."""
+_CACHED_SPANS = 256
+"""Ranges kept, however small: a quiet engine has many."""
 _SEGMENT_EVENTS = 50_000
 """Positions are remembered about this far apart."""
 
@@ -81,9 +83,8 @@ class LogHistory:
 
     def _keep(self, span: Span) -> None:
         self._spans.append(span)
-        while len(self._spans) > 2 and sum(map(_size, self._spans)) > _CACHED_EVENTS:
+        while len(self._spans) > _CACHED_SPANS or (len(self._spans) > 2 and self._size() > _CACHED_EVENTS):
             del self._spans[0]
 
-
-def _size(span: Span) -> int:
-    return sum(map(len, span.inputs.values()))
+    def _size(self) -> int:
+        return sum(len(batch) for span in self._spans for batch in span.inputs.values())

@@ -57,6 +57,8 @@ class EngineOptions:
     master: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
     """Spark settings of your own; they win."""
+    warm_batches: int = 0
+    """Empty micro-batches before it is ready: the first ones of a new JVM are slow, and nobody should wait for them."""
     ticks: bool = True
     """Let the model's clock follow this machine's; without, it stands still."""
     verbose: bool = False
@@ -134,7 +136,6 @@ class Engine:
             inherit=(folder.descriptor,),
             verbose=self._options.verbose,
         )
-        self._spawn("sequencer", self._sequence)
         self._spawn("publisher", self._publish)
         if any(isinstance(node.window, NotificationWindow) for node in self._graph.nodes):
             sender = MailSender(os.environ, self._pause)
@@ -144,6 +145,8 @@ class Engine:
         for shard in range(self._options.shards):
             checkpoint = str(self._path / "checkpoint" / str(shard))
             self._queries.append(start_query(self._spark, self._setup, shard, checkpoint))
+        self._warm_up()
+        self._spawn("sequencer", self._sequence)
 
     def status(self) -> EngineStatus:
         """How far it is."""
@@ -218,6 +221,23 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _warm_up(self) -> None:
+        """Have Spark run batches in which nothing is decided, one after the other."""
+        waiter = self._runtime.waiter()
+        for number in range(1, self._options.warm_batches + 1):
+            before = self._sequencer.position.number
+            self._sequencer.nudge()
+            while self._sequencer.position.number == before:
+                self._sequencer.step()
+            while self._batches_done() < number:
+                self.check()
+                waiter.wait(0.005)
+
+    def _batches_done(self) -> int:
+        """Micro-batches that every query has finished since the start."""
+        figures = self._listener.figures()
+        return min((figures[query.name].batches if query.name in figures else 0) for query in self._queries)
 
     def _is_caught_up(self) -> bool:
         with self._books:

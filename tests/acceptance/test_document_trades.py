@@ -1,0 +1,66 @@
+"""The document's own test: a million trades in blocks of one, its seven counts, the same bytes however it is run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = str(Path(sys.executable).with_name("lockstep"))
+TRADES = Path(__file__).parents[2] / "examples" / "trades"
+EVENTS = 1_000_000
+COUNTS = {
+    "TradesSource": 1_000_000,
+    "Copy24HRRet": 1_000_000,
+    "Copy1HRRet": 359_951,
+    "Copy5MinRet": 29_951,
+    "Aggregate24HR": 3_608,
+    "Aggregate1HR": 3_068,
+    "Aggregate5min": 1_941,
+}
+LINES = 1_996_392
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    made = tmp_path_factory.mktemp("document")
+    lockstep(made, "data", "trades", "--events", str(EVENTS), "--seed", "2016", "-o", "trades.csv")
+    return made
+
+
+def lockstep(folder: Path, *arguments: str) -> str:
+    done = subprocess.run([PROGRAM, *arguments], cwd=folder, capture_output=True, text=True, timeout=1500, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run(folder: Path, model: str, *how: str) -> tuple[dict[str, int], int, str]:
+    """The rows of every window, the lines of Aggregate24HR, and a digest of them."""
+    out = folder / "out.csv"
+    told = lockstep(folder, "model", "run", str(TRADES / model), "--in", "TradesSource=trades.csv",
+                    "--out", f"Aggregate24HR={out}", *how, "--json")  # fmt: skip
+    windows = json.loads(told)["windows"]
+    rows = {window["window"].split("/")[-1]: window["rows"] for window in windows}
+    with out.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    lines = sum(1 for _ in out.open("rb"))
+    return rows, lines, digest
+
+
+@pytest.mark.slow
+@pytest.mark.acceptance
+@pytest.mark.timeout(3600)
+def test_spark_and_the_interpreter_give_the_documents_counts_for_every_cut(folder):
+    expected = run(folder, "trades.xml", "--runner", "reference")
+    assert expected[:2] == (COUNTS, LINES)
+    ways = {
+        "trades.yaml": ("--cut", "1000"),
+        "trades.py": ("--cut", "9999"),
+        "trades.xml": ("--cut", "all"),
+    }
+    for model, how in ways.items():
+        assert run(folder, model, *how) == expected, how
