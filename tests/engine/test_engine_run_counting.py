@@ -140,7 +140,7 @@ def test_two_producers_count_for_themselves(engine):
     put(log, frame([12, 13], client=BERT, first_id=2))
     run_all(engine)
     assert [one for _, one in ids(engine)] == [1, 2, 11, 12, 3, 13]
-    assert engine.sequencer.position.clients == {ANNA.hex(): 3, BERT.hex(): 3}
+    assert engine.sequencer.position.clients == {f"0/{ANNA.hex()}": 3, f"0/{BERT.hex()}": 3}
 
 
 def test_a_gap_is_refused_and_shown_and_what_was_missing_may_still_come(engine):
@@ -270,7 +270,7 @@ def test_each_message_of_a_client_is_taken_once_and_in_order(sent):
     # Given a client whose first frame is the first of the list
     tally, taken, refused = Tally(0, 0, {}), [], 0
     for first, count in sent:
-        known = tally.take(read_head(frame(range(count), client=ANNA, first_id=first)))
+        known = tally.take(read_head(frame(range(count), client=ANNA, first_id=first)), 0)
         taken += [] if known is None else range(first + known, first + count)
         refused += known is None
     # Then what was taken is contiguous; every message is a block, and so is every frame that was refused

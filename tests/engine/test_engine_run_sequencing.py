@@ -57,6 +57,34 @@ def test_nothing_is_decided_before_the_own_mark_was_read_back():
     assert lab.decisions() == [Decision((1,), 1, 1)]
 
 
+@pytest.mark.parametrize("asked", ["nudge", "tick"])
+def test_what_was_asked_for_before_leading_does_not_undo_what_the_old_leader_decided_meanwhile(asked):
+    # Given a leader, and a successor that is asked for an entry before its mark is on the log
+    lab = Lab()
+    old = lab.sequencer()
+    settle(old)
+    new = lab.sequencer()
+    new.nudge() if asked == "nudge" else new.tick(5)
+    # When the old one decides once more, and then the new one takes over
+    put(lab.inputs[0], frame([1, 2]))
+    settle(old)
+    settle(new)
+    # Then readers agree with it, and the input is there once
+    assert lab.reader.read(lab.reader.start(), new.position.number).end == new.position
+    assert new.position.events == 2
+
+
+def test_an_input_that_is_always_full_does_not_shut_out_another():
+    lab = Lab(two_sources_graph())
+    for _ in range(4):
+        put(lab.inputs[0], frame([1, 2]))
+    put(lab.inputs[1], frame([3]))
+    sequencer = lab.sequencer(entry_events=2)
+    while not lab.decisions():
+        sequencer.step()
+    assert lab.decisions()[0].ends == (1, 1)
+
+
 def test_a_second_one_takes_over_and_the_first_one_stops_without_an_entry_that_counts():
     # Given a leader, and another process that takes the project over
     lab = Lab()

@@ -222,21 +222,44 @@ def test_a_worker_goes_on_hot_where_it_is_and_is_rebuilt_elsewhere(engine, monke
 
     # Given orders that follow each other, then one that was given before, then one behind
     for orders, loads in (([(0, 2), (2, 3)], 1), ([(3, 4)], 1), ([(3, 4)], 2), ([(6, 8)], 3)):
-        hot.run_orders(engine.setup, 0, orders, stored)
+        hot.run_orders(engine.setup, 0, orders, stored, lambda: None)
         assert len(asked) == loads
         publish(engine)
     assert [number for number, _ in engine.out("q/in")] == list(range(1, 9))
     monkeypatch.undo()
 
 
+def test_a_worker_whose_pages_were_lost_is_not_used_again(engine, monkeypatch):
+    # Given a worker that handed out pages, and a task that failed before Spark had stored them
+    monkeypatch.setattr(hot, "_workers", {})
+    monkeypatch.setattr(hot, "_buses", {})
+    kept: dict[str, bytes] = {}
+    stored_head = lambda: kept.get("head")  # noqa: E731
+    handed_out: dict[str, bytes | None] = {}
+    at = 0
+    while not handed_out:
+        handed_out = dict(hot.run_orders(engine.setup, 0, [(at, at + 1)], dict, stored_head))
+        publish(engine)
+        at += 1
+    before = next(iter(hot._workers.values()))
+    # When the next order comes, what is stored is not what the worker thinks: it is made anew
+    hot.run_orders(engine.setup, 0, [(at, at + 1)], dict, stored_head)
+    assert next(iter(hot._workers.values())) is not before
+    # And where the store has them, it goes on
+    kept = {name: page for name, page in handed_out.items() if page is not None}
+    monkeypatch.setattr(hot, "_workers", {(engine.setup.incarnation, 0): before})
+    hot.run_orders(engine.setup, 0, [(at, at + 1)], dict, stored_head)
+    assert next(iter(hot._workers.values())) is before
+
+
 def test_another_start_of_the_engine_never_meets_an_old_worker(engine, monkeypatch):
     monkeypatch.setattr(hot, "_workers", {})
     monkeypatch.setattr(hot, "_buses", {})
-    hot.run_orders(engine.setup, 0, [(0, 4)], dict)
+    hot.run_orders(engine.setup, 0, [(0, 4)], dict, lambda: None)
     old = Spool(engine.setup.spool(0))
     assert old.waiting() == 1
     engine.restart()
-    hot.run_orders(engine.setup, 0, [(4, 8)], dict)
+    hot.run_orders(engine.setup, 0, [(4, 8)], dict, lambda: None)
     assert old.waiting() == 1
     assert Spool(engine.setup.spool(0)).waiting() == 2
 
@@ -244,10 +267,10 @@ def test_another_start_of_the_engine_never_meets_an_old_worker(engine, monkeypat
 def test_a_worker_that_failed_is_dropped_and_leaves_word(engine, monkeypatch):
     monkeypatch.setattr(hot, "_workers", {})
     monkeypatch.setattr(hot, "_buses", {})
-    hot.run_orders(engine.setup, 0, [(0, 4)], dict)
+    hot.run_orders(engine.setup, 0, [(0, 4)], dict, lambda: None)
     input_log(engine, "q/in").trim(6)
     with pytest.raises(LogTooShort):
-        hot.run_orders(engine.setup, 0, [(4, 8)], dict)
+        hot.run_orders(engine.setup, 0, [(4, 8)], dict, lambda: None)
     assert hot._workers == {}
     failure = Spool(engine.setup.spool(0)).failure()
     assert isinstance(failure, LogTooShort)

@@ -23,11 +23,13 @@ def cut_frames(
     transactional: Int64s | None = None,
     places: Places | None = None,
     stream: str = "the stream",
+    limit: int | None = None,
 ) -> list[bytes]:
     """The blocks of a batch as frames of up to `max_bytes`, cut where a block ends.
 
     A block of an out stream that is too large alone goes on in the next frame, which names it as its own previous
-    block. A client's block can't be cut, and is refused, as is an event that is too large alone.
+    block. A client's block can't be cut, and is refused, as is an event that is too large alone; with `limit` these may
+    be up to so large.
     """
     frames: list[bytes] = []
     start, bounds, ends = 0, _bounds(batch), _block_ends(batch)
@@ -38,8 +40,8 @@ def cut_frames(
         frame = encode_frame(
             part, first_id=first_id, previous=previous, client=client, transactional=transactional, places=cut
         )
-        if len(frame) > max_bytes:
-            raise RecordTooLarge(size=len(frame), stream=stream, limit=max_bytes)
+        if len(frame) > (limit or max_bytes):
+            raise RecordTooLarge(size=len(frame), stream=stream, limit=limit or max_bytes)
         frames.append(frame)
         first_id = None if first_id is None else first_id + len(np.unique(part.block))
         previous = None if previous is None else int(part.block[-1])

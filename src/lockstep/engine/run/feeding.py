@@ -96,6 +96,8 @@ class OutFold:
         self.last = max(last, head.last)
         if previous == last:  # what follows on, or the rest of a block that was too long for one frame
             return frame.batch
+        if head.last > last and last not in frame.numbers:
+            raise OutputBroken(number=head.first, stream=self._stream, previous=previous, last=last)
         fresh = int(np.searchsorted(frame.batch.block, last, "right"))
         return frame.batch.slice(fresh, len(frame.batch))
 

@@ -54,7 +54,9 @@ class EngineFolder:
                     place=self.path, found=found, wanted=", ".join(f"{name} {mine[name]}" for name in differ)
                 )
         else:
-            told.write_text(json.dumps(mine))
+            fresh = told.with_suffix(".tmp")
+            fresh.write_text(json.dumps(mine))
+            fresh.replace(told)
         shutil.rmtree(self.path / "spool", ignore_errors=True)
 
     def close(self) -> None:

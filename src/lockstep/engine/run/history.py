@@ -12,6 +12,7 @@ from lockstep.engine.events.schema import Schema
 from lockstep.engine.kernels.span import Span
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.reading import RangeReader
+from lockstep.errors import DataError
 
 _CACHED_EVENTS = 500_000
 """Events kept decoded: what leaves a short window was read a moment ago."""
@@ -74,6 +75,8 @@ class LogHistory:
             if span.first <= block <= span.last:
                 return span
         at = self._segment_of(block)
+        if not 0 <= at < len(self._marks) - 1:
+            raise DataError(reason=f"Block {block} was asked for again, but the place of its input was forgotten.")
         found = self.reader.read(self._marks[at], self._marks[at + 1].number).span
         self._keep(found)
         return found

@@ -20,7 +20,7 @@ class Position:
     """The number of the last block."""
     events: int = 0
     clients: Mapping[str, int] = field(default_factory=dict)
-    """For each client that numbers its messages the last number taken."""
+    """For each client of each input that numbers its messages the last number taken."""
 
     @property
     def number(self) -> int:
@@ -52,13 +52,13 @@ class Tally:
         """Going on from a position."""
         return cls(position.block, position.events, dict(position.clients))
 
-    def take(self, head: FrameHead | None) -> int | None:
-        """Number a frame's blocks, and say how many at its beginning are left out because they came before.
+    def take(self, head: FrameHead | None, source: int) -> int | None:
+        """Number the blocks of a frame of input `source`; how many at its beginning are left out, as they came before.
 
         A record that is no frame, and a frame before which messages of its client are missing, is one empty block, and
         the answer is None: it has a number, under which it is reported.
         """
-        known = None if head is None else self._known(head)
+        known = None if head is None else self._known(head, source)
         if head is None or known is None:
             self.block += 1
         elif known < head.blocks:
@@ -66,10 +66,10 @@ class Tally:
             self.events += head.events
         return known
 
-    def _known(self, head: FrameHead) -> int | None:
+    def _known(self, head: FrameHead, source: int) -> int | None:
         if head.client is None:
             return 0
-        client, first, last = head.client.hex(), head.first, head.first + head.blocks - 1
+        client, first, last = f"{source}/{head.client.hex()}", head.first, head.first + head.blocks - 1
         latest = self.clients.get(client, first - 1)
         if first > latest + 1:
             return None

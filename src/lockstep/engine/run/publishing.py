@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.engine.errors import EngineRunning
 from lockstep.engine.events.columns import EventBatch, concat
 from lockstep.engine.events.frames import FrameHead, cut_frames, decode_frame, read_head
 from lockstep.engine.kernels.merging import merge_shards
@@ -17,14 +16,13 @@ from lockstep.engine.model.graph import Node
 from lockstep.engine.run.beats import Beat, last_beat, trim_beats
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.spool import Spool, SpoolPart
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.run.streams import FRAME_BYTES, FRAME_LIMIT, ProjectStreams
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import OffsetConflict
 from lockstep.log.batch import NO_PRODUCER, Batch, BatchView, pack
 from lockstep.log.port import Bus, Log, Transaction
 from lockstep.runtime import Runtime, logger
 
-_FRAME_BYTES = 1 << 20
 _LOGGED = 20
 """Bad events of a reason that are logged; all are counted, and put on their stream."""
 _RECORDS_MAX = 1000
@@ -52,22 +50,32 @@ class Publisher:
         self._nodes = {node.path: node for node in nodes}
         self._spools = spools
         self._control = bus.open(streams.control)
+        self.position: Position | None = None
+        self.counts: dict[str, WindowCounts] = {}
+        self.bad: Counter[str] = Counter()
+        self.seconds = 0.0
+        self._look()
+
+    def _look(self) -> None:
+        """What is published, as the newest beat and the out streams say."""
         self._next_beat = self._control.bounds().next
         beat = last_beat(self._control)
-        ends = {path: last_block(bus.open(streams.output(node))) for path, node in self._nodes.items()}
+        ends = {path: last_block(self._bus.open(self._streams.output(node))) for path, node in self._nodes.items()}
         self._last = {path: max(end, beat.last.get(path, 0)) for path, end in ends.items()}  # one may be trimmed
         self.published = beat.published
         self.position = Position.of(beat.position) if beat.position else None
         self.counts = {path: WindowCounts.load(counts) for path, counts in beat.counts.items()}
-        self.bad: Counter[str] = Counter()
-        self.seconds = 0.0
 
     def step(self) -> bool:
         """Publish the next parts if every shard has them; true if it did."""
-        parts = [spool.part_with(self.published + 1) for spool in self._spools]
-        ready = [part for part in parts if part is not None]
-        if len(ready) < len(parts):
+        if self._control.bounds().next != self._next_beat:
+            self._look()  # an engine that has lost the lead by now was still publishing
+        following = self.published + 1
+        if not all(spool.has(following) for spool in self._spools):
+            for spool in self._spools:
+                spool.remove_before(following)
             return False
+        ready = [part for spool in self._spools if (part := spool.part_with(following)) is not None]
         last = min(part.last for part in ready)
         frames = {path: self._frames(path, ready, last) for path in self._nodes}
         bad = [item for part in ready for item in part.bad if self.published < item["block"] <= last]
@@ -106,7 +114,9 @@ class Publisher:
         return self._encode(path, batch.slice(int(low), int(high)))
 
     def _encode(self, path: str, batch: EventBatch) -> list[bytes]:
-        return cut_frames(batch, max_bytes=_FRAME_BYTES, previous=self._last[path]) if len(batch) else []
+        return (
+            cut_frames(batch, max_bytes=FRAME_BYTES, previous=self._last[path], limit=FRAME_LIMIT) if len(batch) else []
+        )
 
     def _commit(
         self,
@@ -128,7 +138,11 @@ class Publisher:
         counts = {path: counts.dump() for path, counts in self.counts.items()}
         beat = Beat(self._incarnation, last, ends, position, counts)
         writes.append((self._streams.control, [beat.batch(now)]))
-        self._append(writes)
+        try:
+            self._append(writes)
+        except OffsetConflict:  # somebody else published meanwhile: nothing was written, look again
+            return
+        self._next_beat = self._control.bounds().next
         self._last, self.published = ends, last
         self.position = Position.of(position) if position else self.position
         trim_beats(self._control)
@@ -146,11 +160,7 @@ class Publisher:
                 expected = self._next_beat if name == beats else None  # nobody else may publish this project
                 changes.append(name, batches, expected_next=expected)
 
-        try:
-            self._bus.atomic(work)
-        except OffsetConflict as error:
-            raise EngineRunning(pid="of another folder", place=beats) from error
-        self._next_beat += 1
+        self._bus.atomic(work)
 
     def _count(self, parts: Sequence[SpoolPart], bad: Sequence[Any], last: int) -> None:
         for item in bad:

@@ -16,7 +16,7 @@ from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.run.decisions import Decision, counted
 from lockstep.engine.run.position import Position, Tally
 from lockstep.engine.run.streams import ProjectStreams, sources
-from lockstep.errors import DataError, Trimmed
+from lockstep.errors import DataError, FormatTooNew, Trimmed
 from lockstep.log.batch import BatchView
 from lockstep.log.port import Bus, Log
 
@@ -115,9 +115,10 @@ class RangeReader:
         return Range(span, end, tuple(collected.broken))
 
     def _take(self, decision: Decision, ends: tuple[int, ...], into: _Collected) -> None:
-        for (node, log), start, stop in zip(self._inputs, ends, decision.ends, strict=True):
+        ranges = zip(self._inputs, ends, decision.ends, strict=True)
+        for source, ((node, log), start, stop) in enumerate(ranges):
             for offset, value in values_between(log, start, stop, node.path):
-                self._take_frame(node, log.name, offset, value, into)
+                self._take_frame(node, source, log.name, offset, value, into)
         if decision.tick_us is not None:
             into.tally.block += 1
             into.ticks.append((into.tally.block, decision.tick_us))
@@ -126,10 +127,10 @@ class RangeReader:
             found, said = f"{tally.block} blocks, {tally.events} events", f"{decision.blocks}, {decision.events}"
             raise DataError(reason=f"{self._sequence.name} says {said} where its inputs hold {found}.")
 
-    def _take_frame(self, node: Node, stream: str, offset: int, value: bytes, into: _Collected) -> None:
+    def _take_frame(self, node: Node, source: int, stream: str, offset: int, value: bytes, into: _Collected) -> None:
         """Number a frame's blocks, leaving out those that came before."""
         first, head = into.tally.block + 1, head_of(value)
-        known = into.tally.take(head)
+        known = into.tally.take(head, source)
         if head is None or known is None:
             reason = "it is not an event frame" if head is None else "messages of its client before it are missing"
             into.broken.append(BrokenFrame(stream, offset, first, reason))
@@ -166,8 +167,9 @@ class RangeReader:
         found = [(EventBatch.empty(node.schema), np.array([], np.int64))]
         for piece in pieces:
             try:
+                number, place = piece.first - piece.known, f"offset {piece.offset} of {piece.stream}"
                 frame = decode_frame(
-                    piece.value, node.schema, columns=self._columns(node), number_from=piece.first - piece.known
+                    piece.value, node.schema, columns=self._columns(node), number_from=number, place=place
                 )
             except FrameDamaged as error:
                 broken.append(BrokenFrame(piece.stream, piece.offset, piece.first, str(error)))
@@ -184,7 +186,7 @@ def head_of(value: bytes) -> FrameHead | None:
     """The head of a record that is a frame."""
     try:
         return read_head(value)
-    except FrameDamaged:
+    except (FrameDamaged, FormatTooNew):  # a record that can't be read must not stop those that can
         return None
 
 

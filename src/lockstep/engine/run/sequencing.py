@@ -47,6 +47,8 @@ class Sequencer:
         self._observe()
         self._leader, _ = step(self._leader, Won(self._leader.sequence.epoch + 1))
         self._next_tick = 0.0
+        self._asked: list[int | None] = []
+        """Ticks to be decided on; None: an entry without one."""
 
     @property
     def leads(self) -> bool:
@@ -65,31 +67,28 @@ class Sequencer:
 
     def tick(self, time_us: int) -> None:
         """Have the clock tick, behind everything that is decided so far."""
-        position = self.position
-        tally = Tally.at(position)
-        tally.block += 1
-        self._suggest(Decision(position.ends, tally.block, tally.events, time_us), tally)
+        self._asked.append(time_us)
 
     def nudge(self) -> None:
         """Decide on nothing new: an entry for the sake of its number, so that what is decided is evaluated again."""
-        position = self.position
-        self._suggest(Decision(position.ends, position.block, position.events), Tally.at(position))
+        self._asked.append(None)
 
     def is_caught_up(self) -> bool:
         """Whether everything on the inputs is decided."""
         ends = tuple(log.bounds().next for log in self._inputs)
-        return self.leads and not self._leader.waiting and ends == self.position.ends
+        return self.leads and not self._leader.waiting and not self._asked and ends == self.position.ends
 
     def _propose(self) -> None:
-        ends, tally = self._look_ahead()
-        tick = self._tick_due()
-        if ends == self.position.ends and tick is None:
-            return
+        """Only while leading, as what is proposed names ends that nobody else may have moved meanwhile."""
+        if self._asked:
+            ends, tally, tick = self.position.ends, Tally.at(self.position), self._asked.pop(0)
+        else:
+            ends, tally = self._look_ahead()
+            tick = self._tick_due()
+            if ends == self.position.ends and tick is None:
+                return
         tally.block += tick is not None
-        self._suggest(Decision(ends, tally.block, tally.events, tick), tally)
-
-    def _suggest(self, decision: Decision, tally: Tally) -> None:
-        body = decision.body()
+        body = Decision(ends, tally.block, tally.events, tick).body()
         self._proposed = (body, tally)
         self._leader, _ = step(self._leader, Propose(body))
 
@@ -97,8 +96,8 @@ class Sequencer:
         """How far the next entry takes each input, and the count with it."""
         tally, ends = Tally.at(self.position), []
         room = self.position.events + self._options.entry_events
-        for log, start in zip(self._inputs, self.position.ends, strict=True):
-            ends.append(take_frames(log, start, tally, room) if tally.events < room else start)
+        for source, (log, start) in enumerate(zip(self._inputs, self.position.ends, strict=True)):
+            ends.append(take_frames(log, start, tally, source, room))
         return tuple(ends), tally
 
     def _tick_due(self) -> int | None:
@@ -133,18 +132,24 @@ class Sequencer:
         body, tally = self._proposed
         if entry.body != body:  # another leader's, from before this process came
             tally = Tally.at(self.position)
-            for log, start, stop in zip(self._inputs, self.position.ends, decision.ends, strict=True):
-                take_frames(log, start, tally, stop=stop)
+            ranges = zip(self._inputs, self.position.ends, decision.ends, strict=True)
+            for source, (log, start, stop) in enumerate(ranges):
+                take_frames(log, start, tally, source, stop=stop)
             tally.block += decision.tick_us is not None
         self.position = Position(self._leader.sequence, decision.ends, tally.block, tally.events, tally.clients)
 
 
-def take_frames(log: Log, start: int, tally: Tally, room: int | None = None, stop: int | None = None) -> int:
-    """Count the frames of an input from `start` on while they fit into `room`, at least one; return where it ended."""
+def take_frames(
+    log: Log, start: int, tally: Tally, source: int, room: int | None = None, stop: int | None = None
+) -> int:
+    """Count the frames of an input from `start` on while they fit into `room`, at least one; return where it ended.
+
+    At least one, so that an input that is always full does not shut out the others.
+    """
     stop, began = log.bounds().next if stop is None else stop, tally.events
     for offset, value in values_between(log, start, stop):
         head = head_of(value)
         if head is not None and room is not None and tally.events > began and tally.events + head.events > room:
             return offset
-        tally.take(head)
+        tally.take(head, source)
     return stop

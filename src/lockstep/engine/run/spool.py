@@ -49,6 +49,16 @@ class Spool:
         temporary.write_bytes(msgpack.packb(fields))
         temporary.replace(final)
 
+    def has(self, block: int) -> bool:
+        """Whether the part that holds a block is there yet."""
+        return any(first <= block <= last for _, first, last in self._files())
+
+    def remove_before(self, block: int) -> None:
+        """Remove parts that end before a block: they are published."""
+        for path, _, last in self._files():
+            if last < block:
+                path.unlink()
+
     def part_with(self, block: int) -> SpoolPart | None:
         """The part that holds a block, if it is there yet; parts that end before it are removed."""
         for path, first, last in self._files():

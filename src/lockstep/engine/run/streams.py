@@ -8,6 +8,8 @@ from lockstep.engine.model.graph import Graph, Node
 from lockstep.log.config import StreamConfig
 from lockstep.log.port import Bus
 
+FRAME_BYTES, FRAME_LIMIT = 1 << 20, 63 << 20
+"""A frame has about this many bytes, and at most so many, if one event needs them."""
 EVENT_STREAM = StreamConfig(capacity=None, max_record_bytes=64 << 20)
 """Inputs and outputs keep everything until they are trimmed; a frame may be large."""
 CONTROL_STREAM = StreamConfig(capacity=None)

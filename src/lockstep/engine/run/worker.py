@@ -11,7 +11,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lockstep.engine.errors import BusNotShared
+from lockstep.engine.errors import BusNotShared, SnapshotDamaged
 from lockstep.engine.events.frames import cut_frames
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.kernels.span import Results
@@ -23,12 +23,12 @@ from lockstep.engine.run.records import bad_tree, broken_tree, notice_tree, with
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.snapshot import HEAD, Head, Pages, decode_head, encode_head, seal, unseal
 from lockstep.engine.run.spool import Spool, SpoolPart
+from lockstep.engine.run.streams import FRAME_BYTES, FRAME_LIMIT
 from lockstep.engine.windows.operator import BadEvent
 from lockstep.log.port import Bus
 from lockstep.runtime import Runtime
 
 _REPLAY_EVENTS = 200_000
-_FRAME_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,10 @@ class ShardWorker:
         if head:
             self._evaluator.load({name: unseal(page, name) for name, page in stored.items() if name != HEAD})
         self._published = 0 if setup.is_history else last_beat(self._control).published
+        self._check_published(head)
         self._check_reach()
+        self.stored_head: bytes | None = stored.get(HEAD)
+        """The head that is stored, if everything it handed out was: else it must not be used again."""
         self._pending: _Pending | None = None
         self._stored_at = runtime.monotonic()
 
@@ -75,6 +78,14 @@ class ShardWorker:
             self._advance(self._reader.read(self.position, start, _REPLAY_EVENTS))
         self._advance(self._reader.read(self.position, stop))
         return self._snapshot()
+
+    def _check_published(self, head: Head | None) -> None:
+        """A snapshot is stored once its output is out; if it is not, the bus lost what it had acknowledged."""
+        if head is not None and head.position.block > self._published:
+            reason = (
+                f"it holds block {head.position.block}, but only {self._published} is published: the bus lost records"
+            )
+            raise SnapshotDamaged(place=self._setup.folder, reason=reason)
 
     def _check_reach(self) -> None:
         """Refuse to start if the inputs no longer hold what the windows still need."""
@@ -119,7 +130,9 @@ class ShardWorker:
         batch, places = results.outputs[path], results.places.get(path)
         if not len(batch):
             return []
-        frames = cut_frames(batch, max_bytes=_FRAME_BYTES, previous=self._last_out.get(path, 0), places=places)
+        frames = cut_frames(
+            batch, max_bytes=FRAME_BYTES, previous=self._last_out.get(path, 0), places=places, limit=FRAME_LIMIT
+        )
         self._last_out[path] = int(batch.block[-1])
         return frames
 
@@ -135,6 +148,7 @@ class ShardWorker:
         if self._published < self._pending.block:
             return {}
         pages, self._pending = self._pending.pages, None
+        self.stored_head = pages[HEAD]
         self._stored_at = self._runtime.monotonic()
         return pages
 

@@ -39,6 +39,7 @@ def run_history(
     """Evaluate every entry of a project's sequence log from the first one on; nothing is written to its streams."""
     plan = make_plan(graph)
     check_shards(plan, options.shards)
+    folder.mkdir(parents=True, exist_ok=True)
     wanted = frozenset(window_of(graph, name).path for name in outputs)
     streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
     orders = cut_orders(bus, streams, options.batch_events)

@@ -26,11 +26,16 @@ def run_orders(
     shard: int,
     orders: Sequence[tuple[int, int]],
     stored: Callable[[], Mapping[str, bytes]],
+    stored_head: Callable[[], bytes | None],
 ) -> Pages:
-    """Evaluate orders with a hot worker if it is where they begin, else with one made from the stored pages."""
+    """Evaluate orders with a hot worker if it is where they begin, else with one made from the stored pages.
+
+    A worker whose pages were handed out, but never stored because the task failed behind it, would store only what
+    changed since: it is recognised by the head, and not used again.
+    """
     worker = _workers.pop((setup.incarnation, shard), None)
     try:
-        if worker is None or worker.position.number != orders[0][0]:
+        if worker is None or (worker.position.number, worker.stored_head) != (orders[0][0], stored_head()):
             worker = ShardWorker(setup, shard, _bus(setup.url), ThreadRuntime(), stored())
         pages: Pages = {}
         for start, stop in orders:

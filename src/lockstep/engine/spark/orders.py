@@ -14,6 +14,7 @@ from lockstep.engine.run.decisions import Decision, counted
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.spool import Spool
+from lockstep.errors import DataError
 from lockstep.log.port import Bus, Log
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
@@ -107,6 +108,9 @@ class SequenceTail:
         for state, entry in counted(self._sequence, self._state):
             self._state = state
             self._events[state.number] = Decision.of(entry).events
+        if start > self._state.number:
+            name, last = self._sequence.name, self._state.number
+            raise DataError(reason=f"Spark's checkpoint is at entry {start} of {name}, which ends at {last}.")
         for number in [number for number in self._events if number < start]:
             del self._events[number]
         stop, room = start, self._events.get(start, 0) + max_events

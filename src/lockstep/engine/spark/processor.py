@@ -10,6 +10,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from lockstep.engine.run.setup import EngineSetup
+from lockstep.engine.run.snapshot import HEAD
 
 RESULT = "shard int, stop bigint, pages int, bytes bigint"
 _NAME = StructType([StructField("name", StringType())])
@@ -31,7 +32,7 @@ class WindowProcessor(StatefulProcessor):
         from lockstep.engine.spark.hot import run_orders  # here, not at the top: the driver has no use for workers
 
         shard, orders = key[0], sorted((row["start"], row["stop"]) for row in rows)
-        pages = run_orders(EngineSetup.of(self._setup), shard, orders, self._stored)
+        pages = run_orders(EngineSetup.of(self._setup), shard, orders, self._stored, self._stored_head)
         for name, page in pages.items():
             if page is not None:
                 self._pages.updateValue((name,), (page,))
@@ -42,6 +43,10 @@ class WindowProcessor(StatefulProcessor):
 
     def _stored(self) -> dict[str, bytes]:
         return {name[0]: bytes(page[0]) for name, page in self._pages.iterator()}
+
+    def _stored_head(self) -> bytes | None:
+        found = self._pages.getValue((HEAD,)) if self._pages.containsKey((HEAD,)) else None
+        return None if found is None else bytes(found[0])
 
     def close(self) -> None:
         """See StatefulProcessor."""
