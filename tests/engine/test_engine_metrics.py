@@ -38,17 +38,10 @@ def test_the_reference_names_exactly_these():
     assert sorted(written) == sorted(found)
 
 
-class Progress:
-    """What Spark hands to a listener."""
-
-    def __init__(self, json: str) -> None:
-        self.progress, self.json = self, json
-
-
 def test_the_listener_sums_up_batches():
     listener = FigureListener()
     text = '{"name": "q", "durationMs": {"addBatch": 40}, "stateOperators": [{"memoryUsedBytes": 7}]}'
-    listener.onQueryProgress(Progress(text))
-    listener.onQueryProgress(Progress(text))
+    listener.take(text)
+    listener.take(text)
     figures = listener.figures()["q"]
     assert (figures.batches, figures.total_ms, figures.state_bytes) == (2, {"addBatch": 80}, 7)

@@ -133,7 +133,7 @@ def _read(link: Link, url: str, case: str, wanted: str, total: int, seen: Any) -
 
 def _evaluate(link: Link, url: str, folder: str, case: str, wanted: str, total: int) -> dict[str, Any]:
     graph, runtime, watch = CASES[case].graph(), ThreadRuntime(), Watch(lambda _: None)
-    options = EngineOptions(cluster=CLUSTER, entry_events=ENTRY_EVENTS, ticks=False)
+    options = EngineOptions(cluster=CLUSTER, entry_events=ENTRY_EVENTS, ticks=False, warm_batches=40)
     with Lockstep(open_bus(url, runtime), runtime) as connection:
         engine = Engine(graph, frozenset({wanted}), connection.bus, Path(folder), runtime, options)
         with engine:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+from pyspark import SparkContext
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 
@@ -21,7 +22,11 @@ class BatchFigures:
 
 
 class FigureListener(StreamingQueryListener):
-    """Collects figures; called from Spark's own thread."""
+    """Collects figures; called from Spark's own thread.
+
+    PySpark turns every event into Python objects with some hundred calls to the JVM: a quarter of a second after each
+    batch, and most of a core in a busy engine. Here an event is one JSON text.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,24 +37,54 @@ class FigureListener(StreamingQueryListener):
         with self._lock:
             return dict(self._figures)
 
+    def take(self, progress: str) -> None:
+        """Count the progress of one micro-batch, as JSON."""
+        told = json.loads(progress)
+        with self._lock:
+            self._add(self._figures.setdefault(told["name"], BatchFigures()), told)
+
     def onQueryStarted(self, event: Any) -> None:
         """See StreamingQueryListener."""
 
     def onQueryProgress(self, event: Any) -> None:
         """See StreamingQueryListener."""
-        progress = json.loads(event.progress.json)
-        with self._lock:
-            self._add(self._figures.setdefault(progress["name"], BatchFigures()), progress)
-
-    def onQueryIdle(self, event: Any) -> None:
-        """See StreamingQueryListener."""
 
     def onQueryTerminated(self, event: Any) -> None:
         """See StreamingQueryListener."""
 
-    def _add(self, figures: BatchFigures, progress: dict[str, Any]) -> None:
+    @property
+    def _jlistener(self) -> Any:
+        jvm: Any = SparkContext._jvm
+        return jvm.PythonStreamingQueryListenerWrapper(_Events(self))
+
+    def _add(self, figures: BatchFigures, told: dict[str, Any]) -> None:
         figures.batches += 1
-        figures.last_ms = progress["durationMs"]
-        for part, spent in progress["durationMs"].items():
+        figures.last_ms = told["durationMs"]
+        for part, spent in told["durationMs"].items():
             figures.total_ms[part] = figures.total_ms.get(part, 0) + spent
-        figures.state_bytes = sum(state["memoryUsedBytes"] for state in progress["stateOperators"])
+        figures.state_bytes = sum(state["memoryUsedBytes"] for state in told["stateOperators"])
+
+
+class _Events:
+    """What the JVM calls: its events as they are."""
+
+    def __init__(self, listener: FigureListener) -> None:
+        self._listener = listener
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing to count."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """A micro-batch ended."""
+        self._listener.take(event.progress().json())
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing to count."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Nothing to count."""
+
+    class Java:
+        """For py4j."""
+
+        implements: ClassVar[list[str]] = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
