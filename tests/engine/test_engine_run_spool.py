@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -102,13 +103,13 @@ def test_a_full_disk_leaves_no_part_and_is_told(tmp_path, monkeypatch):
     engine.publishers["q/in"].publish([])
     engine.settle()
 
-    def full(path: Path, data: bytes) -> int:
-        with path.open("wb") as file:
-            file.write(data[: len(data) // 2])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    class FullDisk(FileIO):
+        def writelines(self, parts) -> None:
+            self.write(parts[0])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.name)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", full)
+        patch.setattr(Path, "open", lambda path, mode, **_: FullDisk(path, mode))
         with pytest.raises(OSError, match="No space left"):
             engine.run_batch(1)
     # Then nothing can be published, and when there is room again nothing is missing

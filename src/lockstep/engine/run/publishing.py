@@ -23,6 +23,7 @@ from lockstep.log.batch import NO_PRODUCER, Batch, BatchView, pack
 from lockstep.log.port import Bus, Log, Transaction
 from lockstep.runtime import Runtime, logger
 
+Frame = bytes | memoryview
 _LOGGED = 20
 """Bad events of a reason that are logged; all are counted, and put on their stream."""
 _RECORDS_MAX = 1000
@@ -84,9 +85,9 @@ class Publisher:
         self._commit(frames, bad, notices, last, next((part.position for part in ready if part.last == last), None))
         return True
 
-    def _frames(self, path: str, parts: Sequence[SpoolPart], last: int) -> list[bytes]:
+    def _frames(self, path: str, parts: Sequence[SpoolPart], last: int) -> Sequence[Frame]:
         """The frames of a window from its last published block up to `last`."""
-        given = [frame for part in parts for frame in part.frames.get(path, [])]
+        given = [frame for part in parts for frame in part.frames.get(path, ())]
         if not given:
             return []
         heads = [read_head(frame) for frame in given]
@@ -98,7 +99,7 @@ class Publisher:
         """Whether frames can go out as they are."""
         return heads[0].previous == self._last[path] and heads[-1].last <= last and heads[0].first > self._last[path]
 
-    def _cut_anew(self, path: str, parts: Sequence[SpoolPart], last: int) -> list[bytes]:
+    def _cut_anew(self, path: str, parts: Sequence[SpoolPart], last: int) -> Sequence[Frame]:
         """Merge what shards made, and leave out what is published or can't be yet."""
         node, decoded = self._nodes[path], []
         for part in parts:
@@ -113,14 +114,14 @@ class Publisher:
         low, high = np.searchsorted(batch.block, [max(self._last[path], self.published) + 1, last + 1])
         return self._encode(path, batch.slice(int(low), int(high)))
 
-    def _encode(self, path: str, batch: EventBatch) -> list[bytes]:
+    def _encode(self, path: str, batch: EventBatch) -> Sequence[Frame]:
         return (
             cut_frames(batch, max_bytes=FRAME_BYTES, previous=self._last[path], limit=FRAME_LIMIT) if len(batch) else []
         )
 
     def _commit(
         self,
-        frames: Mapping[str, list[bytes]],
+        frames: Mapping[str, Sequence[Frame]],
         bad: Sequence[Any],
         notices: Sequence[Any],
         last: int,
@@ -129,7 +130,7 @@ class Publisher:
         ends = {path: read_head(given[-1]).last if given else self._last[path] for path, given in frames.items()}
         now = self._runtime.wall_ns()
         writes = [
-            (self._streams.output(self._nodes[path]), [_record([frame], now) for frame in given])
+            (self._streams.output(self._nodes[path]), [pack_record(frame, now) for frame in given])
             for path, given in frames.items()
             if given
         ]
@@ -191,6 +192,12 @@ def last_block(out: Log) -> int:
         return 0
     stored = out.read(bounds.next - 1)[-1]
     return read_head(BatchView(stored.base, stored.data, out.name).values()[-1]).last
+
+
+def pack_record(frame: Frame, now_ns: int) -> Batch:
+    """A frame as a record; a view of the spool is put into the batch without a copy of its own."""
+    values: Any = [frame]
+    return _record(values, now_ns)
 
 
 def _record(values: Sequence[bytes], now_ns: int) -> Batch:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,25 @@ class SpoolPart:
     last: int
     position: Mapping[str, Any]
     """How far the inputs were read for `last`, as plain values."""
-    frames: Mapping[str, list[bytes]]
+    frames: Mapping[str, Sequence[bytes | memoryview]]
     bad: list[Any] = field(default_factory=list)
     notices: list[Any] = field(default_factory=list)
     counts: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     """How long it took to compute."""
+
+
+def _part(data: bytes) -> SpoolPart:
+    """A part as it was written: the size of the head, the head, and the frames, which are not copied."""
+    view, at = memoryview(data), 8 + int.from_bytes(data[:8], "little")
+    fields = msgpack.unpackb(view[8:at], strict_map_key=False)
+    frames: dict[str, list[memoryview]] = {}
+    for path, sizes in fields["frames"].items():
+        frames[path] = []
+        for size in sizes:
+            frames[path].append(view[at : at + size])
+            at += size
+    return SpoolPart(**{**fields, "frames": frames})
 
 
 class Spool:
@@ -45,8 +59,15 @@ class Spool:
         """Add a part; one that covers the same blocks is replaced by its equal."""
         final = self.folder / f"{part.first:020d}-{part.last:020d}{_SUFFIX}"
         temporary = final.with_suffix(".tmp")
-        fields = {name: getattr(part, name) for name in SpoolPart.__dataclass_fields__}
-        temporary.write_bytes(msgpack.packb(fields))
+        sizes = {path: [len(frame) for frame in frames] for path, frames in part.frames.items()}
+        fields = {name: getattr(part, name) for name in SpoolPart.__dataclass_fields__} | {"frames": sizes}
+        head = msgpack.packb(fields)
+        try:
+            with temporary.open("wb", buffering=0) as file:
+                file.writelines([len(head).to_bytes(8, "little"), head, *chain.from_iterable(part.frames.values())])
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
         temporary.replace(final)
 
     def has(self, block: int) -> bool:
@@ -65,7 +86,7 @@ class Spool:
             if last < block:
                 path.unlink()
             elif first <= block:
-                return SpoolPart(**msgpack.unpackb(path.read_bytes(), strict_map_key=False))
+                return _part(path.read_bytes())
         return None
 
     def fail(self, error: LockstepError) -> None:
