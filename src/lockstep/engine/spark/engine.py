@@ -41,7 +41,7 @@ from lockstep.log.port import Bus
 from lockstep.runtime import Runtime, Task
 
 _POLL_S = 0.004
-_ENTRY_S = 0.02
+_ENTRY_S = 0.01
 _IDLE_S = 0.1
 
 
