@@ -52,6 +52,24 @@ def test_windows_that_depend_on_a_wall_clock_are_named(lockstep) -> None:
     assert found["clock_dependence"][0]["remedy"] in shown
 
 
+def test_modules_that_are_not_there_are_warned_about(lockstep, tmp_path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").write_text("raise SystemExit('it was run')\n")
+    (tmp_path / "parts" / "there.py").write_text("")
+    windows = "".join(
+        f"      - {{kind: procedural, name: {name}, schema: 'id*:int64', module: {module}, handler: f}}\n"
+        for name, module in (("A", "parts.there"), ("B", "parts.gone"), ("C", "gone.too"))
+    )
+    (tmp_path / "code.yaml").write_text(
+        "name: code\nqueries:\n  - name: q\n    windows:\n      - {kind: source, name: S, schema: 'id*:int64'}\n"
+        f"{windows}    edges: [S -> A B C]\n"
+    )
+    found = lockstep("model", "check", "code.yaml", "--json", PYTHONPATH=str(tmp_path)).object
+    assert (found["ok"], [item["window"] for item in found["missing_modules"]]) == (True, ["q/B", "q/C"])
+    shown = lockstep("model", "check", "code.yaml", PYTHONPATH=str(tmp_path))
+    assert "Warning: q/B: the module parts.gone can't be found. Put the folder it is in on PYTHONPATH" in shown.err
+
+
 def test_a_file_that_is_no_model_is_refused_with_line_and_column(lockstep, tmp_path) -> None:
     (tmp_path / "open.xml").write_text("<project name='x'>\n  <surprise/>\n</project>\n")
     error = lockstep("model", "check", "open.xml", "--json", code=2).error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cli_command import Command
 from cli_models import FAULTY, THREE_ROWS, put_trades, trade
@@ -147,9 +149,53 @@ def test_a_script_with_an_unknown_window_leaves_no_file(lockstep, tmp_path) -> N
 def test_a_full_disk_is_said_in_words_and_what_was_there_stays(lockstep, tmp_path) -> None:
     put(tmp_path, [trade(number) for number in range(1, 2000)])
     (tmp_path / "out.csv").write_text("what was there\n")
-    (tmp_path / "out.csv.part").symlink_to("/dev/full")
-    error = lockstep(*TRADES, "--out", "TradesSource=out.csv", "--json", code=6).error
+    full = ("--out", "TradesSource=out.csv", "--out", "Copy5MinRet=/dev/full")
+    error = lockstep(*TRADES, *full, "--json", code=6).error
     assert error["code"] == "FILE_UNWRITABLE"
     assert "No space left on device" in error["message"]
     assert (tmp_path / "out.csv").read_text() == "what was there\n"
-    assert not (tmp_path / "out.csv.part").is_symlink()
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_devices_are_written_to_and_links_stay_links(lockstep, tmp_path) -> None:
+    put(tmp_path, [trade(1)])
+    (tmp_path / "link.csv").symlink_to("real.csv")
+    lockstep(*TRADES, "--out", "TradesSource=link.csv", "--out", "Copy5MinRet=/dev/null")
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "real.csv").read_text() == trade(1)
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_broken_line_refuses_its_transactional_block_and_no_other(lockstep, tmp_path) -> None:
+    put(tmp_path, [trade(1), trade(2), trade(3), "I,N,oops\n", trade(5), trade(6)])
+    run = (*TRADES, "--block", "2", "--transactional", "--out", "TradesSource=out.csv")
+    done = lockstep(*run, "--json").object
+    assert done["bad_lines"]["files"][0]["reasons"] == {"transaction": 1, "unparsable": 1}
+    assert [(item["line"], item["reason"]) for item in done["bad_lines"]["first"]] == [
+        (4, "unparsable"),
+        (3, "transaction"),
+    ]
+    assert (done["blocks"], done["windows"][0]["in"]) == (2, 4)
+    assert (tmp_path / "out.csv").read_text() == trade(1) + trade(2) + trade(5) + trade(6)
+    assert "trades.csv: 2 lines are left out: 1 transaction, 1 unparsable." in lockstep(*run).err
+
+
+def test_the_first_refused_events_are_listed(lockstep, tmp_path) -> None:
+    put(tmp_path, [trade(1), trade(1), *[trade(2)] * 30])
+    result = lockstep(*TRADES)
+    said = [line for line in result.err.splitlines() if "duplicate-key" in line]
+    assert said[0].startswith("  trades/TradesSource, block 2: duplicate-key: ")
+    assert len(said) == 20
+    refused = lockstep(*TRADES, "--json").object["refused"]
+    assert [(item["window"], item["block"], item["reason"]) for item in refused[:2]] == [
+        ("trades/TradesSource", 2, "duplicate-key"),
+        ("trades/TradesSource", 4, "duplicate-key"),
+    ]
+    assert len(refused) == 20
+    assert refused[0]["detail"]
+
+
+def test_a_script_with_an_unknown_window_says_where(lockstep, tmp_path) -> None:
+    (tmp_path / "in.script").write_text("# first\nTradesSuorce,I,N,1\n")
+    done = lockstep("model", "run", "trades.yaml", *REFERENCE, "--script", "in.script", code=3)
+    assert "in.script, line 2" in done.err

@@ -27,7 +27,7 @@ def run(lockstep, name, *how):
     outputs = [part for window in WINDOWS for part in ("--out", f"{window}={name}-{window}.csv")]
     feed = ("--in", "TradesSource=trades.csv", "--json")
     done = lockstep("model", "run", "trades.yaml", *feed, *outputs, *how, timeout=500).object
-    told = {key: done[key] for key in ("events", "blocks", "windows", "lines", "bad_lines")}
+    told = {key: done[key] for key in ("events", "blocks", "windows", "lines", "bad_lines", "refused")}
     return told, [(lockstep.folder / f"{name}-{window}.csv").read_bytes() for window in WINDOWS]
 
 
@@ -40,6 +40,7 @@ def test_the_reference_counts_what_is_bad(wanted) -> None:
     told, _ = wanted
     assert (told["events"], told["bad_lines"]["total"]) == (2998, 2)
     assert told["windows"][0]["bad"] == {"duplicate-key": 1}
+    assert [(item["window"], item["reason"]) for item in told["refused"]] == [("trades/TradesSource", "duplicate-key")]
 
 
 @pytest.mark.parametrize(("cut", "shards"), [("999", "2"), ("all", "1")])

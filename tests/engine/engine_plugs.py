@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 
 def spread(rows):
     """The distance between the largest and the smallest price."""
@@ -21,6 +23,16 @@ def failing(rows):
     if len(rows) > 1:
         raise ZeroDivisionError("two are too many")
     return 0.0
+
+
+def leaving(rows):
+    if len(rows) == 3:
+        sys.exit(3)
+    return 0.0
+
+
+def half_a_character(rows):
+    return "\ud800" if len(rows) == 3 else "whole"
 
 
 LIST = [1]

@@ -265,7 +265,8 @@ def compiled(draft: Draft) -> Graph:
         reject()
 
 
-DOUBLES = st.sampled_from([0.0, -0.0, 1.0, 1.5, 2.25, 0.1, -3.0, 1e17, 1e-9, float("nan"), float("inf")])
+DOUBLES = st.sampled_from([0.0, -0.0, 1.0, 1.5, 2.25, 0.1, -3.0, 1e17, 1e-9, 1.7e308, float("nan"), float("inf")])
+FAR_TIMES = (-(2**63), -(2**61) - 1, -(2**61), 2**61 - 1, 2**61, 2**61 + 1, 2**61 + 10**6, 2**63 - 1)
 CALM_DOUBLES = st.sampled_from([0.1, 0.2, 1.5, 2.25, 3.7, -4.0, 1e9])
 
 
@@ -281,8 +282,11 @@ def rows(draw, schema: Schema, now: int, *, calm: bool) -> tuple[object, ...]:
         elif each.type is FieldType.STRING:
             values.append(draw(st.sampled_from("abcde" if each.name == "s" else "klmnopqr")))
         elif each.type.is_time:
-            late = draw(st.sampled_from([0, 0, 0, -1, -5]))
-            values.append((now + late) * (1 if each.type is FieldType.DATE else SECOND))
+            unit = SECOND if each.type is FieldType.STAMP else 1
+            if draw(st.integers(0, 30)) == 0:
+                values.append(draw(st.sampled_from(FAR_TIMES)) // (SECOND if draw(st.booleans()) else 1))
+            else:
+                values.append((now + draw(st.sampled_from([0, 0, 0, -1, -5]))) * unit)
         else:
             values.append(draw(st.integers(0, 12 if each.key else 4)))
     return tuple(values)
@@ -321,7 +325,9 @@ def scripts(draw, graph: Graph) -> list[InputBlock]:
         now += draw(st.sampled_from([0, 0, 1, 1, 3, 12]))
         if draw(st.integers(0, 5)) == 0:
             clock += draw(st.sampled_from([-2, 0, 1, 2, 5]))
-            blocks.append(InputBlock(number, tick_us=clock * SECOND))
+            is_far = draw(st.integers(0, 20)) == 0
+            tick_us = draw(st.sampled_from((0, -SECOND, *FAR_TIMES))) if is_far else clock * SECOND
+            blocks.append(InputBlock(number, tick_us=tick_us))
             continue
         source = draw(st.sampled_from(inputs))
         events = draw(_events(source, now, draw(st.sampled_from([0, 1, 1, 1, 2, 3, 6])), serial))

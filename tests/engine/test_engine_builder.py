@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -21,6 +22,7 @@ from lockstep.engine.model.builder import (
 )
 from lockstep.engine.model.project import ConnectorEntry, ConnectorGroup, Edge, GroupEdge, Project
 from lockstep.engine.model.validation import faults
+from lockstep.errors import BadArgument
 
 TRADE = "ID*:int64,symbol:string,quantity:int32,price:double,cost:money,time:stamp"
 SECOND = 1_000_000
@@ -94,7 +96,7 @@ def test_types_are_told_from_simple_expressions(trades, expression, kind):
 
 @pytest.mark.parametrize("expression", ["ESP_aMin(price * 2)", "ESP_aSum(a)+1", "ESP_aMax(nothing)", "ESP_aFoo(price)"])
 def test_types_that_can_not_be_told_must_be_given(trades, expression):
-    with pytest.raises(BadSchema, match="the type of 'it' can't be told"):
+    with pytest.raises(BadArgument, match=rf"the type of 'it' can't be told.*it=\({re.escape(repr(expression))}, "):
         trades.aggregate("A", by="symbol", it=expression)
     assert trades.aggregate("B", by="symbol", it=(expression, "double")).window.fields == (expression,)
 
@@ -229,8 +231,26 @@ def test_two_windows_of_one_name_are_refused_at_once(query, trades):
 
 
 def test_grouping_by_an_unknown_field_is_refused_at_once(trades):
-    with pytest.raises(BadSchema, match="no field 'smybol' to group by"):
+    with pytest.raises(BadArgument, match=r"no field 'smybol' to group by; it has ID, symbol"):
         trades.aggregate("A", by="smybol", n="ESP_aCount()")
+
+
+def test_a_schema_may_be_a_mapping_and_a_retention_a_text_as_in_yaml(query, trades):
+    window = query.source("S", {"ID*": "int32", "symbol": "string"}, retain="bycount_sliding 3").window
+    assert (window.schema, window.retention) == (Schema.parse("ID*:int32,symbol:string"), sliding_rows(3))
+    copy = trades.copy("C", retain="bytime_sliding 5 minutes on time").window
+    assert copy.retention == sliding("5 minutes", field="time")
+
+
+@pytest.mark.parametrize("retain", ["5 minutes", "sliding", 300, ("bytime_sliding", 5)])
+def test_what_is_no_retention_is_refused_with_what_to_write(trades, retain):
+    with pytest.raises(BadArgument, match=r'write sliding\("5 minutes", field="time"\)'):
+        trades.copy("C", retain=retain)
+
+
+def test_what_is_no_schema_is_refused_with_what_to_write(query):
+    with pytest.raises(BadArgument, match=r"schema = \['ID'\] is not valid: write a text such as"):
+        query.source("S", ["ID"])
 
 
 def test_a_circle_does_not_hang_the_builder(query, trades):

@@ -54,6 +54,10 @@ def test_a_file_that_fails_is_named_with_the_line(file):
     assert refused(file, "x = 1\n\ny = x / 0\n") == (3, "it failed with ZeroDivisionError: division by zero")
 
 
+def test_a_file_that_leaves_is_named_with_the_line(file):
+    assert refused(file, "import sys\nsys.exit(3)\n") == (2, "it failed with SystemExit: 3")
+
+
 def test_a_file_that_is_not_python_is_named_with_the_line(file):
     line, reason = refused(file, "x = 1\ny = (\n")
     assert line == 2

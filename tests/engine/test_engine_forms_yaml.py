@@ -134,6 +134,20 @@ def test_short_forms_mean_what_the_long_ones_do():
     assert short == long
 
 
+def test_a_splitter_and_time_fields_have_short_forms():
+    head = "name: p\nqueries:\n- name: q\n  windows:\n  - {kind: source, name: s, schema: a*:int32}\n"
+    short = parse_yaml(head + "  - {kind: copy, name: c, splitter: {expression: n, initialize: integer n}}\n")
+    long = parse_yaml(head + "  - {kind: copy, name: c, splitter: {expression: n, initialize: {text: integer n}}}\n")
+    assert short == long
+    assert parse_yaml(to_yaml(short)) == short
+    pattern = "  - {kind: pattern, name: w, schema: a*:int32, patterns: [{logic: x, output: [], events: [], %s}]}\n"
+    listed = parse_yaml(head + pattern % "time_fields: [[t, s]]")
+    assert listed == parse_yaml(head + pattern % "time_fields: {t: s}")
+    for wrong in ("[t: s]", "[[t]]", "t", "[t, s]"):
+        with pytest.raises(ModelUnreadable, match="time_fields must name a field and its source window"):
+            parse_yaml(head + pattern % f"time_fields: {wrong}")
+
+
 def test_fields_by_name_may_come_in_any_order():
     text = HEAD + "  - {kind: compute, name: c, schema: 'k*:int32,a:int32,b:int32', fields: {b: k + 1, a: k}}\n"
     assert parse_yaml(text).queries[0].windows[0].fields == ("k", "k + 1")

@@ -159,13 +159,13 @@ def loop_window(kind, indexed=True, **options):
 
 
 @pytest.mark.parametrize("kind", sorted(LOOPS))
-def test_loops_make_a_row_for_each_item(kind):
+def test_loops_make_a_row_for_each_item_with_what_the_functions_of_the_window_made(kind):
     window, text = loop_window(kind)
     bench = Bench(window)
     assert bench.take(ins(1, "n", None, text)) == [
         Event(I, N, ("1", None, "main")),
-        Event(I, N, ("1-2", 1, "n")),
-        Event(I, N, ("1-3", 2, "n")),
+        Event(I, N, ("1-2", 1, "main")),
+        Event(I, N, ("1-3", 2, "main")),
     ]
     # When the input row leaves, all rows made of it leave
     assert [event.opcode for event in bench.take(gone(1, "n", None, text))] == [D, D, D]
@@ -180,7 +180,10 @@ def test_a_loop_over_nothing_or_something_broken_makes_no_rows(kind):
 
 def test_generate_is_about_the_row_itself_and_loops_run_anyway():
     window, text = loop_window("json", generate="0")
-    assert [event.values for event in Bench(window).take(ins(1, "n", None, text))] == [("1-1", 1, "n"), ("1-2", 2, "n")]
+    assert [event.values for event in Bench(window).take(ins(1, "n", None, text))] == [
+        ("1-1", 1, "main"),
+        ("1-2", 2, "main"),
+    ]
 
 
 def test_an_update_changes_the_rows_of_items_that_stay():
@@ -189,9 +192,9 @@ def test_an_update_changes_the_rows_of_items_that_stay():
     bench.take(ins(1, "n", None, text))
     fewer = '{"list":[{"v":9}]}'
     assert bench.take(upd((1, "n", None, fewer), (1, "n", None, text))) == [
-        Event(D, N, ("1-2", 2, "n")),
-        Event(UB, N, ("1-1", 9, "n")),
-        Event(D, N, ("1-1", 1, "n")),
+        Event(D, N, ("1-2", 2, "main")),
+        Event(UB, N, ("1-1", 9, "main")),
+        Event(D, N, ("1-1", 1, "main")),
     ]
 
 

@@ -6,7 +6,7 @@ import pytest
 from validation_models import SECOND, chain, project, sliding, source, summing, trades_model
 
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.model.guard import clock_dependence
+from lockstep.engine.model.guard import clock_dependence, clock_of
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import (
     Channel,
@@ -38,9 +38,9 @@ def compute(text):
     return ComputeWindow(name="w", schema=Schema.parse("ID*:int32,x:double"), fields=(text,))
 
 
-def pattern(logic, **more):
-    event = PatternEvent(name="e", source="src", expression="price > 1")
-    one = Pattern(events=(event,), logic=logic, output=(PatternOutput(node="e", field="ID"),), **more)
+def pattern(logic, test="price > 1", output=PatternOutput(node="e", field="ID"), **more):  # noqa: B008 - it is frozen
+    event = PatternEvent(name="e", source="src", expression=test)
+    one = Pattern(events=(event,), logic=logic, output=(output,), **more)
     return PatternWindow(name="w", schema=Schema.parse("id*:int32"), patterns=(one,))
 
 
@@ -75,7 +75,6 @@ def test_time_fields_are_safe():
         FilterWindow(name="w", expression="price > 1"),
         pattern("fby(e, e)"),
         pattern("fby{1 hour}(e, e)", time_fields=(("time", "src"),)),
-        notification(),
         functional("$ID"),
         transpose(),
     ],
@@ -96,7 +95,12 @@ def test_windows_without_a_clock_are_not_named(window):
         (FilterWindow(name="w", expression="time < now()"), "now()", "time field"),
         (timed("ESP_aSumTimed(price, 10)"), "sumtimed", "retention on a time field"),
         (pattern("fby{1 hour}(e, e)"), "without time fields", "time field for each source"),
-        (notification(throttle_us=SECOND), "throttle-interval", "away"),
+        (notification(), "carry the model's clock", "compare"),
+        (notification(throttle_us=SECOND), "throttle-interval", "compare"),
+        (pattern("e", test="time < now()"), "reads the clock with now()", "time field"),
+        (pattern("e", test="price > 1 and t == today()"), "reads the clock with today()", "time field"),
+        (pattern("e", output=PatternOutput(expression="toint(todouble(now()))")), "now()", "time field"),
+        (pattern("e", output=PatternOutput(node="e", expression="toint(todouble(now()) + price)")), "now()", "field"),
         (transpose(clear_us=SECOND), "clear-timeout", "away"),
     ],
 )
@@ -105,6 +109,21 @@ def test_windows_with_a_clock_are_named(window, why, remedy):
     assert use.path == "q/w"
     assert why in use.why
     assert remedy in use.remedy
+
+
+@pytest.mark.parametrize(
+    ("window", "clock"),
+    [
+        (notification(), "model clock"),
+        (pattern("fby{1 hour}(e, e)"), "model clock"),
+        (pattern("e", test="time < now()"), "model clock"),
+        (pattern("fby{1 hour}(e, e)", time_fields=(("time", "src"),)), "field time"),
+        (pattern("e", test="time < now()", time_fields=(("time", "src"),)), "model clock"),
+        (pattern("e"), "none"),
+    ],
+)
+def test_the_clock_of_a_window(window, clock):
+    assert clock_of(compile_project(chain(source(), window)).nodes[-1]) == clock
 
 
 def test_functions_that_read_the_clock_are_found():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from others_bench import SECOND, UB, Bench, D, I, N, R, gone, ins, node_of, run, upd
 
-from lockstep.engine.errors import BadExpression, UserCodeFailed
+from lockstep.engine.errors import BadExpression, ModelInvalid, UserCodeFailed
 from lockstep.engine.events.event import Event, Opcode
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.schemas import output_schema
@@ -64,6 +66,30 @@ def not_rows(event, state):
 
 def not_iterable(event, state):
     return 5
+
+
+def one_row(event, state):
+    return ("a", 1.0)
+
+
+def one_event(event, state):
+    return Event(I, N, ("a", 1.0))
+
+
+def tuple_of_rows(event, state):
+    return (("a", 1.0), ("b", 2.0))
+
+
+def half_a_character(event, state):
+    return [("\ud800", 1.0)]
+
+
+def leaves(event, state):
+    sys.exit(3)
+
+
+def keeps_half_a_character(event, state):
+    state["seen"] = "\ud800"
 
 
 def keeps_a_set(event, state):
@@ -134,7 +160,11 @@ def test_a_class_with_on_event_is_a_handler():
         ("wrong_type", "it gave 1 for total, which is a double"),
         ("wrong_shape", "it gave a row of 1 fields, but the schema has 2"),
         ("not_rows", "it gave 'text', which is neither an event nor a row"),
-        ("not_iterable", "TypeError"),
+        ("not_iterable", "it gave 5; give back a list of rows"),
+        ("one_row", "it gave ('a', 1.0); give back a list of rows"),
+        ("one_event", "it gave Event("),
+        ("half_a_character", r"it gave '\ud800' for name, which UTF-8 can't write"),
+        ("leaves", "SystemExit: 3"),
     ],
 )
 def test_a_handler_that_fails_is_named_with_window_block_and_event(handler, reason):
@@ -149,21 +179,42 @@ def test_a_handler_that_fails_is_named_with_window_block_and_event(handler, reas
 @pytest.mark.parametrize(
     ("handler", "module", "reason"),
     [
-        ("missing", __name__, "can't be loaded"),
-        ("WithoutOnEvent", __name__, "can't be loaded"),
-        ("NOT_CALLABLE", __name__, "neither a function nor a class"),
-        ("x", "no_such_module_here", "can't be loaded"),
+        ("missing", __name__, "can't be loaded: the module has no missing"),
+        ("x", "no_such_module_here", "cq/p: the module no_such_module_here can't be loaded.* must be on PYTHONPATH"),
+        ("x", "handlers_that_leave", "the module handlers_that_leave can't be loaded: SystemExit: 4"),
     ],
 )
-def test_a_handler_that_is_not_there_is_refused(handler, module, reason):
-    with pytest.raises(UserCodeFailed, match=reason):
+def test_a_handler_that_is_not_there_is_a_fault_of_the_model(tmp_path, monkeypatch, handler, module, reason):
+    (tmp_path / "handlers_that_leave.py").write_text("import sys\nsys.exit(4)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModelInvalid, match=reason):
         procedural(handler, module=module)()
+
+
+@pytest.mark.parametrize(
+    ("handler", "reason"),
+    [("WithoutOnEvent", "can't be loaded"), ("NOT_CALLABLE", "neither a function nor a class")],
+)
+def test_what_can_not_be_a_handler_is_refused(handler, reason):
+    with pytest.raises(UserCodeFailed, match=reason):
+        procedural(handler)()
+
+
+def test_a_tuple_of_rows_is_as_good_as_a_list():
+    assert len(Bench(procedural("tuple_of_rows")).take(ins(1, "a", 1.0))) == 2
 
 
 def test_state_that_can_not_be_kept_is_refused():
     bench = Bench(procedural("keeps_a_set"))
     bench.take(ins(1, "a", 1.0))
     with pytest.raises(UserCodeFailed, match=r"its state holds \{1\}, which can't be kept"):
+        bench.operator.dump()
+
+
+def test_state_that_utf8_can_not_write_is_refused():
+    bench = Bench(procedural("keeps_half_a_character"))
+    bench.take(ins(1, "a", 1.0))
+    with pytest.raises(UserCodeFailed, match="which can't be kept"):
         bench.operator.dump()
 
 
@@ -233,6 +284,24 @@ def test_within_the_throttle_interval_a_recipient_is_told_once():
     bench.tick(110 * SECOND)
     assert [recipient(event) for event in bench.take(ins(4, "a", 1.0))] == ["a@example.org", "x@example.org"]
     assert [dict(notice.content)["number"] for notice in bench.notices] == [str(number) for number in range(1, 8)]
+
+
+def test_who_was_told_before_the_first_tick_counts_as_told_at_that_tick():
+    bench = Bench(notification(channel(throttle_us=10 * SECOND)))
+    assert len(bench.take(ins(1, "a", 1.0) + ins(2, "a", 1.0))) == 1
+    bench.restart()
+    bench.tick(1_000_000 * SECOND)
+    assert bench.take(ins(3, "a", 1.0)) == []
+    bench.tick(1_000_009 * SECOND)
+    assert bench.take(ins(4, "a", 1.0)) == []
+    bench.tick(1_000_010 * SECOND)
+    assert len(bench.take(ins(5, "a", 1.0))) == 1
+
+
+def test_the_first_tick_may_bring_a_row_to_tell():
+    bench = Bench(notification(channel(throttle_us=10 * SECOND)))
+    assert len(bench.take(ins(1, "a", 1.0))) == 1
+    assert bench.tick(1_000_000 * SECOND, ins(2, "a", 1.0)) == []
 
 
 def test_every_recipient_is_told_once_and_nobody_is_counted():

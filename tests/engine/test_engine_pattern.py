@@ -201,10 +201,28 @@ def test_a_tick_does_not_move_the_time_of_events():
     assert len(bench.take(ins(2, "b", 6 * SECOND))) == 1
 
 
-def test_null_times_do_not_move_the_clock():
+@pytest.mark.parametrize("none", [None, 2**61 + 1, -(2**61) - 1, 2**63 - 1, -(2**63)])
+def test_null_times_and_those_too_far_away_do_not_move_the_clock(none):
     bench = Bench(make("fby{5 seconds}(a,b)"))
-    bench.take(ins(1, "a", None) + ins(2, "a", 100 * SECOND) + ins(3, "x", None))
-    assert [event.values[1] for event in bench.take(ins(4, "b", 105 * SECOND))] == [2]
+    bench.take(ins(1, "a", none) + ins(2, "a", 100 * SECOND) + ins(3, "x", none))
+    assert [event.values[1] for event in bench.take(ins(4, "b", 105 * SECOND))] == [1, 2]
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_before_the_clock_is_known_time_stands_still_and_counts_from_its_first_value(timed):
+    # Given an event that came before the first tick, or without a time before the first time
+    bench = Bench(make("fby{5 seconds}(a,notoccur(b))", timed=timed))
+    assert bench.take(ins(1, "a", None) + ins(2, "x", None)) == []
+    bench.restart()
+
+    def move(second):
+        return bench.take(ins(9, "x", second * SECOND)) if timed else bench.tick(second * SECOND)
+
+    # Then it is decided five seconds after the first value of the clock, whatever that is
+    assert move(1_000_000) == []
+    bench.restart()
+    assert move(1_000_005) == []
+    assert move(1_000_006) == [Event(I, N, (1, 1, None, None))]
 
 
 def trades(logic, index=(), limit=10):

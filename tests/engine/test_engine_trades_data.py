@@ -100,7 +100,7 @@ def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("lockstep.engine.data.trades.os.fsync", full)
+    monkeypatch.setattr("lockstep.engine.events.writing.os.fsync", full)
     with pytest.raises(FileUnwritable, match="No space left"):
         write_trades(path, 100, 1)
     assert path.read_text() == "before"

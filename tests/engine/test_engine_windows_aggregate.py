@@ -201,6 +201,16 @@ def test_timed_functions_begin_anew_when_the_limit_has_passed():
     assert said(run.send("s", "i,4,a,3")) == ["3", "1", "3", "3.0"]
 
 
+def test_timed_functions_count_from_the_first_tick_what_came_before_it():
+    run = grouped("ESP_aCountTimed(10)", types="int64")
+    assert said(run.each("s", "i,1,a,1", "i,2,a,1")) == ["2"]
+    run.tick(1_000_000)
+    run.tick(1_000_010)
+    assert said(run.send("s", "i,3,a,1")) == ["3"], "ten seconds after the first tick"
+    run.tick(1_000_011)
+    assert said(run.send("s", "i,4,a,1")) == ["1"]
+
+
 def plug(name: str, *fields: str) -> FieldPlug:
     return FieldPlug(module="engine_plugs", function=name, fields=fields)
 
@@ -213,7 +223,11 @@ def test_a_python_function_gets_the_rows_of_the_group():
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("failing", "ZeroDivisionError: two are too many"), ("wrong", "it gave 'three', which is not of type double")],
+    [
+        ("failing", "ZeroDivisionError: two are too many"),
+        ("wrong", "it gave 'three', which is not of type double"),
+        ("leaving", "SystemExit: 3"),
+    ],
 )
 def test_what_a_python_function_does_wrong_names_window_block_and_event(name, words):
     run = grouped(plug(name))
@@ -221,6 +235,12 @@ def test_what_a_python_function_does_wrong_names_window_block_and_event(name, wo
         run.each("s", "i,1,a", "i,2,a", "i,3,a")
     number = "2" if name == "failing" else "3"
     assert f"window q/a failed on block {number}, event I,N,{number},a" in str(caught.value)
+
+
+def test_a_python_function_that_gives_half_a_character_is_refused():
+    run = grouped(plug("half_a_character"), types="string")
+    with pytest.raises(UserCodeFailed, match=r"block 3, event I,N,3,a.*which UTF-8 can't write"):
+        run.each("s", "i,1,a", "i,2,a", "i,3,a")
 
 
 @pytest.mark.parametrize("name", ["absent", "LIST"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -40,7 +40,12 @@ def publish(options: argparse.Namespace, output: Output) -> None:
     node = _only_source(graph) if options.window is None else find_source(graph, options.window)
     path = _STDIN if options.file == STANDARD else Path(options.file)
     check_readable(path)
-    csv = CsvOptions(header=options.csv_header, block_size=options.block, date_format=options.date_format)
+    csv = CsvOptions(
+        header=options.csv_header,
+        block_size=options.block,
+        transactional=options.transactional,
+        date_format=options.date_format,
+    )
     stream = ProjectStreams(cluster=options.cluster, project=graph.project.name).input(node)
     bad, sent = BadLines(), Sent(output)
     with opened(bus_url(options), create=True) as client, open_input(path) as file:
@@ -203,21 +208,7 @@ def _written(file: BinaryIO, batch: EventBatch, csv: CsvOutput) -> None:
 
 @contextmanager
 def _file(path: Path, *, grows: bool) -> Iterator[BinaryIO]:
-    from lockstep.engine.errors import FileUnwritable
+    from lockstep.engine.events.writing import new_file, unwritable
 
-    part = path if grows else path.with_name(f"{path.name}.part")
-    try:
-        with ExitStack() as stack:
-            if not grows:
-                stack.callback(_remove, part)
-            with part.open("wb") as file:
-                yield file
-            if not grows:
-                part.replace(path)
-    except OSError as error:
-        raise FileUnwritable(path=str(path), reason=error.strerror or str(error)) from error
-
-
-def _remove(part: Path) -> None:
-    with suppress(OSError):
-        part.unlink(missing_ok=True)
+    with unwritable(path), path.open("wb") if grows else new_file(path) as file:
+        yield file

@@ -22,6 +22,7 @@ def check(options: argparse.Namespace, output: Output) -> int:
     """Print all faults, and every window that depends on a wall clock; 2 if there are faults."""
     from lockstep.engine.model.guard import clock_dependence
     from lockstep.engine.model.loading import load_model
+    from lockstep.engine.model.modules import missing_modules
     from lockstep.engine.model.validation import compile_project, faults
 
     project = load_model(options.model)
@@ -32,6 +33,9 @@ def check(options: argparse.Namespace, output: Output) -> int:
         "ok": not found,
         "faults": [{"place": fault.place, "problem": fault.problem, "remedy": fault.remedy} for fault in found],
         "clock_dependence": [{"window": use["path"], "why": f"{use['why']}.", "remedy": use["remedy"]} for use in uses],
+        "missing_modules": [
+            {"window": item.path, "why": f"{item.why}.", "remedy": item.remedy} for item in missing_modules(project)
+        ],
     }
     if output.json:
         output.json_line(report)
@@ -58,6 +62,8 @@ def _show_check(output: Output, report: Mapping[str, Any]) -> None:
         _items(output, [(fault["place"], fault["problem"], fault["remedy"]) for fault in report["faults"]])
         return
     output.line(f"{report['project']} is sound: {size}; events come in at {', '.join(report['sources'])}.")
+    for item in report["missing_modules"]:
+        output.warn(f"{item['window']}: {item['why']} {item['remedy']}")
     uses = report["clock_dependence"]
     if uses:
         output.heading(f"{plural(len(uses), 'window')} with answers that depend on a wall clock")

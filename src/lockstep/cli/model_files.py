@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,26 +65,26 @@ def check_readable(path: Path) -> None:
 def check_writable(path: Path) -> None:
     """Refuse a place where no file can be made, before anything is done."""
     from lockstep.engine.errors import FileUnwritable
+    from lockstep.engine.events.writing import is_plain, unwritable
 
     if path.is_dir():
         raise FileUnwritable(path=str(path), reason="it is a folder")
-    if not path.parent.is_dir():
-        raise FileUnwritable(path=str(path), reason=f"there is no folder {str(path.parent)!r}")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise FileUnwritable(path=str(path), reason=f"the folder {str(path.parent)!r} can't be written to")
+    with unwritable(path):
+        if not is_plain(path):
+            if not os.access(path, os.W_OK):
+                raise FileUnwritable(path=str(path), reason="it can't be written to")
+            return
+    folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
+    if not folder.is_dir():
+        raise FileUnwritable(path=str(path), reason=f"there is no folder {str(folder)!r}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise FileUnwritable(path=str(path), reason=f"the folder {str(folder)!r} can't be written to")
 
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a file that appears when it is complete, and not at all if that fails."""
-    from lockstep.engine.errors import FileUnwritable
+    from lockstep.engine.events.writing import new_file, unwritable
 
     check_writable(path)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    except OSError as error:
-        raise FileUnwritable(path=str(path), reason=error.strerror or str(error)) from error
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
+    with unwritable(path), new_file(path) as file:
+        file.write(data)

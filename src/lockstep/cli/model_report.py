@@ -76,12 +76,22 @@ def show_bad_lines(output: Output, bad: BadLines) -> None:
     """Which lines were no events, to stderr; the first ones in full."""
     for file, reasons in bad.counts.items():
         total = sum(reasons.values())
-        said = "1 line is no event" if total == 1 else f"{total:,} lines are no events"
-        output.warn(f"{file}: {said} and left out: {in_words(dict(sorted(reasons.items())))}.")
+        said = "1 line is no event and" if total == 1 else f"{total:,} lines are no events and"
+        if "transaction" in reasons:
+            said = f"{total:,} lines are"
+        output.warn(f"{file}: {said} left out: {in_words(dict(sorted(reasons.items())))}.")
     for file, item in bad.first:
         output.note(f"  {file}, line {item.line}: {item.reason}: {item.detail}: {item.text}")
     if bad.total > len(bad.first):
         output.note(f"  and {bad.total - len(bad.first):,} more.")
+
+
+def show_refused(output: Output, refused: Sequence[Mapping[str, Any]]) -> None:
+    """The first events that windows refused, to stderr; how many there were in all is in the counts."""
+    if refused:
+        output.warn("Windows refused events. The first:")
+    for item in refused:
+        output.note(f"  {item['window']}, block {item['block']}: {item['reason']}: {item['detail']}")
 
 
 def show_speed(output: Output, outcome: FileOutcome) -> None:

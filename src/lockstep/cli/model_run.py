@@ -50,6 +50,7 @@ def run(options: argparse.Namespace, output: Output) -> None:
         output.json_line(_tree(graph, options, outcome, bad))
         return
     report.show_bad_lines(output, bad)
+    report.show_refused(output, outcome.refused)
     aside = _prints(outputs)
     output.flush()
     if options.counts or not aside:
@@ -235,4 +236,5 @@ def _tree(graph: Graph, options: argparse.Namespace, outcome: FileOutcome, bad: 
         "windows": report.window_rows(graph, outcome.counts),
         "lines": dict(outcome.lines),
         "bad_lines": report.bad_lines_tree(bad),
+        "refused": [dict(item) for item in outcome.refused],
     }

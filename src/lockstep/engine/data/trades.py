@@ -6,22 +6,21 @@ symbols in all, 3,068 in the last hour and 1,941 in the last five minutes. Other
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import pairwise
 from math import exp, log
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lockstep.engine.errors import FileUnwritable
 from lockstep.engine.events.columns import EventBatch, Int64s
 from lockstep.engine.events.csvform import write_csv
 from lockstep.engine.events.event import Flag, Opcode
 from lockstep.engine.events.schema import Schema
+from lockstep.engine.events.writing import new_file, unwritable
 from lockstep.errors import BadArgument
 
 TRADES_SCHEMA = Schema.parse(
@@ -64,27 +63,17 @@ def chunks(events: int, random: np.random.Generator) -> Iterator[EventBatch]:
 
 def write_trades(path: str | Path, events: int, seed: int, progress: Progress | None = None) -> None:
     """Write trades as CSV lines; the file appears when it is complete, and not at all if that fails."""
-    target = Path(path)
-    part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        _write(part, events, np.random.Generator(np.random.PCG64(seed)), progress)
-        part.replace(target)
-    except OSError as fault:
-        raise FileUnwritable(path=str(target), reason=fault.strerror or str(fault)) from fault
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
+    random = np.random.Generator(np.random.PCG64(seed))
+    with unwritable(path), new_file(path, sync=True) as file:
+        _write(file, events, random, progress)
 
 
-def _write(path: Path, events: int, random: np.random.Generator, progress: Progress | None) -> None:
+def _write(file: BinaryIO, events: int, random: np.random.Generator, progress: Progress | None) -> None:
     done = 0
-    with path.open("wb") as file:
-        for batch in chunks(events, random):
-            done += write_csv(batch, file)
-            if progress is not None:
-                progress(done, events)
-        file.flush()
-        os.fsync(file.fileno())
+    for batch in chunks(events, random):
+        done += write_csv(batch, file)
+        if progress is not None:
+            progress(done, events)
 
 
 class _Market:

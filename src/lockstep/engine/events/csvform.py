@@ -20,6 +20,7 @@ from lockstep.engine.events.columns import EventBatch, concat
 from lockstep.engine.events.csv_columns import ColumnReader
 from lockstep.engine.events.csv_options import CsvOptions, CsvOutput
 from lockstep.engine.events.csv_rows import BadLine, RowReader, shorten, well_formed
+from lockstep.engine.events.csv_transactions import Places, whole_blocks
 from lockstep.engine.events.csv_writing import format_line, header_line, lines_of, write_csv
 from lockstep.engine.events.event import Event
 from lockstep.engine.events.schema import Schema
@@ -54,11 +55,15 @@ def read_csv(
 ) -> Iterator[EventBatch]:
     """The events of a file, in batches of about `chunk`, blocks numbered from 1 on and never cut.
 
-    Lines that are no events go to `on_bad`, and are not part of any block. `by_columns` is only a matter of speed.
+    Lines that are no events go to `on_bad`, and are not part of any block. If blocks are transactional such a line
+    keeps its place, and the events of its block go to `on_bad` too. `by_columns` is only a matter of speed.
     """
     held = open_file(source) if isinstance(source, str | Path) else nullcontext(source)
     reader = _Reader(schema, options, on_bad, by_columns)
-    return _number(_limit(reader.read(held), options.max_events), options.block_size, chunk)
+    batches = _limit(reader.read(held), options.max_events)
+    if reader.places is not None:
+        return whole_blocks(batches, reader.places, options.block_size, chunk, on_bad)
+    return _number(batches, options.block_size, chunk)
 
 
 def open_file(path: str | Path) -> BinaryIO:
@@ -77,6 +82,7 @@ class _Reader:
         self.rows = RowReader(schema, options)
         self.columns = ColumnReader(schema, options) if by_columns else None
         self.simple = well_formed(options.delimiter)
+        self.places = Places(self.rows) if options.transactional and not options.ignore_errors else None
         self.line = 1
 
     def read(self, held: AbstractContextManager[BinaryIO]) -> Iterator[EventBatch]:
@@ -114,6 +120,8 @@ class _Reader:
         """Halve what can't be read by columns, until few lines are left to be read one by one."""
         batch = self.columns.read(piece) if self.columns else None
         if batch is not None:
+            if self.places is not None:
+                self.places.good(len(batch), self.line, piece)
             self.line += piece.count(b"\n")
             yield batch
             return
@@ -146,6 +154,8 @@ class _Reader:
             event = self._event(record, is_record)
             if event is not None:
                 found.append(event)
+                if self.places is not None:
+                    self.places.good(1, self.line, record)
             self.line += record.count(b"\n")
         return EventBatch.of(self.schema, [(0, found)])
 
@@ -157,6 +167,8 @@ class _Reader:
         except BadText as fault:
             if not self.options.ignore_errors:
                 self.on_bad(BadLine(self.line, fault.reason, fault.detail, shorten(record)))
+            if self.places is not None:
+                self.places.bad()
             return None
 
 

@@ -21,9 +21,11 @@ from datetime import UTC, datetime, timedelta
 from lockstep.engine.errors import BadEventText
 from lockstep.engine.events.csv_options import CsvOptions
 from lockstep.engine.events.csv_rows import BadLine, RowReader, shorten
+from lockstep.engine.events.csv_transactions import REFUSED_WHOLE, TRANSACTION
 from lockstep.engine.events.event import Event
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.text import BLANK, UNPARSABLE, BadText
+from lockstep.errors import LockstepError
 
 _MICROSECONDS = re.compile("-?[0-9]{1,18}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,18 +46,31 @@ class ScriptBlock:
 
 
 def read_script(
-    lines: Iterable[str],
+    lines: Iterable[str | bytes],
     schema_of: SchemaOf,
     on_bad: Callable[[BadLine], None] | None = None,
     *,
     source: str = "script",
     date_format: str | None = None,
 ) -> Iterator[ScriptBlock]:
-    """The blocks of a script in order; a line that is no event goes to `on_bad`, without that it is an error."""
+    """The blocks of a script in order; a line that is no event goes to `on_bad`, without that it is an error.
+
+    A transactional block with such a line is left out, and its events go to `on_bad` too.
+    """
     reader = _Reader(schema_of, on_bad, source, CsvOptions(date_format=date_format))
     for number, line in enumerate(lines, 1):
-        yield from reader.take(number, line.rstrip("\r\n"))
+        yield from reader.take(number, *_decoded(line))
     yield from reader.end()
+
+
+def _decoded(line: str | bytes) -> tuple[str, str | None]:
+    """The text of a line, and what is wrong with it if that is not all of it."""
+    if isinstance(line, str):
+        return line.rstrip("\r\n"), None
+    try:
+        return line.decode("utf-8").rstrip("\r\n"), None
+    except UnicodeDecodeError as fault:
+        return line.decode("utf-8", "replace").rstrip("\r\n"), f"not UTF-8 at byte {fault.start}"
 
 
 class _Reader:
@@ -67,16 +82,20 @@ class _Reader:
         self.begin()
 
     def begin(self) -> None:
-        self.line, self.window, self.transactional = 0, "", False
+        self.line, self.window, self.transactional, self.is_broken = 0, "", False, False
         self.events: list[Event] = []
+        self.lines: list[tuple[int, str]] = []
 
     def end(self) -> Iterator[ScriptBlock]:
         """What was collected is a block; one without a single line is none."""
-        if self.window:
+        if self.transactional and self.is_broken and self.on_bad is not None:
+            for number, text in self.lines:
+                self.on_bad(BadLine(number, TRANSACTION, REFUSED_WHOLE, shorten(text)))
+        elif self.window:
             yield ScriptBlock(self.line, self.window, tuple(self.events), self.transactional)
         self.begin()
 
-    def take(self, number: int, text: str) -> Iterator[ScriptBlock]:
+    def take(self, number: int, text: str, damage: str | None) -> Iterator[ScriptBlock]:
         word = text.strip(BLANK)
         if word.startswith("#"):
             return
@@ -92,23 +111,37 @@ class _Reader:
                 yield from self.end()
                 yield ScriptBlock(number, tick_us=parse_tick(rest))
             else:
-                yield from self._event(number, text)
+                yield from self._event(number, text, damage)
         except BadText as fault:
             self._bad(number, text, fault)
 
-    def _event(self, number: int, text: str) -> Iterator[ScriptBlock]:
+    def _event(self, number: int, text: str, damage: str | None) -> Iterator[ScriptBlock]:
         name, _, rest = text.partition(",")
         window = name.strip(BLANK)
-        rows = self.rows.get(window) or RowReader(self.schema_of(window), self.options)
-        self.rows[window] = rows
+        if damage is not None and "\ufffd" in name:
+            raise BadText(UNPARSABLE, damage)
+        rows = self._rows(window, number)
         if self.window and window != self.window:
             yield from self.end()
         self.window, self.line = window, self.line or number
+        if damage is not None:
+            raise BadText(UNPARSABLE, damage)
         self.events.append(rows.event_of(rows.fields(rest)))
+        self.lines.append((number, text))
+
+    def _rows(self, window: str, number: int) -> RowReader:
+        if window not in self.rows:
+            try:
+                self.rows[window] = RowReader(self.schema_of(window), self.options)
+            except LockstepError as error:
+                error.add_note(f"{self.source}, line {number}, names it.")
+                raise
+        return self.rows[window]
 
     def _bad(self, number: int, text: str, fault: BadText) -> None:
         if self.on_bad is None:
             raise BadEventText(source=self.source, line=number, reason=fault.detail) from None
+        self.is_broken = True
         self.on_bad(BadLine(number, fault.reason, fault.detail, shorten(text)))
 
 

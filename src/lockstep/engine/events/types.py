@@ -104,3 +104,14 @@ def fits(kind: FieldType, value: Value) -> bool:
         return type(value) is bytes
     element = kind.element
     return element is not None and type(value) is tuple and all(fits(element, item) for item in value)
+
+
+def is_writable(value: Value) -> bool:
+    """Whether UTF-8 can write a value, if it is a text: what code makes may hold halves of characters."""
+    if type(value) is not str or value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -7,6 +7,7 @@ The answer is the interpreter's, whatever the spans.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from lockstep.engine.events.columns import EventBatch, Int64s
 from lockstep.engine.kernels import pages
@@ -20,7 +21,7 @@ from lockstep.engine.kernels.span import History, Results, Span, no_blocks
 from lockstep.engine.kernels.station import Station
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.windows.counts import WindowCounts
-from lockstep.engine.windows.operator import BadEvent
+from lockstep.engine.windows.operator import BadEvent, moves_clock
 
 _MODEL = "model"
 
@@ -61,6 +62,7 @@ class Evaluator:
 
     def evaluate(self, span: Span, *, silent: bool = False) -> Results:
         """Take the blocks of a span, which begins where the last one ended; silent: nobody wants to see the output."""
+        span = replace(span, ticks=tuple(tick for tick in span.ticks if moves_clock(tick[1])))
         results = Results({}, {}, [], [])
         moments = Moments(span, self.clock_us, lambda bad: self._refused(bad, results), results.notices.append)
         outputs: dict[str, EventBatch] = {}

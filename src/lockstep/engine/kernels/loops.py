@@ -18,8 +18,13 @@ from lockstep.engine.kernels.compiled import compiled
 
 @compiled
 def dd_add(hi, lo, x):
-    """A sum of two doubles plus a value: rounded, with its exact error put to what was left over."""
+    """A sum of two doubles plus a value: rounded, with its exact error put to what was left over.
+
+    Once the sum is infinite or NaN there is nothing left over.
+    """
     s = hi + x
+    if s - s != 0.0:
+        return s, 0.0
     b = s - hi
     e = (hi - (s - b)) + (x - b)
     lo = lo + e
@@ -288,7 +293,7 @@ def weave(before, left_block, left_rows, came_block, came_flags, came_rows, bloc
     """Rows that came and rows that left in one order: the k-th one that left stands behind `before[k]` that came."""
     at, k = 0, 0
     for i in range(len(came_rows) + 1):
-        while k < len(before) and before[k] == i:
+        while k < len(before) and (before[k] <= i or i == len(came_rows)):
             block[at] = left_block[k]
             opcode[at] = 4
             flags[at] = 4

@@ -82,6 +82,9 @@ class RowOperator(ColumnOperator):
                 order += [flow.places[1][at] * 4 + place for place in range(len(some))]
                 at += 1 if old is None else 2
                 made += some
+            if moment.is_tick:
+                # Windows that the clock makes say something are not divided.
+                self._operator.on_tick(moment, [])
             out.append((block, made))
         made_flow = Flow.of(EventBatch.of(self.node.schema, out))
         places = np.array(index, np.int64), np.array(order, np.int64)

@@ -16,11 +16,12 @@ from lockstep.engine.events.columns import Int64s
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.kernels.flow import NO_MASK, Flow
 from lockstep.engine.kernels.span import Span
+from lockstep.engine.model.durations import MAX_US
 from lockstep.engine.model.windows import Retention
 from lockstep.engine.windows.retention import MICROSECONDS
 
 UNKNOWN = -(2**63)
-"""The clock before anything is known about the time."""
+"""The clock before anything is known about the time: none that counts is so far away, see MAX_US."""
 NEVER = 2**63 - 1
 
 
@@ -139,8 +140,15 @@ class TimeRule(Rule):
         return Causes(clock, numbers, numbers + 1, flow.block, self.anchored(clock))
 
     def follow(self, values: Any, valid: Any, now: int) -> Int64s:
-        """The running maximum of a time field; nulls do not move it."""
-        times = values.astype(np.int64) * self._scale
+        """The running maximum of a time field; nulls and times too far away do not move it."""
+        times, most, far = values.astype(np.int64), MAX_US // self._scale, None
+        if len(times) and (times.min() < -most or times.max() > most):
+            # Before they are multiplied: beyond this the product would not fit.
+            far = (times < -most) | (times > most)
+            times[far] = 0
+        times *= self._scale
+        if far is not None:
+            times[far] = UNKNOWN
         if valid is not NO_MASK:
             times[~valid] = UNKNOWN
         if len(times) and times[0] < now:

@@ -16,8 +16,11 @@ from dataclasses import replace
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.builder_parts import (
     Duration,
+    Fields,
+    Kept,
     Pairs,
     as_pairs,
+    as_retention,
     as_schema,
     email,
     jumping,
@@ -40,7 +43,7 @@ from lockstep.engine.model.project import (
     Project,
 )
 from lockstep.engine.model.schemas import output_schema
-from lockstep.engine.model.windows import Retention, SourceWindow, Window
+from lockstep.engine.model.windows import SourceWindow, Window
 
 __all__ = [
     "ProjectBuilder",
@@ -68,15 +71,19 @@ class QueryBuilder:
     def source(
         self,
         name: str,
-        schema: Schema | str,
+        schema: Fields,
         *,
         insert_only: bool = False,
         autogen_key: bool = False,
-        retain: Retention | None = None,
+        retain: Kept = None,
     ) -> Stream:
         """Where events come in."""
         window = SourceWindow(
-            name=name, schema=as_schema(schema), insert_only=insert_only, autogen_key=autogen_key, retention=retain
+            name=name,
+            schema=as_schema(schema),
+            insert_only=insert_only,
+            autogen_key=autogen_key,
+            retention=as_retention(retain),
         )
         return self.add(window)
 

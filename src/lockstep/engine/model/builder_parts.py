@@ -6,17 +6,25 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 
-from lockstep.engine.errors import BadSchema
+from lockstep.engine.errors import ModelUnreadable
 from lockstep.engine.events.schema import Field, Schema
 from lockstep.engine.events.types import FieldType
+from lockstep.engine.model.document_place import Place, Where
+from lockstep.engine.model.document_windows import read_retention
 from lockstep.engine.model.durations import parse_duration
 from lockstep.engine.model.windows import Channel, FieldPlug, Pattern, PatternEvent, PatternOutput, Retention
+from lockstep.errors import BadArgument
 
 Duration = str | int | timedelta
 """A time: "5 minutes", a number of seconds, or a timedelta."""
 Pairs = Mapping[str, str] | Sequence[tuple[str, str]]
 Made = str | FieldPlug | tuple[str | FieldPlug, str]
 """What makes a field: an expression or a plug; with the name of its type if that can't be told from it."""
+
+Fields = Schema | str | Mapping[str, str]
+"""A schema: itself, as text, or types by name, with a star behind the names of the key."""
+Kept = Retention | str | None
+"""How long rows are kept: a retention, or one as text; None is for ever."""
 
 MODEL_MODULE = "lockstep_model"
 """What a model file is called while it runs."""
@@ -37,9 +45,28 @@ def maybe_microseconds(duration: Duration | None) -> int | None:
     return None if duration is None else microseconds(duration)
 
 
-def as_schema(schema: Schema | str) -> Schema:
-    """A schema, or the one that a text means."""
-    return Schema.parse(schema) if isinstance(schema, str) else schema
+def as_schema(schema: Fields) -> Schema:
+    """A schema, or the one that a text or a mapping of names to types means."""
+    if isinstance(schema, Schema):
+        return schema
+    if isinstance(schema, Mapping):
+        schema = ",".join(f"{name}:{kind}" for name, kind in schema.items())
+    if not isinstance(schema, str):
+        raise BadArgument(name="schema", value=schema, reason='write a text such as "ID*:int32,symbol:string"')
+    return Schema.parse(schema)
+
+
+def as_retention(retain: Kept) -> Retention | None:
+    """A retention, or the one that a text means: bytime_sliding 5 minutes on time."""
+    if retain is None or isinstance(retain, Retention):
+        return retain
+    reason = 'write sliding("5 minutes", field="time"), or as text "bytime_sliding 5 minutes on time"'
+    if not isinstance(retain, str):
+        raise BadArgument(name="retain", value=retain, reason=reason)
+    try:
+        return read_retention(Place(retain, Where()))
+    except ModelUnreadable as error:
+        raise BadArgument(name="retain", value=retain, reason=f"{error.params['reason']}; {reason}") from None
 
 
 def as_pairs(pairs: Pairs) -> tuple[tuple[str, str], ...]:
@@ -163,8 +190,9 @@ def _type(name: str, given: str | None, maker: str | FieldPlug, parent: Schema |
         return Schema.parse(f"{name}:{given}")[name].type
     found = type_of(maker, parent) if isinstance(maker, str) else None
     if found is None:
-        reason = f"the type of {name!r} can't be told from what makes it; write {name}=(..., 'TYPE')"
-        raise BadSchema(text=str(maker), reason=reason)
+        said = repr(maker) if isinstance(maker, str) else "..."
+        reason = f'the type of {name!r} can\'t be told from what makes it; add it: {name}=({said}, "double")'
+        raise BadArgument(name=name, value=maker, reason=reason)
     return found
 
 

@@ -11,15 +11,19 @@ from lockstep.engine.events.schema import Field, Schema
 from lockstep.engine.model import windows as w
 from lockstep.engine.model.builder_parts import (
     Duration,
+    Fields,
+    Kept,
     Made,
     Pairs,
     as_pairs,
+    as_retention,
     as_schema,
     made_fields,
     maybe_microseconds,
     names,
     place_of,
 )
+from lockstep.errors import BadArgument
 
 
 class Query(Protocol):
@@ -102,9 +106,9 @@ class Stream:
         new = w.Connector(kind=kind, name=name, direction=direction, properties=tuple(properties.items()))
         return self.options(connectors=(*self.window.connectors, new))
 
-    def copy(self, name: str, *, retain: w.Retention | None = None) -> Stream:
+    def copy(self, name: str, *, retain: Kept = None) -> Stream:
         """The same rows, as long as `retain` keeps them."""
-        return self._query.add(w.CopyWindow(name=name, retention=retain), self)
+        return self._query.add(w.CopyWindow(name=name, retention=as_retention(retain)), self)
 
     def filter(self, name: str, expression: str, *, initialize: w.Initializer | str | None = None) -> Stream:
         """The rows for which an expression holds."""
@@ -117,7 +121,7 @@ class Stream:
         /,
         *,
         by: str | Iterable[str] = (),
-        schema: Schema | str | None = None,
+        schema: Fields | None = None,
         fields: Mapping[str, Made] | Sequence[str | w.FieldPlug] | None = None,
         initialize: w.Initializer | str | None = None,
         **made: Made,
@@ -140,7 +144,7 @@ class Stream:
         name: str,
         /,
         *,
-        schema: Schema | str | None = None,
+        schema: Fields | None = None,
         fields: Mapping[str, Made] | Sequence[str] | None = None,
         initialize: w.Initializer | str | None = None,
         **made: Made,
@@ -197,7 +201,7 @@ class Stream:
         """The rows of this window and others."""
         return self._query.add(w.UnionWindow(name=name, strict=strict), self, *others)
 
-    def pattern(self, name: str, schema: Schema | str, *patterns: w.Pattern, also: Iterable[Stream] = ()) -> Stream:
+    def pattern(self, name: str, schema: Fields, *patterns: w.Pattern, also: Iterable[Stream] = ()) -> Stream:
         """A row for every match of a pattern in this window, and in others that its events come from."""
         window = w.PatternWindow(name=name, schema=as_schema(schema), patterns=patterns)
         return self._query.add(window, self, *also)
@@ -205,7 +209,7 @@ class Stream:
     def functional(
         self,
         name: str,
-        schema: Schema | str,
+        schema: Fields,
         functions: Pairs = (),
         *,
         generate: str | None = None,
@@ -267,9 +271,7 @@ class Stream:
         window = w.NotificationWindow(name=name, smtp=server, channels=channels, functions=as_pairs(functions))
         return self._query.add(window, self)
 
-    def procedural(
-        self, name: str, schema: Schema | str, handler: str | Callable[..., object], *others: Stream
-    ) -> Stream:
+    def procedural(self, name: str, schema: Fields, handler: str | Callable[..., object], *others: Stream) -> Stream:
         """Rows that a Python handler makes: the handler itself, or "module:name"."""
         module, function = place_of(handler)
         window = w.ProceduralWindow(name=name, schema=as_schema(schema), module=module, handler=function)
@@ -285,7 +287,8 @@ def _key(parent: Schema | None, name: str) -> Field:
     if ":" in name:
         return replace(Schema.parse(name).fields[0], key=True)
     if parent is None or name not in parent:
-        raise BadSchema(text=name, reason=f"the input has no field {name!r} to group by")
+        remedy = f"write {name}:TYPE" if parent is None else f"it has {', '.join(parent.names)}"
+        raise BadArgument(name="by", value=name, reason=f"the input has no field {name!r} to group by; {remedy}")
     return replace(parent[name], key=True)
 
 

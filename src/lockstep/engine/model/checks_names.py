@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from lockstep.engine.model.checks_survey import find_cycles
+from lockstep.engine.model.durations import MAX_US
 from lockstep.engine.model.faults import Findings, did_you_mean, duplicates
 from lockstep.engine.model.project import ContinuousQuery, Project
 from lockstep.engine.model.windows import INDEXES
@@ -84,6 +85,10 @@ def check_positive(value: int | None, place: str, what: str, findings: Findings)
     """A duration or a count must be more than nothing."""
     if value is not None and value <= 0:
         findings.add(place, f"{what} is {value}.", "Give a value above 0.")
+    elif value is not None and value > MAX_US:
+        findings.add(
+            place, f"{what} is {value}, which is too much.", f"Give at most {MAX_US} (of microseconds or rows)."
+        )
 
 
 def _check_groups(project: Project, findings: Findings) -> None:

@@ -8,6 +8,7 @@ from lockstep.engine.events.types import FieldType
 from lockstep.engine.model.checks_edges import has_index
 from lockstep.engine.model.checks_names import check_index, check_positive
 from lockstep.engine.model.checks_survey import Placed, Survey
+from lockstep.engine.model.durations import MAX_US
 from lockstep.engine.model.faults import Findings, did_you_mean
 from lockstep.engine.model.inference import compiled, names_of
 from lockstep.engine.model.schemas import DECLARED
@@ -106,6 +107,8 @@ def _check_retention(
 
 def _check_unit(retention: Retention, place: str, findings: Findings) -> None:
     steps = retention.kind == "bytime_jumping_lookback"
+    if steps and retention.unit_us is not None and retention.unit_us > MAX_US:
+        check_positive(retention.unit_us, place, "Its unit", findings)
     if steps and (retention.unit_us is None or retention.unit_us <= 0):
         findings.add(place, "bytime_jumping_lookback has no unit.", "Give the step in which it jumps, above 0.")
     if not steps and retention.unit_us is not None:

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from lockstep.engine.model.document_codecs import (
+    PAIRS,
     SCHEMA,
     Codec,
     Entry,
@@ -188,9 +189,24 @@ def _write_output(output: PatternOutput) -> Plain:
     return record(PatternOutput).write(output)
 
 
-def _or_text(cls: Any, key: str) -> Codec[Any]:
+def _read_times(place: Place) -> tuple[tuple[str, str], ...]:
+    """Windows by field, or a list of pairs, which may name a field for several windows."""
+    if isinstance(place.value, dict):
+        return PAIRS.read(place)
+    pairs = place.value if isinstance(place.value, list) else [None]
+    if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        place.refuse(
+            "time_fields must name a field and its source window", "Write {FIELD: WINDOW}, or [[FIELD, WINDOW], ...]."
+        )
+    return PAIRS.read(place)
+
+
+def _or_text(cls: Any, key: str, special: Mapping[str, Codec[Any]] | None = None) -> Codec[Any]:
     """A record that may be written as the text of its main key alone."""
-    whole = record(cls)
+    entries = entries_of(cls, special or {})
+    whole: Codec[Any] = Codec(
+        lambda place: cls(**read_record(place, entries)), lambda value: write_record(value, entries)
+    )
 
     def read(place: Place) -> Any:
         return whole.read(place) if isinstance(place.value, dict) else cls(**{key: place.text()})
@@ -203,7 +219,11 @@ def _or_text(cls: Any, key: str) -> Codec[Any]:
 
 
 def _patterns() -> Codec[Any]:
-    entries = entries_of(Pattern, {"output": several(Codec(_read_output, _write_output))})
+    special: dict[str, Codec[Any]] = {
+        "output": several(Codec(_read_output, _write_output)),
+        "time_fields": Codec(_read_times, PAIRS.write),
+    }
+    entries = entries_of(Pattern, special)
 
     def read(place: Place) -> Pattern:
         return Pattern(**read_record(place, entries))
@@ -225,10 +245,11 @@ def window_entries(kind: str) -> list[Entry]:
         },
         PatternWindow: {"patterns": _patterns()},
     }
+    first = _or_text(Initializer, "text")
     shared: dict[str, Codec[Any]] = {
         "retention": Codec(read_retention, _write_retention),
-        "initialize": _or_text(Initializer, "text"),
-        "splitter": _or_text(Splitter, "expression"),
+        "initialize": first,
+        "splitter": _or_text(Splitter, "expression", {"initialize": first}),
         "schema": SCHEMA,
     }
     return entries_of(cls, shared | special.get(cls, {}))

@@ -13,6 +13,8 @@ UNITS_US = {
     "day": 86_400_000_000,
 }
 """The units by name, the smallest first."""
+MAX_US = 2**61
+"""Times further than this from 1970, some 73,000 years, do not count, and no duration is longer: sums of two fit."""
 DURATION_REMEDY = "Write a number and a unit, as in 5 minutes; a number alone is seconds."
 
 _SHAPE = re.compile(r"(-?[0-9]{1,30})\s*([A-Za-z]*?)(?:s|\(s\))?", re.ASCII)

@@ -62,15 +62,13 @@ def clock_of(node: Node) -> str:
         return "model clock"
     if retention is not None and retention.by_time:
         return f"field {retention.field}" if retention.field is not None else "model clock"
-    if isinstance(window, PatternWindow):
-        return pattern_clock(window)
-    return "none" if own_reason(node) is None else "model clock"
+    if own_reason(node) is not None:
+        return "model clock"
+    return pattern_clock(window) if isinstance(window, PatternWindow) else "none"
 
 
 def pattern_clock(window: PatternWindow) -> str:
-    """A pattern follows its time fields; where it uses times and has none, the model's clock."""
-    if any(needs_ticks(pattern) for pattern in window.patterns):
-        return "model clock"
+    """A pattern that needs no ticks follows its time fields."""
     names = dict.fromkeys(name for pattern in window.patterns for name, _ in pattern.time_fields)
     return f"field {', '.join(names)}" if names else "none"
 
@@ -99,22 +97,16 @@ def _reason_of_kind(node: Node) -> tuple[str, str] | None:
         return "its clear-timeout follows the model's clock", "Take clear-timeout away."
     if isinstance(window, PatternWindow) and any(needs_ticks(pattern) for pattern in window.patterns):
         return "its logic measures times without time fields", "Give the pattern a time field for each source."
-    if isinstance(window, NotificationWindow) and any(channel.throttle_us for channel in window.channels):
-        return (
-            "its throttle-interval follows the model's clock",
-            "Take throttle-interval away.",
-        )
-    if isinstance(window, FunctionalWindow | NotificationWindow):
-        return _reason_of_functions(_texts(window))
-    return None
+    if isinstance(window, NotificationWindow):
+        throttles = any(channel.throttle_us for channel in window.channels)
+        also = ", and its throttle-interval follows it" if throttles else ""
+        return f"its rows and messages carry the model's clock{also}", "Don't compare them from run to run."
+    return _reason_of_functions(_texts(window)) if isinstance(window, FunctionalWindow) else None
 
 
-def _texts(window: FunctionalWindow | NotificationWindow) -> Iterable[str]:
+def _texts(window: FunctionalWindow) -> Iterable[str]:
     yield from (text for _, text in window.functions)
     yield from (item.text for item in window.properties)
-    if isinstance(window, NotificationWindow):
-        yield from (channel.deliver or "" for channel in window.channels)
-        return
     yield from (window.generate or "", window.opcode or "")
     for loop in window.loops:
         yield from (loop.use, *(text for _, text in loop.functions), *(item.text for item in loop.properties))
@@ -142,6 +134,8 @@ def _reason_of_expressions(node: Node) -> tuple[str, str] | None:
     elif isinstance(window, JoinWindow):
         texts = tuple(field.expression for field in window.fields if field.expression is not None)
         found = _reason_of_texts(texts, join_names(node.inputs[0], node.inputs[1]), None)
+    elif isinstance(window, PatternWindow):
+        found = _reason_of_patterns(node, window)
     else:
         found = None
     if found is None and window.splitter is not None:
@@ -155,6 +149,29 @@ def _reason_of_texts(texts: Iterable[str], names: Names, initialize: Initializer
         clocks = compiled(text, names, initialize).clocks
         if clocks:
             return _reading(text, clocks[0])
+    return None
+
+
+def _reason_of_patterns(node: Node, window: PatternWindow) -> tuple[str, str] | None:
+    from lockstep.engine.windows.pattern_events import compile_events, scope_of
+
+    ports = {parent.name: port for port, parent in enumerate(node.parents)}
+    for pattern in window.patterns:
+        events = compile_events(pattern, ports, node.inputs)
+        for event in pattern.events:
+            test = events.tests[event.name]
+            for expression in (*test.conditions, *(binding.value for binding in test.bindings)):
+                if expression.clocks:
+                    return _reading(event.expression, expression.clocks[0])
+        for output in pattern.output:
+            if output.expression is None or not output.expression.strip():
+                continue
+            names = events.variables
+            if output.node is not None:
+                names = scope_of(node.inputs[events.tests[output.node].port], names)[0].names
+            found = _reason_of_texts((output.expression,), names, None)
+            if found is not None:
+                return found
     return None
 
 

@@ -38,9 +38,9 @@ def run_model(path: Path) -> Project:
     """
     try:
         found = runpy.run_path(str(path), run_name=MODEL_MODULE).get("project")
-    except LockstepError:
+    except (LockstepError, KeyboardInterrupt, GeneratorExit):
         raise
-    except Exception as error:
+    except BaseException as error:
         line, column = _place(error, path)
         reason = f"it failed with {type(error).__name__}: {error}"
         raise ModelUnreadable(
@@ -54,7 +54,7 @@ def run_model(path: Path) -> Project:
     return found
 
 
-def _place(error: Exception, path: Path) -> tuple[int, int]:
+def _place(error: BaseException, path: Path) -> tuple[int, int]:
     if isinstance(error, SyntaxError):
         return error.lineno or 1, error.offset or 1
     frames = traceback.extract_tb(error.__traceback__)

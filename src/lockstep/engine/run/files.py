@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -16,10 +16,12 @@ from lockstep.engine.errors import FileMissing, WindowNotFound
 from lockstep.engine.events.columns import EventBatch, Int64s
 from lockstep.engine.events.csvform import BadLine, CsvOptions, CsvOutput, header_line, read_csv
 from lockstep.engine.events.script import ScriptBlock, read_script
+from lockstep.engine.events.writing import new_file
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.windows.counts import WindowCounts
 
 BAD_LINES_SHOWN = 20
+REFUSED_SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +77,13 @@ class FileOutcome:
     """From the first event to the last result; starting Spark is not in it."""
     started_s: float = 0.0
     """Seconds until Spark was ready."""
+    refused: Sequence[Mapping[str, Any]] = ()
+    """The first events that windows refused: window, block, reason and detail."""
+
+
+def refused_tree(bad: Mapping[str, Any]) -> dict[str, Any]:
+    """What is shown of an event that a window refused."""
+    return {name: bad[name] for name in ("window", "block", "reason", "detail")}
 
 
 def source_of(graph: Graph, name: str) -> Node:
@@ -111,9 +120,8 @@ def feed(graph: Graph, inputs: FileInputs, bad: BadLines) -> Iterator[Fed]:
 
 def _feed_script(graph: Graph, path: Path, options: CsvOptions, bad: BadLines) -> Iterator[Fed]:
     with open_input(path) as file:
-        lines = (line.decode("utf-8", "replace") for line in file)
         blocks = read_script(
-            lines,
+            file,
             lambda name: source_of(graph, name).schema,
             lambda line: bad.add(str(path), line),
             source=str(path),
@@ -145,25 +153,11 @@ def output_files(
     """Files for windows' events by path. They appear under their names only if everything went well."""
     with ExitStack() as opened:
         files: dict[str, tuple[Node, BinaryIO]] = {}
-        made: list[tuple[Path, Path]] = []
-        opened.callback(_remove_parts, made)
         for name, path in outputs.items():
             node = window_of(graph, name)
-            part = path.with_name(path.name + ".part")
-            try:
-                file: BinaryIO = opened.enter_context(part.open("wb"))
-            except OSError as error:
-                raise FileMissing(path=str(path), reason=error.strerror or str(error)) from error
-            made.append((part, path))
+            file = opened.enter_context(new_file(path))
             file.write(header_line(node.schema, output))
             files[node.path] = (node, file)
         yield files
-        for _, written in files.values():
+        for _, written in files.values():  # all of them, before the first takes its place
             written.flush()
-        for part, path in made:
-            part.replace(path)
-
-
-def _remove_parts(made: Sequence[tuple[Path, Path]]) -> None:
-    for part, _ in made:
-        part.unlink(missing_ok=True)

@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from lockstep.engine.events.block import InputBlock
 from lockstep.engine.events.csvform import CsvOutput, lines_of
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.run.files import BadLines, Fed, FileInputs, FileOutcome, feed, output_files
+from lockstep.engine.run.files import (
+    REFUSED_SHOWN,
+    BadLines,
+    Fed,
+    FileInputs,
+    FileOutcome,
+    feed,
+    output_files,
+    refused_tree,
+)
+from lockstep.engine.run.records import bad_tree
 from lockstep.engine.windows.interpreter import Interpreter
+from lockstep.engine.windows.operator import BadEvent
 from lockstep.runtime import Runtime
 
 _TELL_EVERY = 10_000
@@ -26,7 +38,13 @@ def run_reference(
     progress: Callable[[int], None],
 ) -> FileOutcome:
     """Run it; `progress` is told the number of events now and then."""
-    interpreter = Interpreter(graph, on_bad=lambda _: None, on_notice=lambda _: None)
+    refused: list[dict[str, Any]] = []
+
+    def refuse(bad: BadEvent) -> None:
+        if len(refused) < REFUSED_SHOWN:
+            refused.append(refused_tree(bad_tree(bad)))
+
+    interpreter = Interpreter(graph, on_bad=refuse, on_notice=lambda _: None)
     lines: Counter[str] = Counter()
     events = blocks = 0
     with output_files(graph, outputs, output) as files:
@@ -42,7 +60,8 @@ def run_reference(
             if events % _TELL_EVERY == 0:
                 progress(events)
         seconds = runtime.monotonic() - began
-    return FileOutcome(interpreter.counts, {path: lines[path] for path in files}, events, blocks, seconds)
+    written = {path: lines[path] for path in files}
+    return FileOutcome(interpreter.counts, written, events, blocks, seconds, refused=refused)
 
 
 def numbered(pieces: Iterator[Fed]) -> Iterator[InputBlock]:

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from heapq import nsmallest
 from pathlib import Path
+from typing import Any
 
 from lockstep.engine.events.csvform import CsvOutput, write_csv
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.run.feeding import EventPublisher, out_batches
-from lockstep.engine.run.files import BadLines, Fed, FileInputs, FileOutcome, feed, output_files, window_of
+from lockstep.engine.run.files import (
+    REFUSED_SHOWN,
+    BadLines,
+    Fed,
+    FileInputs,
+    FileOutcome,
+    feed,
+    output_files,
+    refused_tree,
+    window_of,
+)
 from lockstep.engine.run.position import Position
+from lockstep.engine.run.reading import values_between
 from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
 from lockstep.engine.run.streams import ProjectStreams, sources
 from lockstep.engine.spark.engine import Engine, EngineOptions, EngineStatus
+from lockstep.log.port import Log
 from lockstep.log.urls import open_bus
 from lockstep.runtime import Runtime
 from lockstep.streams.client import Lockstep
@@ -115,5 +130,15 @@ def run_on_spark(
             )
             for path, (node, file) in files.items()
         }
+        refused = first_refused(connection.bus.open(streams.bad), graph)
     position = ingest.position
-    return FileOutcome(counts, lines, position.events, position.block, seconds, started - began)
+    return FileOutcome(counts, lines, position.events, position.block, seconds, started - began, refused)
+
+
+def first_refused(log: Log, graph: Graph) -> list[dict[str, Any]]:
+    """The first bad events of a project, in the order of blocks and windows, however they were computed."""
+    order = {node.path: place for place, node in enumerate(graph.nodes)}
+    bounds = log.bounds()
+    found = (json.loads(value) for _, value in values_between(log, bounds.first, bounds.next))
+    first = nsmallest(REFUSED_SHOWN, found, key=lambda bad: (bad["block"], order.get(bad["window"], -1)))
+    return [refused_tree(bad) for bad in first]

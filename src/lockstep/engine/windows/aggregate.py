@@ -44,6 +44,7 @@ class AggregateOperator(Operator):
         self._key_of = key_getter(parent)
         self._groups: dict[Key, Group] = {}
         self._environment = Environment(variables=list(self._recipe.initial))
+        self._waits_for_clock = any(function.sees == "clock" for function in self._recipe.new_functions())
         self._keys_first = schema.keys == tuple(range(len(schema.keys)))
 
     def on_change(self, port: int, event: Event, old: Row | None, moment: Moment, out: list[Event]) -> None:  # noqa: ARG002 - one input
@@ -57,6 +58,14 @@ class AggregateOperator(Operator):
             self._move(event, event._replace(opcode=DELETE, values=old), moment, out)
         else:
             self.refuse(event, "bad-opcode", f"{opcode.name.lower()} is not resolved: the parent has no index", moment)
+
+    def on_tick(self, moment: Moment, out: list[Event]) -> None:  # noqa: ARG002 - nothing is said by the clock
+        """With the first tick timed functions know when what came before it counts as come."""
+        if self._waits_for_clock:
+            self._waits_for_clock = False
+            for group in self._groups.values():
+                for function in group.functions:
+                    function.ticked(moment.clock_us)
 
     def _join(self, key: Key, event: Event, moment: Moment, out: list[Event]) -> None:
         group = self._groups.get(key)

@@ -62,7 +62,7 @@ class RowMaker:
                 inner = replace(context, values={**context.values, loop.data: item}, properties={**context.properties})
                 self._count(inner, len(rows) + 1)
                 self.made += 1
-                rows.append(self._row(port, event.values, loop.run(inner), complain))
+                rows.append(self._row(port, event.values, {**results, **loop.run(inner)}, complain))
         for detail in context.complaints:
             complain("overflow", detail)
         return rows, opcode

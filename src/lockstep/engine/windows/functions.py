@@ -33,6 +33,9 @@ class Function(ABC):
     def remove(self, values: Row) -> None:
         """A member left; `values` are those that it came with."""
 
+    def ticked(self, clock_us: int) -> None:  # noqa: B027 - only timed functions look at it
+        """The model's clock is known for the first time."""
+
     @abstractmethod
     def value(self) -> Value:
         """The value for the members that are there."""

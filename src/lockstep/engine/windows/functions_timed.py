@@ -1,7 +1,8 @@
 """Timed functions: over what came since a period began, by the model's clock.
 
 A member that comes more than the limit after the period began begins a new one, alone. Deletes are ignored: a period is
-about what came, not about what is there. The state ends with its group.
+about what came, not about what is there. The state ends with its group. Before the first tick the clock is not known:
+what comes then counts as come at that tick.
 """
 
 from __future__ import annotations
@@ -34,10 +35,17 @@ class Timed(Function):
         """A member comes at the time that stands behind its arguments."""
         *arguments, now = values
         assert isinstance(now, int), "the clock stands behind the arguments"
-        if self.began_us is None or now - self.began_us > self.limit_us:
+        if self.began_us is None:
+            self.ticked(now)
+        elif now - self.began_us > self.limit_us:
             self.began_us = now
             self.inner = self.make()
         self.inner.add(tuple(arguments))
+
+    def ticked(self, clock_us: int) -> None:
+        """A period that began before the clock was known begins with its first value."""
+        if self.began_us is None and clock_us:
+            self.began_us = clock_us
 
     def remove(self, values: Row) -> None:
         """Nothing: deletes don't count."""

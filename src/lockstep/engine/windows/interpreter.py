@@ -13,7 +13,7 @@ from lockstep.engine.events.block import InputBlock
 from lockstep.engine.events.event import Event
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.windows.counts import WindowCounts, rows_added
-from lockstep.engine.windows.operator import BadEvent, Moment, Notice, Tree
+from lockstep.engine.windows.operator import BadEvent, Moment, Notice, Tree, moves_clock
 from lockstep.engine.windows.options import OutputOptions
 from lockstep.engine.windows.registry import make_operator
 
@@ -106,9 +106,9 @@ class Interpreter:
     def evaluate(self, block: InputBlock) -> dict[str, list[Event]]:
         """The output block of every window by path, after its output options."""
         target = self._source(block.window) if block.window or block.events else None
-        if block.tick_us is not None and block.tick_us > self.clock_us:
-            self.clock_us = block.tick_us
-        is_tick = block.tick_us is not None
+        is_tick = block.tick_us is not None and moves_clock(block.tick_us)
+        if is_tick and block.tick_us is not None:
+            self.clock_us = max(self.clock_us, block.tick_us)
         moment = Moment(block.number, self.clock_us, is_tick, block.transactional, self._refused, self._on_notice)
         outputs: dict[str, list[Event]] = {}
         for path, station in self._by_path.items():

@@ -74,7 +74,7 @@ class NotificationOperator(Operator):
         if not recipients:
             self.refuse(event, "no-recipient", f"channel {channel.name} has nobody to tell", moment)
         for recipient in recipients:
-            if channel.may_tell(recipient, moment.clock_us):
+            if channel.may_tell(recipient, moment.known_us):
                 self._number += 1
                 told = {**texts, "recipient": recipient, "channel": channel.name, "kind": channel.kind}
                 out.append(Event(Opcode.INSERT, Flag.NORMAL, self._row(told, moment)))
@@ -113,7 +113,8 @@ class _Channel:
         self._texts = {
             part: compile_message(getattr(channel, part), names.fields, channel.unresolved) for part in _TEXTS
         }
-        self._told: dict[str, int] = {}
+        self._told: dict[str, int | None] = {}
+        """None: before the clock was known; that counts from its first value."""
 
     def wants(self, context: Context) -> bool:
         """Whether something is to be sent at all."""
@@ -131,21 +132,23 @@ class _Channel:
         full = (f"{name}@{gateway}" if gateway and "@" not in name else name for name in named)
         return list(dict.fromkeys(full))
 
-    def may_tell(self, recipient: str, now_us: int) -> bool:
+    def may_tell(self, recipient: str, now_us: int | None) -> bool:
         """Whether a recipient may be told now; then it counts as told."""
         throttle = self._channel.throttle_us
         if throttle is None:
             return True
-        last = self._told.get(recipient)
-        if last is not None and now_us - last < throttle:
-            return False
+        if recipient in self._told:
+            last = self._told[recipient]
+            if now_us is None or last is None or now_us - last < throttle:
+                return False
         self._told[recipient] = now_us
         return True
 
     def forget(self, now_us: int) -> None:
         """Drop those whose interval has passed."""
         throttle = self._channel.throttle_us or 0
-        self._told = {name: last for name, last in self._told.items() if now_us - last < throttle}
+        times = {name: now_us if last is None else last for name, last in self._told.items()}
+        self._told = {name: last for name, last in times.items() if now_us - last < throttle}
 
     def dump(self) -> Tree:
         """When whom was told."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep.engine.events.event import Event, Opcode, Row, changes
+from lockstep.engine.model.durations import MAX_US
 from lockstep.engine.model.graph import Node
 
 Tree = Any
@@ -45,6 +46,16 @@ class Moment:
     transactional: bool
     report: Callable[[BadEvent], None]
     notify: Callable[[Notice], None]
+
+    @property
+    def known_us(self) -> int | None:
+        """The model's clock, or None before the first tick: what comes then counts as come at that tick."""
+        return self.clock_us or None
+
+
+def moves_clock(tick_us: int) -> bool:
+    """Whether a tick counts: the clock begins at 0, and times too far away do not move it."""
+    return 0 < tick_us <= MAX_US
 
 
 class Operator(ABC):

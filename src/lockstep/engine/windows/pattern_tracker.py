@@ -10,6 +10,7 @@ from lockstep.engine.events.event import Row
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.types import FieldType, Value
 from lockstep.engine.expressions.compiler import Environment
+from lockstep.engine.model.durations import MAX_US
 from lockstep.engine.model.windows import Pattern
 from lockstep.engine.windows.function_rows import kept, restored, same_nan
 from lockstep.engine.windows.operator import Tree
@@ -21,6 +22,8 @@ MAX_OPEN = 10_000
 """Open patterns for one index value; beyond that the oldest is dropped."""
 
 _PER_SECOND = 1_000_000
+_UNKNOWN = -(2**62)
+"""The time of what came before the clock was known: none that counts is so far away, see MAX_US."""
 
 
 @dataclass(slots=True)
@@ -75,7 +78,7 @@ class Tracker:
         if places is None:
             return
         now = self._time(places, row, environment.clock_us)
-        if self.has_time:
+        if self.has_time and now != _UNKNOWN:
             yield from self.expire(now)
         index = same_nan(tuple([row[place] for place in places.index]))
         yield from self._offer_all(port, row, now, index, environment)
@@ -86,6 +89,7 @@ class Tracker:
     def tick(self, clock_us: int) -> Iterator[Found]:
         """The matches that the model's clock makes, if it is the one that is followed."""
         if not self.has_time:
+            self._move(clock_us)
             yield from self.expire(clock_us)
 
     def expire(self, now: int) -> Iterator[Found]:
@@ -147,13 +151,23 @@ class Tracker:
 
     def _time(self, places: _Places, row: Row, clock_us: int) -> int:
         if not self.has_time:
-            return clock_us
-        if places.time is not None:
+            if clock_us:
+                self._move(clock_us)
+        elif places.time is not None:
             place, unit = places.time
             time = row[place]
-            if isinstance(time, int) and (self._clock_us is None or time * unit > self._clock_us):
-                self._clock_us = time * unit
-        return self._clock_us or 0
+            if isinstance(time, int) and abs(time) <= MAX_US // unit:
+                self._move(time * unit)
+        return _UNKNOWN if self._clock_us is None else self._clock_us
+
+    def _move(self, now: int) -> None:
+        """The clock never goes back; what came before it was known counts as come at its first value."""
+        if self._clock_us is None:
+            for queue in self._open.values():
+                for entry in queue.values():
+                    entry.state = _since(entry.state, now)
+            self._set_deadlines()
+        self._clock_us = now if self._clock_us is None else max(now, self._clock_us)
 
     def dump(self) -> Tree:
         """The clock and all open patterns."""
@@ -174,14 +188,16 @@ class Tracker:
         for number, index, variables, rows, steps in state["open"]:
             events = {name: restored(row) for name, row in rows}
             entry = Open(number, same_nan(restored(index)), list(restored(variables)), events, _copy(steps))
-            entry.deadline = self.root.deadline(entry.state)
             self._open.setdefault(entry.index, {})[number] = entry
-        self._deadlines = [
-            (entry.deadline, entry.number, entry.index)
-            for queue in self._open.values()
-            for entry in queue.values()
-            if entry.deadline is not None
-        ]
+        self._set_deadlines()
+
+    def _set_deadlines(self) -> None:
+        self._deadlines = []
+        for queue in self._open.values():
+            for entry in queue.values():
+                entry.deadline = self.root.deadline(entry.state)
+                if entry.deadline is not None:
+                    self._deadlines.append((entry.deadline, entry.number, entry.index))
         heapify(self._deadlines)
 
 
@@ -201,6 +217,11 @@ def _places(pattern: Pattern, ports: dict[str, int], inputs: tuple[Schema, ...])
 
 def _rows(rows: dict[str, Row]) -> list[list[object]]:
     return [[name, kept(row)] for name, row in rows.items()]
+
+
+def _since(state: State, now: int) -> State:
+    """The state with what happened at an unknown time put at `now`."""
+    return [_since(item, now) if isinstance(item, list) else now if item == _UNKNOWN else item for item in state]
 
 
 def _copy(state: State) -> State:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from lockstep.engine.errors import ModelInvalid
 from lockstep.engine.events.event import Event, Row
-from lockstep.engine.events.types import FieldType, Value, fits
+from lockstep.engine.events.types import FieldType, Value, fits, is_writable
 from lockstep.engine.windows.functions import Function
 from lockstep.engine.windows.index import key_tree, row_tree, tree_key, tree_row
 from lockstep.engine.windows.operator import Tree
@@ -23,14 +23,30 @@ PlugFunction = Callable[[list[Row]], Any]
 
 def load_function(module: str, name: str, window: str) -> Callable[..., Any]:
     """The function `name` of a module, which must be importable."""
-    try:
-        found = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        faults = f"  {window}: {module}.{name} can't be loaded: {error}"
-        raise ModelInvalid(name=window, count=1, faults=faults) from error
+    found = load_name(module, name, window)
     if not callable(found):
-        raise ModelInvalid(name=window, count=1, faults=f"  {window}: {module}.{name} is not a function")
+        raise _fault(window, f"{module}.{name} is not a function")
     return found  # type: ignore[no-any-return]
+
+
+def load_name(module: str, name: str, window: str) -> Any:
+    """What a module calls `name`; whatever goes wrong with that is a fault of the model's surroundings."""
+    try:
+        loaded = import_module(module)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except ModuleNotFoundError as error:
+        reason = f"the module {module} can't be loaded: {error}; the folder it is in must be on PYTHONPATH"
+        raise _fault(window, reason) from error
+    except BaseException as error:
+        raise _fault(window, f"the module {module} can't be loaded: {type(error).__name__}: {error}") from error
+    if not hasattr(loaded, name):
+        raise _fault(window, f"{module}.{name} can't be loaded: the module has no {name}")
+    return getattr(loaded, name)
+
+
+def _fault(window: str, problem: str) -> ModelInvalid:
+    return ModelInvalid(name=window, count=1, faults=f"  {window}: {problem}")
 
 
 def describe(event: Event) -> str:
@@ -66,13 +82,18 @@ class Plug(Function):
         """What the function makes of the rows."""
         try:
             made: Value = self.function(list(self.rows.values()))
-        except Exception as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
             reason = f"{type(error).__name__}: {error}"
             raise PlugFailed(reason) from error
         if self.kind is FieldType.DOUBLE and type(made) is int:
             return float(made)
         if not fits(self.kind, made):
             reason = f"it gave {made!r:.80}, which is not of type {self.kind.value}"
+            raise PlugFailed(reason)
+        if not is_writable(made):
+            reason = f"it gave {made!r:.80}, which UTF-8 can't write"
             raise PlugFailed(reason)
         return made
 

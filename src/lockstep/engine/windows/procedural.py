@@ -9,16 +9,16 @@ texts as keys. What the handler gives back must follow from the event and the st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from importlib import import_module
 from typing import Any, NoReturn
 
 from lockstep.engine.errors import UserCodeFailed
 from lockstep.engine.events.event import Event, Flag, Opcode, Row
-from lockstep.engine.events.types import fits
+from lockstep.engine.events.types import fits, is_writable
 from lockstep.engine.model.graph import Node
 from lockstep.engine.model.windows import ProceduralWindow
 from lockstep.engine.windows.function_rows import KeptRows
 from lockstep.engine.windows.operator import Moment, Operator, Tree
+from lockstep.engine.windows.plugs import load_name
 
 MAX_DEPTH = 64
 
@@ -50,10 +50,12 @@ class ProceduralOperator(Operator):
                 out.extend(found)
 
     def _found(self, window: ProceduralWindow) -> Handler:
+        found = load_name(window.module, window.handler, self.node.path)
         try:
-            found = getattr(import_module(window.module), window.handler)
             handler = found().on_event if isinstance(found, type) else found
-        except Exception as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
             raise self._failure(None, f"it can't be loaded: {type(error).__name__}: {error}") from error
         if not callable(handler):
             self._fail(None, "it is neither a function nor a class with on_event")
@@ -61,9 +63,16 @@ class ProceduralOperator(Operator):
 
     def _answers(self, event: Event) -> list[Any]:
         try:
-            return list(self._handler(event, self._state) or ())
-        except Exception as error:
+            made = self._handler(event, self._state)
+            is_list = made is None or _is_list(made)
+            answers = list(made or ()) if is_list else []
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
             raise self._failure(event, f"{type(error).__name__}: {error}") from error
+        if not is_list:
+            self._fail(event, f"it gave {_shown(made)}; give back a list of rows")
+        return answers
 
     def _checked(self, made: Any, event: Event) -> Event:
         """An answer as an event, if it is one and its values fit the schema."""
@@ -78,6 +87,8 @@ class ProceduralOperator(Operator):
         for field, value in zip(self.node.schema, values, strict=True):
             if not fits(field.type, value):
                 self._fail(event, f"it gave {_shown(value)} for {field.name}, which is a {field.type.value}")
+            if not is_writable(value):
+                self._fail(event, f"it gave {_shown(value)} for {field.name}, which UTF-8 can't write")
         return Event(opcode, flags, values)
 
     def _fail(self, event: Event | None, reason: str) -> NoReturn:
@@ -106,15 +117,22 @@ class ProceduralOperator(Operator):
         """A copy of the state, if it can be kept."""
         if depth > MAX_DEPTH:
             self._fail(None, f"its state is nested deeper than {MAX_DEPTH}")
-        if value is None or type(value) in (bool, float, str, bytes):
+        if value is None or type(value) in (bool, float, bytes) or (type(value) is str and is_writable(value)):
             return value
         if type(value) is int and -(2**63) <= value < 2**64:
             return value
         if type(value) is list:
             return [self._kept(item, depth + 1) for item in value]
-        if type(value) is dict and all(type(name) is str for name in value):
+        if type(value) is dict and all(type(name) is str and is_writable(name) for name in value):
             return {name: self._kept(item, depth + 1) for name, item in value.items()}
         self._fail(None, f"its state holds {_shown(value)}, which can't be kept")
+
+
+def _is_list(made: Any) -> bool:
+    """Whether a handler gave several rows, as it should, and not one row or event, or something else."""
+    if isinstance(made, tuple):
+        return not isinstance(made, Event) and all(isinstance(item, tuple) for item in made)
+    return isinstance(made, Iterable) and not isinstance(made, str | bytes | dict)
 
 
 def _shown(value: Any) -> str:

@@ -20,6 +20,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from lockstep.engine.events.event import Row
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.types import FieldType
+from lockstep.engine.model.durations import MAX_US
 from lockstep.engine.model.windows import Retention
 from lockstep.engine.windows.operator import Tree
 
@@ -102,12 +103,14 @@ class TimePolicy(Policy):
     Until the clock is known (no time stamp, no tick so far) rows have no age; they count from its first value.
     """
 
-    __slots__ = ("now", "place", "scale")
+    __slots__ = ("most", "now", "place", "scale")
 
     def __init__(self, limit: int, place: int | None, scale: int) -> None:
         super().__init__(limit)
         self.place = place
         self.scale = scale
+        self.most = MAX_US // scale
+        """A time that is further away than this does not move the clock."""
         self.now: int | None = None
 
     def taken(self, key: Hashable | None, values: Row) -> Sequence[Hashable]:
@@ -115,7 +118,7 @@ class TimePolicy(Policy):
         place = self.place
         if place is not None:
             time = values[place]
-            if type(time) is int and (self.now is None or time * self.scale > self.now):
+            if type(time) is int and -self.most <= time <= self.most:
                 self._move(time * self.scale)
         if key is not None:
             ages = self.ages

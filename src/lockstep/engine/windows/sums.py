@@ -18,9 +18,15 @@ class DoubleDouble:
         self.lo = 0.0
 
     def add(self, x: float) -> None:
-        """Add a value: the sum rounded, its exact error to what was left over, and both put in order again."""
+        """Add a value: the sum rounded, its exact error to what was left over, and both put in order again.
+
+        Once the sum is infinite or NaN there is nothing left over.
+        """
         hi = self.hi
         s = hi + x
+        if s - s != 0.0:
+            self.hi, self.lo = s, 0.0
+            return
         b = s - hi
         lo = self.lo + ((hi - (s - b)) + (x - b))
         self.hi = hi = s + lo
@@ -48,12 +54,18 @@ class TwoSums:
         """Add a value to each, as DoubleDouble does."""
         hi = self.first
         s = hi + x
-        b = s - hi
-        lo = self.rest_of_first + ((hi - (s - b)) + (x - b))
-        self.first = hi = s + lo
-        self.rest_of_first = lo - (hi - s)
+        if s - s != 0.0:
+            self.first, self.rest_of_first = s, 0.0
+        else:
+            b = s - hi
+            lo = self.rest_of_first + ((hi - (s - b)) + (x - b))
+            self.first = hi = s + lo
+            self.rest_of_first = lo - (hi - s)
         hi = self.second
         s = hi + y
+        if s - s != 0.0:
+            self.second, self.rest_of_second = s, 0.0
+            return
         b = s - hi
         lo = self.rest_of_second + ((hi - (s - b)) + (y - b))
         self.second = hi = s + lo
