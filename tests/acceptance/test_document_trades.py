@@ -47,7 +47,8 @@ def run(folder: Path, model: str, *how: str) -> tuple[dict[str, int], int, str]:
     rows = {window["window"].split("/")[-1]: window["rows"] for window in windows}
     with out.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    lines = sum(1 for _ in out.open("rb"))
+        file.seek(0)
+        lines = sum(1 for _ in file)
     return rows, lines, digest
 
 
