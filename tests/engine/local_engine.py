@@ -15,8 +15,10 @@ from lockstep.engine.run.publishing import Publisher
 from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.spool import Spool
+from lockstep.engine.run.standing import inputs_of
 from lockstep.engine.run.streams import ProjectStreams, sources
 from lockstep.engine.run.worker import ShardWorker
+from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.streams.client import Lockstep
@@ -37,10 +39,11 @@ class LocalEngine:
         self.publishers = {
             node.path: EventPublisher(self.connection, self.streams.input(node), node.schema) for node in sources(graph)
         }
-        inputs = [self.bus.open(self.streams.input(node)) for node in sources(graph)]
+        inputs = inputs_of(self.bus, self.streams, graph)
         options = SequencerOptions(entry_events=entry_events)
-        start = Position(ends=tuple(0 for _ in inputs))
+        start = Position(ends=tuple(0 for _ in inputs.logs))
         self.sequencer = Sequencer(self.bus.open(self.streams.sequence), inputs, self.runtime, options, start)
+        self.sequencer.lead()
         self.stored: list[dict[str, bytes]] = [{} for _ in range(shards)]
         self.committed = 0
         self.starts = 0
@@ -68,15 +71,22 @@ class LocalEngine:
             snapshot_every_s=snapshot_every_s,
         )
         self.workers: list[ShardWorker | None] = [None] * self.shards
+        self.publisher = self.new_publisher(self.bus)
+
+    def new_publisher(self, bus: Bus) -> Publisher:
+        """One that leads, with the spools of the engine as it runs now."""
         nodes = [node for node in self.graph.nodes if node.path in self.wanted]
         spools = [Spool(self.setup.spool(shard)) for shard in range(self.shards)]
         splits = make_plan(self.graph).splits
         divided = frozenset(self.graph.nodes[index].path for split in splits for index in split.divided)
-        self.publisher = Publisher(self.bus, self.streams, nodes, spools, self.runtime, self.setup.incarnation, divided)
+        publisher = Publisher(bus, self.streams, nodes, spools, self.runtime, self.setup.incarnation, divided)
+        publisher.lead(self.starts)
+        return publisher
 
-        if self.publisher.published < self.sequencer.position.block:
-            self.sequencer.nudge()
-            self.settle()
+    def publish(self) -> None:
+        """Everything that can be published."""
+        while self.publisher.step() or not self.publisher.is_open:
+            pass
 
     def run_batch(self, stop: int, *, commit: bool = True, publish: bool = True) -> None:
         """One micro-batch up to entry `stop`, on every shard."""
@@ -88,8 +98,8 @@ class LocalEngine:
                 kept = {name: page for name, page in {**self.stored[shard], **pages}.items() if page is not None}
                 self.stored[shard] = kept
         self.committed = stop if commit else self.committed
-        while publish and self.publisher.step():
-            pass
+        if publish:
+            self.publish()
 
     def out(self, path: str) -> list[tuple[int, list[object]]]:
         """The blocks on a window's out stream."""

@@ -162,9 +162,9 @@ def test_the_format_does_not_change_unnoticed():
     ) + crc32c(frame[:-4]).to_bytes(4, "little")
 
 
-@pytest.mark.parametrize("batch", [small(1), small(12, 2)])
-def test_every_flipped_byte_is_noticed(batch):
-    frame = encode_frame(batch, client=b"c" * 16, first_id=1)
+@pytest.mark.parametrize(("batch", "part"), [(small(1), 0), (small(12, 2), 0), (small(3), 7)])
+def test_every_flipped_byte_is_noticed(batch, part):
+    frame = encode_frame(batch, client=b"c" * 16, first_id=1, part=part)
     for at in range(len(frame)):
         broken = bytearray(frame)
         broken[at] ^= 0x41
@@ -204,10 +204,10 @@ def test_errors_say_what_is_wrong():
         decode_frames([frame] * 20, TRADES)
     with pytest.raises(FrameDamaged, match="does not begin like"):
         decode_frame(b"x" * 64, SMALL)
-    with pytest.raises(FormatTooNew, match="format 2"):
-        decode_frame(frame[:2] + b"\x02" + frame[3:], SMALL)
+    with pytest.raises(FormatTooNew, match="format 3"):
+        decode_frame(frame[:2] + b"\x03" + frame[3:], SMALL)
     with pytest.raises(FormatTooNew):
-        decode_frames([frame[:2] + b"\x02" + frame[3:]], SMALL)
+        decode_frames([frame[:2] + b"\x03" + frame[3:]], SMALL)
     with pytest.raises(FrameDamaged, match="checksum"):
         decode_frame(frame[:-1] + bytes([frame[-1] ^ 1]), SMALL)
 
@@ -231,10 +231,12 @@ def test_cut_frames_fit_and_lose_nothing(data, schema, limit):
         [pair for one in decoded for pair in zip(one.batch.block.tolist(), one.batch.events(), strict=True)]
     ) == repr(list(zip(batch.block.tolist(), batch.events(), strict=True)))
     # Each names the last block before it, so a reader sees a lost frame.
-    last = -9
+    last, part = -9, 0
     for one in decoded:
-        assert one.head.previous == last
-        last = one.head.last
+        assert (one.head.previous, one.head.part) == (last, part)
+        assert not one.head.more or one.head.blocks == 1
+        last, part = one.head.last, one.head.part + 1 if one.head.more else 0
+    assert part == 0
 
 
 def test_frames_are_cut_where_blocks_end():
@@ -251,10 +253,53 @@ def test_a_block_that_is_too_large_goes_on_in_the_next_frame_unless_it_is_a_clie
     heads = [read_head(frame) for frame in cut_frames(batch, 600, previous=0)]
     assert len(heads) > 3
     assert {(head.first, head.last, head.previous) for head in heads[1:]} == {(1, 1, 1)}
+    assert [(head.part, head.more) for head in heads] == [(at, at + 1 < len(heads)) for at in range(len(heads))]
     with pytest.raises(RecordTooLarge):
         cut_frames(batch, 600, first_id=1, client=b"c" * 16)
     with pytest.raises(RecordTooLarge):
         cut_frames(EventBatch.of(SMALL, [(1, [insert(1, "x" * 1000)])]), 600)
+
+
+def test_the_pieces_of_a_block_do_not_depend_on_what_is_around_it():
+    # Given a large block with some nulls, alone and among others that have none, or only nulls
+    large = (5, [insert(at, None if at % 3 else "x" * (at % 7)) for at in range(200)])
+    around = [(4, [insert(1, None)] * 30), large, (6, [insert(2, "y" * 40)])]
+    # When both are cut
+    alone = cut_frames(EventBatch.of(SMALL, [large]), 600, previous=4)
+    among = cut_frames(EventBatch.of(SMALL, around), 600, previous=3)
+    # Then all pieces but the last, behind which others may stand, are the same to the byte
+    pieces = [frame for frame in among if read_head(frame).more and read_head(frame).first == 5]
+    assert len(pieces) > 2
+    assert pieces == alone[:-1]
+    assert [read_head(frame).first for frame in among if read_head(frame).last == 6] == [5]
+
+
+def test_cutting_goes_on_in_the_middle_of_a_block():
+    whole = EventBatch.of(SMALL, [(1, [insert(at, "abc") for at in range(200)])])
+    frames = cut_frames(whole, 600, previous=0)
+    given = sum(read_head(frame).events for frame in frames[:2])
+    assert cut_frames(whole.slice(given, len(whole)), 600, previous=1, part=2) == frames[2:]
+
+
+def test_a_frame_without_pieces_is_as_it_ever_was():
+    frame, piece = encode_frame(small(1), previous=0), encode_frame(small(1), previous=0, more=True)
+    assert (frame[2], piece[2], len(piece) - len(frame)) == (1, 2, 8)
+    assert (read_head(frame).part, read_head(frame).more) == (0, False)
+    mixed = decode_frames([frame] * 10 + [piece] * 10 + [frame], SMALL)
+    assert mixed.batch.column("ID").to_pylist() == [1] * 21
+
+
+@pytest.mark.parametrize("piece", [(0, 0), (1, 2), (0, 2**31)])
+def test_a_piece_that_is_none_is_refused(piece):
+    frame = bytearray(encode_frame(small(1), previous=0, part=1)[:-4])
+    frame[40:48] = piece[0].to_bytes(4, "little") + piece[1].to_bytes(4, "little")
+    with pytest.raises(FrameDamaged, match="which piece"):
+        read_head(bytes(frame) + crc32c(bytes(frame)).to_bytes(4, "little"))
+
+
+def test_a_block_that_goes_on_stands_alone():
+    with pytest.raises(BadArgument, match="stands alone"):
+        encode_frame(small(2), more=True)
 
 
 def test_the_page_on_the_format_names_the_flags_as_they_are():

@@ -51,9 +51,10 @@ def test_a_tail_begins_where_everything_is_published_or_earlier_if_spark_is_behi
 
 
 def test_no_new_work_while_too_much_waits_to_be_published(engine):
-    engine.setup = replace(engine.setup, spool_files_max=2, batch_events=2)
+    engine.setup = replace(engine.setup, buffer_blocks=4, batch_events=2)
     reader = OrderReader(engine.setup, 0)
-    at = reader.initialOffset()
+    at = reader.latestOffset(reader.initialOffset(), None)
+    assert at == {"number": 0, "start": engine.setup.incarnation}  # each start has a first batch, to load the state
     for _ in range(2):
         after = reader.latestOffset(at, None)
         assert after["number"] == at["number"] + 1
@@ -62,8 +63,7 @@ def test_no_new_work_while_too_much_waits_to_be_published(engine):
     # Given as many parts as may wait
     assert reader.latestOffset(at, None) == at
     # When they are published, it goes on
-    while engine.publisher.step():
-        pass
+    engine.publish()
     assert reader.latestOffset(at, None)["number"] == 3
 
 
@@ -77,9 +77,14 @@ def test_an_order_is_one_row(engine):
 def test_what_was_committed_and_not_published_gets_an_order_after_a_restart(engine):
     # Given a process that died when Spark had counted everything, and nothing was out
     engine.run_batch(6, publish=False)
-    assert OrderReader(engine.setup, 0).latestOffset({"number": 6}, None) == {"number": 6}
-    # When another one starts, and sees that something is left
+    committed = {"number": 6, "start": engine.setup.incarnation}
+    assert OrderReader(engine.setup, 0).latestOffset(committed, None) == committed
+    # When another one starts, then Spark has something to do, although nothing new was decided
     engine.restart()
-    assert OrderReader(engine.setup, 0).latestOffset({"number": 6}, None) == {"number": 7}
-    engine.run_batch(7)
+    again = OrderReader(engine.setup, 0).latestOffset(committed, None)
+    assert again == {"number": 6, "start": engine.setup.incarnation} != committed
+    (order,) = OrderReader(engine.setup, 0).partitions(committed, again)
+    assert isinstance(order, Order)
+    assert (order.start, order.stop) == (6, 6)
+    engine.run_batch(6)
     assert engine.published() == 12

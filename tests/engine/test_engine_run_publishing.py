@@ -9,19 +9,35 @@ import pytest
 from local_engine import LocalEngine
 from run_worlds import TRADES, output_log, put, recent_graph, run_all, sums_graph, told, trade
 
-from lockstep.engine.errors import OutputBroken
+from lockstep.engine.errors import BufferGap, OutputBroken
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import cut_frames, decode_frame, read_head
 from lockstep.engine.run import beats, publishing, worker
+from lockstep.engine.run.barriers import is_barrier
 from lockstep.engine.run.beats import Beat, last_beat, trim_beats
 from lockstep.engine.run.feeding import OutFold
-from lockstep.engine.run.publishing import last_block, merge_counts
+from lockstep.engine.run.publishing import Publisher, merge_counts
 from lockstep.engine.run.reading import values_between
+from lockstep.engine.run.spool import Spool
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.log.port import Bus, Log
 
 WANTED = frozenset({"q/in", "q/sums"})
+
+
+class LocalStandby:
+    """A second engine of the same project, with a worker and a spool of its own."""
+
+    def __init__(self, engine: LocalEngine) -> None:
+        setup = replace(engine.setup, incarnation="standby")
+        self.worker = worker.ShardWorker(setup, 0, engine.bus, engine.runtime, {})
+        self.spool = Spool(setup.spool(0))
+        nodes = [node for node in engine.graph.nodes if node.path in engine.wanted]
+        self.publisher = Publisher(engine.bus, engine.streams, nodes, [self.spool], engine.runtime, "standby")
+
+    def run(self, start: int, stop: int) -> None:
+        self.worker.run(start, stop)
 
 
 class Died(Exception):
@@ -39,9 +55,15 @@ def send(engine: LocalEngine, *ids: int) -> None:
         engine.settle()
 
 
+def frames_on(log: Log) -> list[bytes]:
+    """Everything but barriers."""
+    bounds = log.bounds()
+    return [value for _, value in values_between(log, bounds.first, bounds.next) if not is_barrier(value)]
+
+
 def heads(engine: LocalEngine, path: str = "q/in") -> list[tuple[int | None, int, int]]:
     log = output_log(engine, path)
-    found = [read_head(value) for _, value in values_between(log, log.bounds().first, log.bounds().next)]
+    found = [read_head(value) for value in frames_on(log)]
     return [(head.previous, head.first, head.last) for head in found]
 
 
@@ -72,11 +94,11 @@ def test_a_restart_in_the_middle_of_a_frame_cuts_anew(engine, tmp_path):
 def test_what_is_out_already_is_not_published_again(engine):
     send(engine, 1, 2, 3)
     engine.run_batch(3, commit=False)
-    before = {path: output_log(engine, path).bounds() for path in WANTED}
+    before = {path: frames_on(output_log(engine, path)) for path in WANTED}
     engine.restart()
     engine.run_batch(3)
     assert engine.publisher.step() is False
-    assert {path: output_log(engine, path).bounds() for path in WANTED} == before
+    assert {path: frames_on(output_log(engine, path)) for path in WANTED} == before
 
 
 def test_blocks_without_events_are_not_written_but_the_chain_goes_over_them(engine):
@@ -95,7 +117,7 @@ def test_an_out_stream_that_was_trimmed_goes_on_where_it_was(engine):
     run_all(engine)
     log = output_log(engine, "q/in")
     log.trim(log.bounds().next)
-    assert last_block(log) == 0
+    assert frames_on(log) == []
     # When the engine starts again
     engine.restart()
     send(engine, 3)
@@ -133,19 +155,14 @@ def test_nothing_is_published_before_every_shard_has_it(tmp_path):
 class Watched:
     """A bus whose process dies at the n-th append."""
 
-    def __init__(self, bus: Bus, dies_at: int, *, atomic: bool) -> None:
+    def __init__(self, bus: Bus, dies_at: int) -> None:
         self._bus, self._left = bus, dies_at
-        self.promises = replace(bus.promises, atomic=atomic)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._bus, name)
 
     def open(self, name: str) -> Log:
-        log = self._bus.open(name)
-        return Watching(log, self._count)  # type: ignore[return-value]
-
-    def atomic(self, work: Callable[[object], object]) -> object:
-        return self._bus.atomic(lambda changes: work(Watching(changes, self._count)))
+        return Watching(self._bus.open(name), self._count)  # type: ignore[return-value]
 
     def _count(self) -> None:
         self._left -= 1
@@ -170,26 +187,20 @@ class Watching:
 IDS = (1, 2, 2, 3, 1, 4)
 
 
-@pytest.mark.parametrize("atomic", [True, False])
-@pytest.mark.parametrize("dies_at", [1, 2, 3, 4])
-def test_dying_anywhere_in_a_publication_loses_and_doubles_nothing(engine, tmp_path, dies_at, atomic):
-    # Given blocks for two out streams, bad records and a beat: four appends
+@pytest.mark.parametrize("dies_at", range(1, 7))
+def test_dying_anywhere_in_a_publication_loses_and_doubles_nothing(engine, tmp_path, dies_at):
+    # Given blocks for two out streams, bad records and a beat: with the barriers six appends
     send(engine, *IDS)
-    engine.publisher._bus = Watched(engine.bus, dies_at, atomic=atomic)
-    before = engine.bus.open(engine.streams.bad).bounds()
+    engine.publisher = engine.new_publisher(Watched(engine.bus, dies_at))
     with pytest.raises(Died):
         engine.run_batch(6, commit=False)
-    # Then nothing says that it is out, and where the bus can do it in one step there is nothing at all
+    # Then nothing says that it is out
     assert engine.published() == 0
-    if atomic:
-        assert answer(engine) == {path: [] for path in WANTED}
-        assert engine.bus.open(engine.streams.bad).bounds() == before
     # And the next process brings everything, each block once
     engine.restart()
     engine.run_batch(6)
     assert answer(engine) == expected(tmp_path, *IDS)
-    if atomic:
-        assert [one["block"] for one in told(engine, engine.streams.bad)] == [3, 5]
+    assert [one["block"] for one in told(engine, engine.streams.bad)] == [3, 5]
 
 
 @pytest.mark.parametrize("kill_after", range(1, 7))
@@ -205,23 +216,91 @@ def test_bad_records_are_written_once_whenever_it_is_killed(engine, kill_after):
 # Two engines
 
 
-def test_of_two_engines_that_publish_at_once_each_block_comes_from_one(engine, tmp_path):
-    # Given two engines with folders of their own that compute the same
+def test_of_two_engines_that_publish_at_once_readers_see_each_block_once(engine, tmp_path):
+    # Given two engines with folders of their own that compute the same, and both take themselves for the leader
     send(engine, *IDS)
     one, first = engine.publisher, worker.ShardWorker(engine.setup, 0, engine.bus, engine.runtime, {})
+    while not one.is_open:
+        one.step()
     engine.restart()
     two, second = engine.publisher, worker.ShardWorker(engine.setup, 0, engine.bus, engine.runtime, {})
     first.run(0, 3)
     second.run(0, 5)
-    # When one has published
-    assert one.step()
-    # Then the other one looks what is out, and goes on behind that
-    while two.step():
-        pass
-    first.run(3, 6)
-    while one.step():
-        pass
+    # When both publish, the older one late
+    engine.publish()
+    for _ in range(3):
+        one.step()
+    second.run(5, 6)
+    engine.publish()
+    # Then readers drop the copies, and nothing else happened
+    assert two.published == 6
     assert answer(engine) == expected(tmp_path, *IDS)
+
+
+def test_who_follows_publishes_nothing_and_lets_go_of_what_is_out(engine):
+    # Given a leader, and a second engine that follows with a spool of its own
+    send(engine, *IDS)
+    standby = LocalStandby(engine)
+    standby.run(0, 6)
+    assert standby.publisher.step() is False
+    assert standby.spool.fill().blocks == 6
+    assert engine.published() == 0
+    # When the leader publishes, then the standby needs its copy no more
+    engine.run_batch(6)
+    standby.publisher.step()
+    assert standby.publisher.published == 6
+    assert standby.spool.fill().files == 0
+
+
+def test_a_standby_that_takes_over_goes_on_from_its_buffer(engine, tmp_path):
+    # Given a leader that dies when three of six blocks are out
+    send(engine, *IDS)
+    standby = LocalStandby(engine)
+    standby.run(0, 6)
+    engine.run_batch(3)
+    # When the standby leads
+    standby.publisher.lead(7)
+    while standby.publisher.step() or not standby.publisher.is_open:
+        pass
+    # Then nothing is missing and nothing is there twice
+    assert standby.publisher.published == 6
+    assert answer(engine) == expected(tmp_path, *IDS)
+    assert heads(engine) == [(0, 1, 2), (2, 4, 4), (4, 6, 6)] or heads(engine) == [(0, 1, 2), (2, 4, 6)]
+    assert [one["block"] for one in told(engine, engine.streams.bad)] == [3, 5]
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+def test_a_standby_that_takes_over_in_the_middle_of_a_long_block_brings_the_rest_of_it(
+    engine, tmp_path, monkeypatch, pieces
+):
+    # Given a block of several frames, of which a leader wrote some before it died
+    for module in (worker, publishing):
+        monkeypatch.setattr(module, "FRAME_BYTES", 700)
+    engine.publishers["q/in"].publish([trade(one) for one in range(60)])
+    engine.settle()
+    standby = LocalStandby(engine)
+    standby.run(0, 1)
+    part = standby.spool.part_with(1)
+    assert len(part.frames["q/in"]) > 3
+    put(output_log(engine, "q/in"), *map(bytes, part.frames["q/in"][:pieces]))
+    # When the standby leads, then it goes on with the next piece, and readers get the block once
+    standby.publisher.lead(7)
+    while standby.publisher.step() or not standby.publisher.is_open:
+        pass
+    assert [event.values[0] for _, events in engine.out("q/in") for event in events] == list(range(60))
+    assert len(frames_on(output_log(engine, "q/in"))) == len(part.frames["q/in"])
+
+
+def test_a_block_that_is_missing_in_the_buffer_is_an_error_with_the_range(engine):
+    send(engine, 1, 2, 3)
+    engine.run_batch(1)
+    standby = LocalStandby(engine)
+    standby.run(0, 2)
+    standby.run(2, 3)
+    min(standby.spool.folder.glob("*.spool")).unlink()
+    standby.publisher.lead(7)
+    with pytest.raises(BufferGap, match="Blocks 2 to 2"):
+        standby.publisher.step()
 
 
 # Beats and counts
@@ -336,5 +415,5 @@ def test_frames_on_the_stream_are_those_of_the_window(engine):
     send(engine, 1)
     run_all(engine)
     log = output_log(engine, "q/in")
-    ((_, value),) = values_between(log, 0, log.bounds().next)
+    (value,) = frames_on(log)
     assert decode_frame(value, TRADES).head.client is None

@@ -38,7 +38,7 @@ def test_a_part_comes_back_as_it_was_written(tmp_path):
     written = part(1, 5, bad=[{"block": 2, "values": [1, None, "x"]}], notices=[{"block": 3}], counts={"q/w": [1, 2]})
     spool.write(written)
     assert spool.part_with(3) == written
-    assert spool.waiting() == 1
+    assert spool.fill().files == 1
 
 
 def test_the_part_that_holds_a_block_is_found_and_what_ends_before_it_is_removed(tmp_path):
@@ -46,16 +46,16 @@ def test_the_part_that_holds_a_block_is_found_and_what_ends_before_it_is_removed
     for first, last in ((1, 5), (6, 6), (7, 9)):
         spool.write(part(first, last))
     assert spool.part_with(6) == part(6, 6)
-    assert spool.waiting() == 2
+    assert spool.fill().files == 2
     assert spool.part_with(10) is None
-    assert spool.waiting() == 0
+    assert spool.fill().files == 0
 
 
 def test_a_part_that_comes_later_is_not_taken_for_one_that_is_missing(tmp_path):
     spool = Spool(tmp_path)
     spool.write(part(7, 9))
     assert spool.part_with(6) is None
-    assert spool.waiting() == 1
+    assert spool.fill().files == 1
 
 
 def test_parts_that_overlap_are_both_good_and_one_written_again_replaces_its_equal(tmp_path):
@@ -63,7 +63,7 @@ def test_parts_that_overlap_are_both_good_and_one_written_again_replaces_its_equ
     spool = Spool(tmp_path)
     for first, last in ((1, 4), (1, 9), (5, 6), (5, 6)):
         spool.write(part(first, last))
-    assert spool.waiting() == 3
+    assert spool.fill().files == 3
     found = spool.part_with(5)
     assert found is not None
     assert found.first <= 5 <= found.last
@@ -81,7 +81,7 @@ def test_a_part_without_blocks_is_cleared_away(tmp_path):
     spool = Spool(tmp_path)
     spool.write(part(6, 5))
     assert spool.part_with(6) is None
-    assert spool.waiting() == 0
+    assert spool.fill().files == 0
 
 
 def test_a_part_that_is_half_written_is_not_seen(tmp_path, monkeypatch):
@@ -92,7 +92,7 @@ def test_a_part_that_is_half_written_is_not_seen(tmp_path, monkeypatch):
         with pytest.raises(pytest.fail.Exception):
             spool.write(part(1, 5))
     assert spool.part_with(1) is None
-    assert spool.waiting() == 0
+    assert spool.fill().files == 0
     spool.write(part(1, 5))
     assert names(spool) == [f"{1:020d}-{5:020d}.spool"]
 
@@ -215,7 +215,7 @@ def test_streams_are_made_once_for_what_is_wanted(tmp_path):
     engine = LocalEngine(two_sources_graph(), frozenset({"q/left"}), tmp_path)
     made = engine.bus.names()
     root = f"{engine.streams.cluster}.p"
-    ends = ("B", "C", "N", "S", "q.left.I", "q.left.O", "q.right.I")
+    ends = ("B", "C", "M", "N", "S", "T", "q.left.I", "q.left.O", "q.right.I")
     assert sorted(made) == [f"{root}.{end}" for end in ends]
     engine.streams.create(engine.bus, engine.graph, frozenset({"q/left"}))
     assert engine.bus.names() == made

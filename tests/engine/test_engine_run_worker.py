@@ -193,10 +193,10 @@ def test_replaying_what_is_published_writes_nothing(engine):
     spool = Spool(engine.setup.spool(0))
     worker = worker_of(engine)
     worker.run(6, 6)
-    assert spool.waiting() == 0
+    assert spool.fill().files == 0
     assert worker.position.number == 6
     worker.run(6, 8)
-    assert spool.waiting() == 1
+    assert spool.fill().files == 1
     part = spool.part_with(7)
     assert part is not None
     assert (part.first, part.last) == (7, 8)
@@ -257,11 +257,11 @@ def test_another_start_of_the_engine_never_meets_an_old_worker(engine, monkeypat
     monkeypatch.setattr(hot, "_buses", {})
     hot.run_orders(engine.setup, 0, [(0, 4)], dict, lambda: None)
     old = Spool(engine.setup.spool(0))
-    assert old.waiting() == 1
+    assert old.fill().files == 1
     engine.restart()
     hot.run_orders(engine.setup, 0, [(4, 8)], dict, lambda: None)
-    assert old.waiting() == 1
-    assert Spool(engine.setup.spool(0)).waiting() == 2
+    assert old.fill().files == 1
+    assert Spool(engine.setup.spool(0)).fill().files == 2
 
 
 def test_a_worker_that_failed_is_dropped_and_leaves_word(engine, monkeypatch):
@@ -306,8 +306,8 @@ def test_a_worker_takes_large_histories_in_pieces(engine, monkeypatch):
     monkeypatch.setattr("lockstep.engine.run.worker._REPLAY_EVENTS", 3)
     worker = worker_of(engine)
     worker.run(8, 8)
-    # Three pieces, and the part of the order itself, which is empty
-    assert Spool(engine.setup.spool(0)).waiting() == 4
+    # Three pieces
+    assert Spool(engine.setup.spool(0)).fill().files == 3
     publish(engine)
     assert [number for number, _ in engine.out("q/in")] == list(range(1, 9))
 

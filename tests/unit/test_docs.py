@@ -24,6 +24,7 @@ from lockstep.engine import errors as engine_errors
 from lockstep.log import batch, codecs
 from lockstep.log.embedded.tables import TABLES
 from lockstep.log.lmdb.settings import MAP_BYTES_DEFAULT, Settings, Wish
+from lockstep.server import errors as server_errors
 from lockstep.streams import grouplog
 from lockstep.streams.admin import Groups
 
@@ -198,7 +199,7 @@ def all_errors(kind: type[errors.LockstepError] = errors.LockstepError) -> list[
     return [kind, *(found for child in kind.__subclasses__() for found in all_errors(child))]
 
 
-ERROR_MODULES = {errors.__name__, engine_errors.__name__}
+ERROR_MODULES = {errors.__name__, engine_errors.__name__, server_errors.__name__}
 
 
 def test_errors():

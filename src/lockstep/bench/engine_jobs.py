@@ -14,6 +14,7 @@ from lockstep.bench.crew import Crew, Link, Role
 from lockstep.bench.engine_models import CASES
 from lockstep.bench.scratch import scratch_folder
 from lockstep.engine.events.frames import read_head
+from lockstep.engine.run.barriers import is_barrier
 from lockstep.engine.run.feeding import EventPublisher
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.spark.engine import Engine, EngineOptions, EngineStatus
@@ -196,12 +197,15 @@ def publications(out: Log) -> list[tuple[int, int]]:
     while at < bounds.next:
         for stored in out.read(at, max_bytes=_READ_BYTES):
             view = BatchView(stored.base, stored.data, out.name)
-            last = read_head(view.values()[-1]).last
+            at = view.end
+            frames = [value for value in view.values() if not is_barrier(value)]
+            if not frames:
+                continue
+            last = read_head(frames[-1]).last
             if found and found[-1][0] == view.created_ns:
                 found[-1] = (view.created_ns, last)
             else:
                 found.append((view.created_ns, last))
-            at = view.end
     return found
 
 

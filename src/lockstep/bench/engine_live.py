@@ -16,6 +16,7 @@ from lockstep.bench.engine_models import CASES
 from lockstep.bench.scratch import scratch_folder
 from lockstep.engine.events.columns import concat
 from lockstep.engine.events.frames import decode_frame
+from lockstep.engine.run.barriers import is_barrier
 from lockstep.engine.run.feeding import EventPublisher
 from lockstep.engine.spark.engine import Engine, EngineOptions
 from lockstep.log.urls import open_bus
@@ -123,6 +124,8 @@ def _read(link: Link, url: str, case: str, wanted: str, total: int, seen: Any) -
         last = 0
         while last < total:
             for value in subscriber.poll(1.0).values():
+                if is_barrier(value):
+                    continue
                 frame = decode_frame(value, node.schema)
                 if frame.head.last > last:
                     times.append((last + 1, frame.head.last, time.monotonic()))

@@ -25,7 +25,7 @@ from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.snapshot import seal
 from lockstep.engine.run.spool import Spool, SpoolPart
-from lockstep.engine.run.streams import sources
+from lockstep.engine.run.standing import inputs_of
 from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
@@ -64,6 +64,7 @@ class Bench:
         self.spool = Spool(setup.spool(0))
         nodes = [node for node in self.graph.nodes if node.path in self.wanted]
         self.publisher = Publisher(bus, streams, nodes, [self.spool], runtime, setup.incarnation)
+        self.publisher.lead(1)
         self._wrap()
 
     def _wrap(self) -> None:
@@ -104,7 +105,7 @@ class Bench:
         with self.stage(SPOOLING):
             self._spool(taken, frames)
         with self.stage(PUBLISHING):
-            while self.publisher.step():
+            while self.publisher.step() or not self.publisher.is_open:
                 pass
         return self.position.events - before
 
@@ -197,10 +198,11 @@ def _profile(
 def sequence(bus: Bus, case: str) -> int:
     """Decide the order of everything that is on a case's inputs; the number of the last entry."""
     streams, runtime = streams_of(case), ThreadRuntime()
-    inputs = [bus.open(streams.input(node)) for node in sources(CASES[case].graph())]
-    start = Position(ends=tuple(0 for _ in inputs))
+    inputs = inputs_of(bus, streams, CASES[case].graph())
+    start = Position(ends=tuple(0 for _ in inputs.logs))
     options = SequencerOptions(entry_events=ENTRY_EVENTS)
     sequencer = Sequencer(bus.open(streams.sequence), inputs, runtime, options, start)
+    sequencer.lead()
     while not sequencer.is_caught_up():
         sequencer.step()
     return sequencer.position.number

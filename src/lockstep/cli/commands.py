@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 
 from lockstep.cli import arguments as kinds
+from lockstep.cli.adapter_commands import ADAPTER
 from lockstep.cli.commands_stream import STREAM
 from lockstep.cli.engine_commands import ENGINE
 from lockstep.cli.model_commands import DATA, MODEL
 from lockstep.cli.parser import Noun, Verb
+from lockstep.cli.status import STATUS
 
 
 def _nothing(_parser: argparse.ArgumentParser) -> None:
@@ -166,4 +168,4 @@ BENCH = Noun(
     ),
 )
 
-NOUNS = (STREAM, GROUP, DLQ, MODEL, ENGINE, DATA, BENCH)
+NOUNS = (STREAM, GROUP, DLQ, MODEL, ENGINE, ADAPTER, STATUS, DATA, BENCH)

@@ -37,11 +37,35 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shards", type=kinds.positive, default=1, metavar="N", help="see 'lockstep model explain' (1)"
     )
+    _failover(parser)
     parser.add_argument("--progress", action=argparse.BooleanOptionalAction, default=None,
                         help="say how far it is (on a terminal, and with --json)")  # fmt: skip
     parser.add_argument("--metrics-port", type=kinds.positive, metavar="PORT",
                         help="serve figures for Prometheus on this port of 127.0.0.1")  # fmt: skip
     _spark(parser)
+
+
+def _failover(parser: argparse.ArgumentParser) -> None:
+    failover = parser.add_argument_group("Failover")
+    failover.add_argument(
+        "--name", default="", metavar="NAME", help="this engine among those of its project (HOST-PID)"
+    )
+    failover.add_argument("--lease", type=kinds.above_zero, default=0.5, metavar="S",
+                          help="a leader not heard for S seconds loses the lead to a standby (0.5)")  # fmt: skip
+    failover.add_argument("--preference", type=kinds.not_negative, default=0, metavar="N",
+                          help="of several standbys the one with the lowest number takes over (0)")  # fmt: skip
+    failover.add_argument("--buffer-blocks", type=kinds.positive, default=1_000_000, metavar="N",
+                          help="blocks that a standby keeps until they are published (1000000)")  # fmt: skip
+    failover.add_argument("--buffer-bytes", type=kinds.size, default=512 << 20, metavar="SIZE",
+                          help="and bytes (512MiB); when either is reached it waits, and drops nothing")  # fmt: skip
+    failover.add_argument("--persist-to", metavar="FOLDER",
+                          help="snapshots are written there, and it starts from the newest; may be shared")  # fmt: skip
+    failover.add_argument("--persist-every", type=kinds.above_zero, metavar="S", help="write one every S seconds")
+    failover.add_argument("--trim", action="store_true", help="trim what no snapshot and no window needs any more")
+    rest = parser.add_argument_group("REST")
+    rest.add_argument("--http", type=kinds.not_negative, metavar="PORT", help="serve REST on this port; 0 picks one")
+    rest.add_argument("--http-host", default="127.0.0.1", metavar="HOST", help="of this address (127.0.0.1)")
+    rest.add_argument("--token-file", metavar="FILE", help="whose token callers must bear; needed beyond loopback")
 
 
 def _spark(parser: argparse.ArgumentParser) -> None:
@@ -88,6 +112,39 @@ def _subscribe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--date-format", metavar="FORMAT", help="of dates and stamps, as %%Y-%%m-%%d")
 
 
+def _asked(parser: argparse.ArgumentParser) -> None:
+    _bus(parser)
+    parser.add_argument("--project", metavar="NAME", help="needed if the cluster has several")
+    parser.add_argument("--timeout", type=kinds.above_zero, default=60.0, metavar="S", help="wait at most (60)")
+
+
+def _persist(parser: argparse.ArgumentParser) -> None:
+    _asked(parser)
+    parser.add_argument("--to", metavar="FOLDER", help="where to (the engines' --persist-to)")
+
+
+def _replace(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="the new model: a .yaml, .xml or .py file")
+    _asked(parser)
+
+
+def _reset(parser: argparse.ArgumentParser) -> None:
+    _asked(parser)
+    parser.add_argument("--force", action="store_true", help="also while something comes in")
+
+
+def _state(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("value", choices=("running", "stopped"), help="take input, or leave it on its streams")
+    _asked(parser)
+
+
+def _query(parser: argparse.ArgumentParser) -> None:
+    _asked(parser)
+    parser.add_argument("--what", default="project", choices=("project", "queries", "windows", "schema", "model"),
+                        help="what to tell of the project (project)")  # fmt: skip
+    parser.add_argument("--window", metavar="WINDOW", help="for --what schema")
+
+
 def _verb(name: str, purpose: str, module: str, arguments: Arguments, *examples: str) -> Verb:
     return Verb(name=name, purpose=purpose, run=f"lockstep.cli.{module}:{name}", arguments=arguments, examples=examples)
 
@@ -111,5 +168,21 @@ ENGINE = Noun(
               _subscribe, "lockstep engine subscribe trades.yaml --window Aggregate24HR",
               "lockstep engine subscribe trades.yaml --window Aggregate24HR -o day.csv --collapse",
               "lockstep engine subscribe trades.yaml --window Aggregate24HR --follow --new"),
+        _verb("handover", "Let a standby lead, without a pause.", "engine_ask", _asked,
+              "lockstep engine handover", "lockstep engine handover --project trades"),
+        _verb("persist", "Have one engine write a snapshot: a standby, if there is one.", "engine_ask", _persist,
+              "lockstep engine persist --to /var/lib/lockstep/snapshots"),
+        _verb("quiesce", "Wait until everything that was published before is processed and out.", "engine_ask", _asked,
+              "lockstep engine quiesce --project trades"),
+        _verb("replace", "Put another model in the place of the one that runs, at the same block everywhere.",
+              "engine_ask", _replace, "lockstep engine replace trades2.yaml"),
+        _verb("reset", "Start of day: empty all windows, and let old messages go; numbers go on.", "engine_ask",
+              _reset, "lockstep engine reset --project trades"),
+        _verb("trim", "Let logs go of what no snapshot and no window needs any more.", "engine_ask", _asked,
+              "lockstep engine trim --project trades"),
+        _verb("state", "Have a project take input, or leave it on its streams for later.", "engine_ask", _state,
+              "lockstep engine state stopped --project trades"),
+        _verb("query", "Ask for the projects of a cluster, or for the windows, schemas and model of one.", "engine_ask",
+              _query, "lockstep engine query", "lockstep engine query --project trades --what windows"),
     ),
 )  # fmt: skip

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from lockstep.cli import model_report as report
 from lockstep.cli.connecting import bus_url, opened
+from lockstep.cli.engine_rest import served
 from lockstep.cli.model_files import find_window, load_graph
 from lockstep.cli.output import Output, plural
 from lockstep.errors import UnsupportedByBackend, UsageError
@@ -19,6 +24,7 @@ from lockstep.log.urls import split_url
 
 if TYPE_CHECKING:
     from lockstep.engine.model.graph import Graph, Node
+    from lockstep.engine.run.conducting import RoleChange
     from lockstep.engine.run.streams import ProjectStreams
     from lockstep.engine.spark.engine import Engine, EngineOptions, EngineStatus
 
@@ -26,6 +32,8 @@ _CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 _STATE = ".lockstep-engine"
 """Not inside a bus's folder: that holds a store, and nothing else."""
 _EVERY_S, _JSON_EVERY_S = 1.0, 5.0
+_TOLD = frozenset({"role", "takeover", "buffer", "persist", "replace"})
+"""The actions of which an engine tells everybody."""
 
 
 class _Asked(Exception):
@@ -60,6 +68,7 @@ class Stopping:
 
 def run(options: argparse.Namespace, output: Output) -> int:
     """Run it until it is asked to end, or until nothing is left to do."""
+    from lockstep.engine.run.streams import ProjectStreams
     from lockstep.engine.spark.engine import Engine
     from lockstep.engine.spark.session import check_java
     from lockstep.runtime import ThreadRuntime
@@ -69,24 +78,42 @@ def run(options: argparse.Namespace, output: Output) -> int:
     state = Path(options.state or Path(_STATE) / f"{options.cluster}.{graph.project.name}")
     url = _shared(bus_url(options))
     check_java()
-    with opened(url, create=True) as client, Stopping() as stopping:
+    with opened(url, create=True) as client, Stopping() as stopping, _told(verbose=options.verbose):
         wanted = frozenset(node.path for node in published)
-        engine = Engine(graph, wanted, client.bus, state, ThreadRuntime(), _options(options))
-        telling = Telling(output, graph, engine.streams, published, wants_progress=options.progress)
+        streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
+        telling = Telling(output, graph, streams, published, wants_progress=options.progress)
+        engine = Engine(graph, wanted, client.bus, state, ThreadRuntime(), _options(options), telling.role)
         telling.starting()
         try:
             with engine:
                 stopping.listen()
                 if options.metrics_port is not None:
                     _serve_metrics(graph.project.name, engine, options.metrics_port)
-                telling.ready(client.url, state, options.shards)
-                _work(engine, telling, stopping, until_idle=options.until_idle)
+                with served(engine, client.bus, options):
+                    telling.ready(client.url, state, options.shards, engine)
+                    _work(engine, telling, stopping, until_idle=options.until_idle)
                 telling.progress.end()
                 telling.stopping(stopping)
         finally:
             telling.progress.end()
         telling.stopped(engine.status(), stopping)
         return stopping.code
+
+
+@contextmanager
+def _told(*, verbose: bool) -> Iterator[None]:
+    """What an engine has to say about its role, on standard error; with --verbose everything is there anyway."""
+    log, before = logging.getLogger("lockstep"), logging.getLogger("lockstep").level
+    handler = logging.NullHandler() if verbose else logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s; %(levelname)s; %(message)s"))
+    handler.addFilter(lambda record: getattr(record, "action", "") in _TOLD)
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
 
 
 def _serve_metrics(project: str, engine: Engine, port: int) -> None:
@@ -129,6 +156,14 @@ def _options(options: argparse.Namespace) -> EngineOptions:
         cluster=options.cluster,
         shards=options.shards,
         batch_events=options.batch,
+        name=options.name,
+        lease_s=options.lease,
+        preference=options.preference,
+        buffer_blocks=options.buffer_blocks,
+        buffer_bytes=options.buffer_bytes,
+        persist_to=Path(options.persist_to) if options.persist_to else None,
+        persist_every_s=options.persist_every,
+        trim=options.trim,
         master=options.master,
         spark=dict(options.conf),
         verbose=options.verbose or options.verbose_spark,
@@ -176,14 +211,22 @@ class Telling:
         """Spark takes a while."""
         self.progress.say("Starting Spark ...")
 
-    def ready(self, url: str, state: Path, shards: int) -> None:
+    def role(self, change: RoleChange) -> None:
+        """It became active or standby."""
+        self.progress.end()
+        if self._output.json:
+            self._line("role", **asdict(change))
+
+    def ready(self, url: str, state: Path, shards: int, engine: Engine) -> None:
         """Events are taken from now on."""
         self.progress.end()
         if self._output.json:
-            self._line("ready", cluster=self._cluster, bus=url, state=str(state), shards=shards,
-                       inputs=self._inputs, outputs=self._outputs)  # fmt: skip
+            self._line("ready", engine=engine.name, pid=os.getpid(), role=engine.role, cluster=self._cluster, bus=url,
+                       state=str(state), shards=shards, inputs=self._inputs, outputs=self._outputs,
+                       http=engine.http)  # fmt: skip
             return
-        self._output.line(f"{self._graph.project.name} is running on {url}, {plural(shards, 'shard')}.")
+        name = self._graph.project.name
+        self._output.line(f"{name} is running on {url} as {engine.name}, {engine.role}, {plural(shards, 'shard')}.")
         width = max(map(len, [*self._inputs, *self._outputs]))
         for way, streams in (("in ", self._inputs), ("out", self._outputs)):
             for path, stream in streams.items():

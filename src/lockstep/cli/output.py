@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, TextIO
 
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+_HOME = b"\x1b[H\x1b[J"
 _PROGRESS_S = 0.1
 Cell = str | int | None
 
@@ -22,6 +23,7 @@ class Output:
         self._out = sys.stdout.buffer if out is None else out
         self._err: TextIO = sys.stderr
         self._bold = use_colour(sys.stdout, os.environ)
+        self._on_screen = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
     def raw(self, data: bytes) -> None:
         """Bytes to stdout, as they are."""
@@ -67,6 +69,11 @@ class Output:
         if beside_data and sys.stdout.isatty():
             wanted = False
         return Progress(self._err if wanted else None, what, total)
+
+    def clear(self) -> None:
+        """Begin a screen anew, if a person looks at one."""
+        if not self.json and self._on_screen:
+            self._out.write(_HOME)
 
     def flush(self) -> None:
         """Hand everything over to the system."""

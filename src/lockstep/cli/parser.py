@@ -37,11 +37,12 @@ class Verb:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noun:
-    """What commands are about."""
+    """What commands are about; or a command by itself, `alone`, that has no verbs."""
 
     name: str
     purpose: str
-    verbs: tuple[Verb, ...]
+    verbs: tuple[Verb, ...] = ()
+    alone: Verb | None = None
 
 
 class Parser(argparse.ArgumentParser):
@@ -83,6 +84,9 @@ def build(nouns: Sequence[Noun], version: str) -> Parser:
     _add_common(root)
     groups = root.add_subparsers(dest="noun", metavar="NOUN", title="commands")
     for noun in nouns:
+        if noun.alone is not None:
+            _add_verb(groups, noun.alone)
+            continue
         group = groups.add_parser(noun.name, help=noun.purpose, description=noun.purpose, allow_abbrev=False)
         group.set_defaults(leaf=group, run=None)
         verbs = group.add_subparsers(dest="verb", metavar="COMMAND", title="commands")
@@ -92,7 +96,8 @@ def build(nouns: Sequence[Noun], version: str) -> Parser:
 
 
 def _root_epilog(nouns: Sequence[Noun]) -> str:
-    verbs = "\n".join(f"  lockstep {noun.name} {' | '.join(verb.name for verb in noun.verbs)}" for noun in nouns)
+    listed = [f"  lockstep {noun.name} {' | '.join(verb.name for verb in noun.verbs)}".rstrip() for noun in nouns]
+    verbs = "\n".join(listed)
     return (
         f"all commands:\n{verbs}\n\n"
         "examples:\n"
@@ -102,6 +107,11 @@ def _root_epilog(nouns: Sequence[Noun]) -> str:
         "The bus is --bus URL, else LOCKSTEP_BUS, else lmdb:.lockstep in the current folder.\n\n"
         f"{EXIT_CODES}"
     )
+
+
+def alone(verb: Verb) -> Noun:
+    """A command that needs no verb."""
+    return Noun(name=verb.name, purpose=verb.purpose, alone=verb)
 
 
 def _add_verb(verbs: argparse._SubParsersAction[Parser], verb: Verb) -> None:

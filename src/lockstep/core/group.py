@@ -21,6 +21,8 @@ class Beat:
     held: Mapping[str, int]
     lease: float = 1.0
     """How long others are to wait for the next beat before they take this member for gone."""
+    rank: int = 0
+    """Of two that could have a seat, the one with the lower rank gets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +85,12 @@ Record = Beat | Claim | Release | Confirm | Reset | Leave | Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process in the group: the seats it wants, the offset of its last beat, and the lease it works under."""
+    """A process in the group: the seats it wants, the offset of its last beat, its lease and its rank."""
 
     seats: tuple[str, ...]
     beat_at: int
     lease: float = 1.0
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,7 @@ def _with_seat(state: GroupState, name: str, seat: Seat) -> GroupState:
 def _beat(state: GroupState, at: int, record: Beat) -> GroupState:
     members = {name: member for name, member in state.members.items() if name != record.member}
     if record.seats:  # one that wants nothing only finishes its work, and is no member any more
-        members[record.member] = Member(record.seats, at, record.lease)
+        members[record.member] = Member(record.seats, at, record.lease, record.rank)
     held = {
         name: seats.beat(state.seat(name), at, epoch=epoch, member=record.member) for name, epoch in record.held.items()
     }

@@ -58,6 +58,7 @@ class MemberState:
     yielding: frozenset[str] = frozenset()
     releasing: Mapping[str, float] = field(default_factory=dict)
     active: bool = True
+    rank: int = 0
 
     @property
     def lease_until(self) -> float:
@@ -269,7 +270,8 @@ def _beat_if_due(state: MemberState, now: float) -> tuple[MemberState, list[Acti
         return state, []
     number = state.number + 1
     sent = {**dict(list(state.sent.items())[1 - BEATS_IN_FLIGHT :]), number: now}
-    beat = Beat(state.me, number, state.wants if state.active else (), dict(state.held), state.timing.lease)
+    wants = state.wants if state.active else ()
+    beat = Beat(state.me, number, wants, dict(state.held), state.timing.lease, state.rank)
     return replace(state, number=number, sent=sent, beat_due=now + state.timing.beat), [Send(beat)]
 
 
@@ -305,7 +307,8 @@ def _target(state: MemberState, now: float) -> dict[str, str]:
     live = live_members(state, now)
     names = {name for seats in live.values() for name in seats}
     wanted = {name: sorted(member for member, seats in live.items() if name in seats) for name in names}
-    return assign(wanted, {name: state.group.seat(name).owner for name in names})
+    ranks = {name: member.rank for name, member in state.group.members.items()} | {state.me: state.rank}
+    return assign(wanted, {name: state.group.seat(name).owner for name in names}, ranks)
 
 
 def _yield_surplus(state: MemberState, now: float, _: float) -> tuple[MemberState, list[Action]]:

@@ -3,18 +3,20 @@
 UsageError                                         exit 2
   BadSchema BadExpression ModelInvalid ModelUnreadable ModelUnwritable NotShardable BadEventText
 NotFound                                           exit 3
-  WindowNotFound FileMissing
+  WindowNotFound FileMissing ProjectNotStated
 Conflict                                           exit 4
-  ModelMismatch EngineRunning
+  ModelMismatch EngineRunning RequestRefused SourceDiffers PositionForeign
 Unavailable                                        exit 6
   SparkUnavailable SparkFailed LogTooShort LogForgets BusNotShared FileUnwritable
+  SnapshotFolderUnusable HistoryTrimmed RequestTimedOut (TimedOut)
 DataError                                          exit 1
-  FrameDamaged SnapshotDamaged UserCodeFailed OutputBroken RowsLost
+  FrameDamaged SnapshotDamaged UserCodeFailed OutputBroken BlocksMissing RowsLost InputChanged
+  BufferGap
 """
 
 from __future__ import annotations
 
-from lockstep.errors import Conflict, DataError, NotFound, Unavailable, UsageError
+from lockstep.errors import Conflict, DataError, NotFound, TimedOut, Unavailable, UsageError
 
 
 class BadSchema(UsageError, ValueError):
@@ -191,3 +193,115 @@ class OutputBroken(DataError):
     code = "OUTPUT_BROKEN"
     template = "Block {number} of {stream} names {previous} before it, but the last one is {last}."
     advice = "Something else wrote to the stream; choose another project name, or delete the stream."
+
+
+class InputChanged(DataError):
+    """An input no longer holds what the sequence log says of it."""
+
+    code = "INPUT_CHANGED"
+    template = "An input of {stream} does not hold what it held when block {block} was decided."
+    advice = "The bus lost or changed acknowledged records. Restore a snapshot and replay, or begin anew."
+
+
+class BufferGap(DataError):
+    """A standby's buffer does not hold what is to be published next."""
+
+    code = "BUFFER_GAP"
+    template = "Blocks {first} to {last} are to be published, but {place} no longer holds them."
+    advice = "The engine computes them again from its last snapshot; somebody removed files of its spool."
+
+
+class SnapshotRefused(DataError):
+    """A persisted snapshot that is broken, incomplete or of something else."""
+
+    code = "SNAPSHOT_REFUSED"
+    template = "The persisted snapshot {place} can't be used: {reason}."
+    advice = "An older good one is used if there is one; it was left as it is."
+
+
+class SnapshotFolderUnusable(Unavailable):
+    """The folder for persisted snapshots is missing, can't be written, or is none."""
+
+    code = "SNAPSHOT_FOLDER_UNUSABLE"
+    template = "The snapshot folder {path} can't be used: {reason}."
+    advice = "Give one that this user may write to, on a disk with room. Nothing was persisted."
+
+
+class RequestTimedOut(TimedOut):
+    """No engine of the project answered in time."""
+
+    code = "REQUEST_TIMED_OUT"
+    template = "The request {kind!r} to project {project} was not answered within {seconds:g} s. Asked: {asked}."
+    advice = "It may still be carried out; asked again with the same id, it is carried out once."
+
+
+class RequestRefused(Conflict):
+    """An engine said no, for a reason that this version has no class for."""
+
+    code = "REQUEST_REFUSED"
+    template = "The engine {engine} refused the request {kind!r}: {reason}"
+    advice = ""
+
+
+class ProjectNotStated(NotFound):
+    """A project whose engines have never led."""
+
+    code = "PROJECT_NOT_STATED"
+    template = "Nothing says yet what the model of project {project} in cluster {cluster} is."
+    advice = "Its first engine states it as soon as it runs: 'lockstep engine run MODEL'."
+
+
+class SourceDiffers(Conflict):
+    """A publisher of a failover group reads something else than those before it."""
+
+    code = "SOURCE_DIFFERS"
+    template = "Block {id} of group {group} is not what was published under that number: {reason}."
+    advice = "All adapters of a group must read the same source from its start. It did not become active."
+
+
+class PositionForeign(Conflict):
+    """A saved position belongs to another stream, or to another way of reading it."""
+
+    code = "POSITION_FOREIGN"
+    template = "The saved position is of {found}, this is {wanted}."
+    advice = "Go on with what it was made for, or begin anew without it."
+
+
+class HistoryTrimmed(Unavailable):
+    """A reader needs what was trimmed away."""
+
+    code = "HISTORY_TRIMMED"
+    template = "{what} needs {stream} from offset {needed} on, but it begins at {first}."
+    advice = "Begin with what is there, or with what comes from now on."
+
+
+class BlocksMissing(DataError):
+    """A block was published, and is not on its stream."""
+
+    code = "BLOCKS_MISSING"
+    template = "{stream} ends with block {last}, but block {wanted} was published to it more than {seconds:g} s ago."
+    advice = "The bus lost it, or it was trimmed before it was read."
+
+
+class ModelNotReplaceable(Conflict):
+    """A model that can't take the place of the one that runs while it runs."""
+
+    code = "MODEL_NOT_REPLACEABLE"
+    template = "The model of {project} can't be replaced while it runs, for {count} reason(s):\n{reasons}\n"
+    advice = "Stop engines, publishers and subscribers, and run the new model under another cluster or project name."
+
+
+class NoStandby(Conflict):
+    """Nobody could take over."""
+
+    code = "NO_STANDBY"
+    template = "No standby of {project} is in step; {engine} goes on leading."
+    advice = "Start another engine with the same model, and wait until 'lockstep status' shows it as standby."
+
+
+class PublishersActive(Conflict):
+    """Something still comes in."""
+
+    code = "PUBLISHERS_ACTIVE"
+    template = "Somebody is publishing to {stream}: the day can't begin."
+    advice = "Stop the publishers first, or use --force."

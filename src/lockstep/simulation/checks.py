@@ -28,10 +28,19 @@ DIVERGED = "diverged"  # two processes disagree at the same place of a log
 MISCOUNTED = "miscounted"  # all may agree, but not with the rules as the observer applies them
 NOT_CONVERGED = "not-converged"
 
+# What engines promise: invariants 1 and 2; 3 is "diverged", 4 is "stale-entry-counted", 5 is "not-converged".
+WRONG_OUTPUT = "wrong-output"  # an out stream is not what follows from the sequence and the inputs
+INPUT_NOT_ONCE = "input-not-exactly-once"  # acknowledged, and not counted, or counted again
+CANNOT_PUBLISH = "cannot-publish"  # a leader has not got the block that is next
+NEEDLESS_STOP = "needless-stop"  # an engine gave up although no log lost anything
+TRIMMED_TOO_FAR = "trimmed-too-far"
+SILENT_LOSS = "silent-loss"  # a bus lost records, the output is wrong, and nobody said so
+
 NAMES = (
     ABORTED_READ, INCONSISTENT_OFFSETS, LOST, UNSEEN, REORDER, DUPLICATE, SKIP, BACKWARDS, TWO_OWNERS, TWO_AT_WORK,
     NEEDLESS_TAKEOVER, STALE_ENTRY, STALE_CONFIRM, CONFIRM_BACK, TOLD_CONFIRMED, TOLD_ACKNOWLEDGED, DIVERGED,
-    MISCOUNTED, NOT_CONVERGED,
+    MISCOUNTED, NOT_CONVERGED, WRONG_OUTPUT, INPUT_NOT_ONCE, CANNOT_PUBLISH, NEEDLESS_STOP, TRIMMED_TOO_FAR,
+    SILENT_LOSS,
 )  # fmt: skip
 
 

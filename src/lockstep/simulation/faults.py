@@ -28,6 +28,10 @@ WALL_JUMP = "wall-clock-jump"
 CLEAN_STOP = "clean-stop"
 RESET = "reset"
 
+# What happens to a log.
+OUT_TRIMMED = "out-stream-trimmed"  # by its own retention, whoever still reads
+TAIL_LOST = "tail-lost"  # records that were acknowledged are gone; only on a bus that is not durable
+
 # Odds of each kind per append, and per process and tick; a seed scales them and leaves some out altogether.
 APPEND_ODDS = {ACK_LOST: 0.05, APPEND_LOST: 0.05, APPEND_LATE: 0.05, APPEND_DOUBLED: 0.04, APPEND_REFUSED: 0.03}
 PROCESS_ODDS = {
@@ -42,7 +46,8 @@ PROCESS_ODDS = {
     CLEAN_STOP: 0.004,
     RESET: 0.005,
 }
-KINDS = (*APPEND_ODDS, *PROCESS_ODDS)
+LOG_ODDS = {OUT_TRIMMED: 0.03, TAIL_LOST: 0.012}
+KINDS = (*APPEND_ODDS, *PROCESS_ODDS, *LOG_ODDS)
 ENABLED = 0.7  # a seed without some kind of fault shows what the others do alone
 
 
@@ -64,6 +69,10 @@ class Faults:
         """What befalls a process in this tick, or None."""
         kind = self._draw(self.process_odds)
         return None if kind in immune else self._count(kind)
+
+    def for_log(self, kind: str) -> bool:
+        """Whether something befalls a log in this tick."""
+        return self._count(self._draw({kind: LOG_ODDS[kind]})) is not None
 
     def _count(self, kind: str | None) -> str | None:
         if kind is not None:

@@ -9,10 +9,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from lockstep.simulation import checks
 from lockstep.simulation.checks import Anomaly
+from lockstep.simulation.engine_sim import EngineSim
 from lockstep.simulation.group_sim import GroupSim
 from lockstep.simulation.leader_sim import LeaderSim
 from lockstep.simulation.trace import Trace
@@ -23,9 +24,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 FAULT_TICKS = (50, 100)
+PATIENCE = {"engine": 2}  # what is to be seen of engines needs several takeovers
 HEALING_TICKS = 200
 STEADY_TICKS = 12  # longer than a lease: converged means that it stays so
 CHUNK = 25
+
+
+class Sim(Protocol):
+    """A run of one kind."""
+
+    def after_tick(self) -> None:
+        """Look around."""
+
+    def heal(self) -> None:
+        """No more faults."""
+
+    def unfinished(self) -> str | None:
+        """What has not converged yet, or None."""
+
+    def finish(self) -> None:
+        """The last look."""
+
+
+KINDS: dict[str, Callable[[World], Sim]] = {"leader": LeaderSim, "group": GroupSim, "engine": EngineSim}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +68,7 @@ class Summary:
 
     variant: str
     seeds: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
     events: int = 0
     simulated_seconds: float = 0.0
     elapsed_seconds: float = 0.0
@@ -58,6 +80,7 @@ class Summary:
     def add(self, result: SeedResult) -> None:
         """Count one seed in."""
         self.seeds += 1
+        self.kinds[kind_of(result.seed)] += 1
         self.events += result.events
         self.simulated_seconds += result.seconds
         self.healing_ticks_max = max(self.healing_ticks_max, result.healing_ticks)
@@ -67,11 +90,16 @@ class Summary:
             self.failed.append(result)
 
 
+def kind_of(seed: int) -> str:
+    """Which kind of run a seed is."""
+    return tuple(KINDS)[seed % len(KINDS)]
+
+
 def run_seed(seed: int, variant: str = "correct", *, trace: bool = False) -> SeedResult:
     """One run: faults, then healing. It ends with the tick in which something was found."""
     world = World(random.Random(seed), VARIANTS[variant], Trace(trace))
-    sim = GroupSim(world) if seed % 2 else LeaderSim(world)
-    for _ in range(world.rng.randint(*FAULT_TICKS)):
+    sim = KINDS[kind_of(seed)](world)
+    for _ in range(world.rng.randint(*FAULT_TICKS) * PATIENCE.get(kind_of(seed), 1)):
         world.tick()
         sim.after_tick()
         if world.findings.anomalies:
@@ -82,7 +110,7 @@ def run_seed(seed: int, variant: str = "correct", *, trace: bool = False) -> See
     return SeedResult(seed, world.events, world.now, world.faults.count, found, healing_ticks, text)
 
 
-def _heal(world: World, sim: GroupSim | LeaderSim) -> int:
+def _heal(world: World, sim: Sim) -> int:
     """Let everything converge, and stay so for a while; the number of ticks until it began to."""
     world.heal()
     sim.heal()

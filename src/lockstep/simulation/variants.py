@@ -25,6 +25,13 @@ class Variant:
     summary = "nothing is left out"
     acknowledged_is_counted = False
     retries_renumber = False
+    names_ranges = False
+    private_copies = False
+    drops_computed = False
+    saves_at_once = False
+    own_clock = False
+    empty_is_first = False
+    digests = True
 
     def clock(self, host: Host, now: float) -> float:
         """The clock that leases are measured on."""
@@ -113,6 +120,65 @@ class ClaimNamesNoOffset(Variant):
         return replace(state, claims=claims)
 
 
+class RangesInsteadOfEnds(Variant):
+    """An entry names what it takes from where the leader believes to be, not only how far."""
+
+    name = "ranges-instead-of-ends"
+    summary = "entries name ranges of input, by the leader's own memory"
+    names_ranges = True
+
+
+class PrivateDeduplication(Variant):
+    """The leader alone knows which messages are copies; its successor does not."""
+
+    name = "private-de-duplication"
+    summary = "copies are known to the leader's memory, not to the fold"
+    private_copies = True
+
+
+class BufferDroppedTooEarly(Variant):
+    """A standby lets go of what it computed before anybody said that it is out."""
+
+    name = "buffer-dropped-too-early"
+    summary = "a standby drops blocks that are computed, not published"
+    drops_computed = True
+
+
+class SnapshotsNotGated(Variant):
+    """A snapshot may be used at once, although output before it is not out."""
+
+    name = "snapshots-not-gated"
+    summary = "a snapshot is used before the output up to it is published"
+    saves_at_once = True
+
+
+class OwnClock(Variant):
+    """Ticks bring every engine's own time."""
+
+    name = "own-clock"
+    summary = "an engine takes the time from its clock, not from the entry"
+    own_clock = True
+
+
+class EmptyTakenForFirst(Variant):
+    """Whoever finds an out stream without its beginning believes that nothing is published."""
+
+    name = "empty-taken-for-first"
+    summary = "what is out is guessed from the out stream alone"
+    empty_is_first = True
+
+
+class NoDigests(Variant):
+    """Nobody compares digests and checksums."""
+
+    name = "no-digests"
+    summary = "on a bus that loses records, digests are not compared"
+    digests = False
+
+    def read_sequence(self, sequence: SequenceState, record: Mark | Entry) -> Mark | Entry:  # noqa: D102
+        return replace(record, after=sequence.digest) if isinstance(record, Entry) else record
+
+
 def _beyond(seen: int) -> int:
     return seen if seen >= BEYOND_EVERY_OFFSET - 1 else seen + BEYOND_EVERY_OFFSET
 
@@ -121,7 +187,8 @@ VARIANTS: dict[str, Variant] = {
     variant.name: variant
     for variant in (
         Variant(), NoMark(), LeaseOnWallClock(), ConfirmWithoutGeneration(), AcknowledgedTakenForCounted(),
-        RetryWithoutProducerSequence(), ClaimNamesNoOffset(),
+        RetryWithoutProducerSequence(), ClaimNamesNoOffset(), RangesInsteadOfEnds(), PrivateDeduplication(),
+        BufferDroppedTooEarly(), SnapshotsNotGated(), OwnClock(), EmptyTakenForFirst(), NoDigests(),
     )
 }  # fmt: skip
 BROKEN = tuple(name for name in VARIANTS if name != Variant.name)

@@ -13,7 +13,7 @@ from lockstep.simulation.trace import Trace, show
 if TYPE_CHECKING:
     import random
 
-    from lockstep.simulation.logs import Reader, SimLog
+    from lockstep.simulation.logs import Cursor, Reader, SimLog
     from lockstep.simulation.variants import Variant
 
 REFUSED = -1
@@ -60,7 +60,7 @@ class Process(ABC):
     def __init__(self, world: World, host: Host) -> None:
         self.world = world
         self.host = host
-        self.readers: list[Reader[Any]] = []
+        self.readers: list[Reader[Any] | Cursor[Any]] = []
 
     @abstractmethod
     def boot(self) -> None:

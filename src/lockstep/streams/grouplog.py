@@ -57,7 +57,7 @@ def decode(data: bytes) -> Record:
 def _decode_state(fields: dict[str, Any]) -> GroupState:
     return GroupState(
         seats={name: Seat(**seat) for name, seat in fields["seats"].items()},
-        members={name: Member(tuple(m["seats"]), m["beat_at"], m["lease"]) for name, m in fields["members"].items()},
+        members={name: Member(**{**m, "seats": tuple(m["seats"])}) for name, m in fields["members"].items()},
         resets=tuple(fields["resets"]),
         upto=fields["upto"],
     )

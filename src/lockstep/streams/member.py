@@ -40,6 +40,8 @@ class GroupMember:
         starts: Callable[[Log], int],
         changed: Waiter,
         on_error: Callable[[str, BaseException | None], None],
+        rank: int = 0,
+        active: bool = True,
     ) -> None:
         self.id = runtime.new_id().hex()
         self.options = options
@@ -63,6 +65,8 @@ class GroupMember:
             group=grouplog.load(),
             silence_from=now,
             beat_due=now,
+            active=active,
+            rank=rank,
         )
         waiter.watch(grouplog.log)
         self._task = runtime.spawn(f"lockstep-group-{grouplog.group}", self._step, waiter, self._crashed)

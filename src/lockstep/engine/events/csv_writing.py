@@ -14,6 +14,7 @@ from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.csv_options import CsvOutput
 from lockstep.engine.events.event import FLAG_LETTERS, Event, Flag, Opcode
 from lockstep.engine.events.schema import Schema
+from lockstep.engine.events.shaping import shaped
 from lockstep.engine.events.text import formatter
 from lockstep.engine.events.types import FieldType, Value
 
@@ -32,26 +33,10 @@ def header_line(schema: Schema, output: CsvOutput) -> bytes:
 def write_csv(batch: EventBatch, file: BinaryIO, output: CsvOutput | None = None) -> int:
     """Write the events of a batch, which has whole blocks; the number of lines. The header is the caller's."""
     output = output or CsvOutput()
-    kept = _kept(batch, output)
+    kept = shaped(batch, collapse=output.collapse, no_retention_deletes=output.no_retention_deletes)
     starts = range(0, len(kept), _SLICE)
     file.writelines(_lines(kept.slice(start, min(start + _SLICE, len(kept))), output) for start in starts)
     return len(kept)
-
-
-def _kept(batch: EventBatch, output: CsvOutput) -> EventBatch:
-    """The events that are to be written, with the opcodes they are written with."""
-    is_new = batch.opcode == Opcode.UPDATE_BLOCK
-    is_old = np.zeros(len(batch), bool)
-    is_old[1:] = is_new[:-1]
-    drop = np.zeros(len(batch), bool)
-    opcode = batch.opcode
-    if output.no_retention_deletes:
-        drop |= (opcode == Opcode.DELETE) & ((batch.flags & Flag.RETENTION) != 0) & ~is_old
-    if output.collapse:
-        drop |= is_old
-        opcode = np.where(is_new, np.uint8(Opcode.UPDATE), opcode)
-    changed = EventBatch(batch.schema, batch.block, opcode, batch.flags, batch.columns)
-    return changed.take(np.flatnonzero(~drop)) if drop.any() else changed
 
 
 def _lines(batch: EventBatch, output: CsvOutput) -> memoryview:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lockstep.engine.events.columns import EventBatch, Int64s
-from lockstep.engine.events.frame_layout import HEAD, WIDTHS
+from lockstep.engine.events.frame_layout import HEAD, PIECE, WIDTHS
 from lockstep.engine.events.frame_writing import Places, encode_frame
 from lockstep.engine.events.types import FieldType
 from lockstep.errors import RecordTooLarge
@@ -24,28 +24,30 @@ def cut_frames(
     places: Places | None = None,
     stream: str = "the stream",
     limit: int | None = None,
+    part: int = 0,
 ) -> list[bytes]:
     """The blocks of a batch as frames of up to `max_bytes`, cut where a block ends.
 
     A block of an out stream that is too large alone goes on in the next frame, which names it as its own previous
-    block. A client's block can't be cut, and is refused, as is an event that is too large alone; with `limit` these may
-    be up to so large.
+    block, and says which piece of it follows; `part` is the number of the first piece if the batch begins within a
+    block. Pieces depend on the block and on `max_bytes` only, never on what is around it: whoever cuts it again gets
+    the same ones. A client's block can't be cut, and is refused, as is an event that is too large alone; with `limit`
+    these may be up to so large.
     """
     frames: list[bytes] = []
     start, bounds, ends = 0, _bounds(batch), _block_ends(batch)
     while start < len(batch):
         stop = _stop(bounds, ends, start, max_bytes - _overhead(batch), first_id is None)
-        part = batch.slice(start, stop)
+        piece, more = batch.slice(start, stop), _goes_on(batch, stop)
         cut = None if places is None else (places[0][start:stop], places[1][start:stop])
-        frame = encode_frame(
-            part, first_id=first_id, previous=previous, client=client, transactional=transactional, places=cut
-        )
+        frame = encode_frame(piece, first_id=first_id, previous=previous, client=client, transactional=transactional,
+                             places=cut, part=part, more=more)  # fmt: skip
         if len(frame) > (limit or max_bytes):
             raise RecordTooLarge(size=len(frame), stream=stream, limit=limit or max_bytes)
         frames.append(frame)
-        first_id = None if first_id is None else first_id + len(np.unique(part.block))
-        previous = None if previous is None else int(part.block[-1])
-        start = stop
+        first_id = None if first_id is None else first_id + len(np.unique(piece.block))
+        previous = None if previous is None else int(piece.block[-1])
+        start, part = stop, part + 1 if more else 0
     return frames
 
 
@@ -59,13 +61,17 @@ def _stop(bounds: Int64s, ends: Int64s, start: int, room: int, may_cut: bool) ->
     return reach if may_cut else int(ends[at])
 
 
+def _goes_on(batch: EventBatch, stop: int) -> bool:
+    return stop < len(batch) and bool(batch.block[stop] == batch.block[stop - 1])
+
+
 def _block_ends(batch: EventBatch) -> Int64s:
     return np.append(np.flatnonzero(np.diff(batch.block)) + 1, len(batch)).astype(np.int64)
 
 
 def _overhead(batch: EventBatch) -> int:
     """More than a frame has beside its events: header, shapes, ends of offsets and of bitmaps."""
-    return HEAD.size + 16 + 8 + 4 + 8 + 16 * len(batch.schema)
+    return HEAD.size + 16 + 8 + PIECE.size + 4 + 8 + 16 * len(batch.schema)
 
 
 def _bounds(batch: EventBatch) -> Int64s:
@@ -73,7 +79,7 @@ def _bounds(batch: EventBatch) -> Int64s:
     each = np.full(len(batch), 1 + 4 + 4 + 1 + 16, np.int64)
     for column, field in zip(batch.columns, batch.schema, strict=True):
         assert column is not None, "a pruned column can't be written"
-        each += (1 if column.null_count else 0) + _sizes(column, field.type)
+        each += 1 + _sizes(column, field.type)  # a bit for null in any case: cuts must not depend on other rows
     return np.cumsum(each)
 
 

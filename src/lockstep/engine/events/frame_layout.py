@@ -20,8 +20,11 @@ from lockstep.engine.events.types import FieldType
 from lockstep.errors import FormatTooNew
 
 MAGIC = b"LE"
-VERSION = 1
+VERSION = 2
+WHOLE, CUT = 1, 2
+"""The version of frames whose blocks are whole, and of those that hold a piece of one."""
 HEAD = struct.Struct("<2sBBI8sIIq")
+PIECE = struct.Struct("<II")
 TRAILER = 4
 RESIDUE = 0x48674BC7
 """The CRC-32C of any bytes that end with their own CRC-32C."""
@@ -55,7 +58,8 @@ class FrameHead:
 
     The blocks are `first` to `last`. Frames with a `client` count the client's messages, which have no gaps. On an out
     stream the numbers may skip, and `previous` is the last block before the first on that stream; it is `first` itself
-    if the frame goes on with a block that was too large for the frame before.
+    if the frame goes on with a block that was too large for the frame before. Such a frame begins with piece `part` of
+    its first block; `more` says that its only block goes on in the next frame.
     """
 
     flags: int
@@ -68,6 +72,8 @@ class FrameHead:
     client: bytes | None
     size: int
     """Bytes up to here."""
+    part: int = 0
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +142,21 @@ def read_head(data: bytes | memoryview, place: str = "") -> FrameHead:
     if version > VERSION:
         raise FormatTooNew(what=f"The event frame at {place}", found=version, known=VERSION)
     size = HEAD.size + (16 if flags & CLIENT else 0) + (8 if flags & PREVIOUS else 0)
-    if size + TRAILER > len(data):
+    end = size + (PIECE.size if version == CUT else 0)
+    if end + TRAILER > len(data):
         raise FrameDamaged(place=place, reason="it ends in its header")
     client = bytes(data[HEAD.size : HEAD.size + 16]) if flags & CLIENT else None
     previous = int.from_bytes(data[size - 8 : size], "little", signed=True) if flags & PREVIOUS else None
     last = first + span if blocks else first - 1
-    return FrameHead(flags, fingerprint, blocks, events, first, last, previous, client, size)
+    part, more = _piece(data, size, blocks, place) if version == CUT else (0, False)
+    return FrameHead(flags, fingerprint, blocks, events, first, last, previous, client, end, part, more)
+
+
+def _piece(data: bytes | memoryview, at: int, blocks: int, place: str) -> tuple[int, bool]:
+    part, more = PIECE.unpack_from(data, at)
+    if more > 1 or not blocks or (more and blocks != 1) or not (part or more):
+        raise FrameDamaged(place=place, reason="it does not say which piece of a block it is")
+    return part, bool(more)
 
 
 def verify(data: bytes, place: str) -> None:

@@ -18,12 +18,14 @@ from lockstep.engine.events.frame_layout import (
     CODES,
     COUNTS,
     HEAD,
+    MAGIC,
     NUMBERS,
     PLACES,
     RESIDUE,
     SHAPES,
     TRAILER,
     TRANSACTIONAL,
+    WHOLE,
     FrameHead,
     Layout,
     layout_of,
@@ -94,15 +96,14 @@ def _heads(datas: Sequence[bytes], place: str) -> npt.NDArray[Any]:
     for data in datas:
         if len(data) < HEAD.size + TRAILER or data[:3] != _BEGIN:
             read_head(data, place)
-            raise FrameDamaged(place=place, reason="it does not begin like an event frame")
-    table = np.frombuffer(b"".join([data[: HEAD.size] for data in datas]), _HEAD)
-    return table
+    return np.frombuffer(b"".join([data[: HEAD.size] for data in datas]), _HEAD)
 
 
-_BEGIN = b"LE\x01"
+_BEGIN = MAGIC + bytes([WHOLE])
 _HEAD = np.dtype(
     [
-        ("begin", "V3"),
+        ("magic", "V2"),
+        ("version", "u1"),
         ("flags", "u1"),
         ("span", "<u4"),
         ("schema", "V8"),
@@ -127,7 +128,7 @@ def _runs(heads: npt.NDArray[Any], layout: Layout) -> list[tuple[int, int]]:
     """Frames that look alike, small and simple, are one run; each of the others is its own."""
     key = np.stack([heads["flags"], heads["blocks"], heads["events"]]).astype(np.int64)
     simple = (heads["flags"] & (SHAPES | PLACES | NUMBERS) == 0) & (heads["events"] <= _SMALL) & (heads["events"] > 0)
-    simple &= not layout.arrays
+    simple &= (heads["version"] == WHOLE) & (not layout.arrays)
     same = np.all(key[:, 1:] == key[:, :-1], axis=0) & simple[1:] & simple[:-1]
     cuts = [0, *(np.flatnonzero(~same) + 1).tolist(), len(heads)]
     return list(pairwise(cuts))

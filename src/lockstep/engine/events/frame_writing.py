@@ -18,6 +18,7 @@ from lockstep.engine.events.frame_layout import (
     CLIENT,
     CODES,
     COUNTS,
+    CUT,
     ELEMENT_NULLS,
     HEAD,
     LENGTHS_U8,
@@ -26,11 +27,12 @@ from lockstep.engine.events.frame_layout import (
     NULLS,
     NUMBERS,
     OFFSETS_U32,
+    PIECE,
     PLACES,
     PREVIOUS,
     SHAPES,
     TRANSACTIONAL,
-    VERSION,
+    WHOLE,
     Column,
     Layout,
     layout_of,
@@ -65,12 +67,15 @@ def encode_frame(
     client: bytes | None = None,
     transactional: Int64s | None = None,
     places: Places | None = None,
+    part: int = 0,
+    more: bool = False,
 ) -> bytes:
     """The blocks of a batch as one frame.
 
     The blocks are those of the batch; `numbers` names them all if some have no events. With `first_id` they are
     renamed first_id, first_id + 1 and so on, as a client counts its messages. `transactional` are the numbers, as in
-    the batch, of blocks to be taken whole or not at all.
+    the batch, of blocks to be taken whole or not at all. A block too large for one frame is written in pieces: the
+    batch begins with piece `part` of its first block, and with `more` its only block goes on in the next frame.
     """
     layout = layout_of(batch.schema)
     numbers, counts = _blocks(batch, numbers)
@@ -80,6 +85,7 @@ def encode_frame(
         parts.add(CLIENT, client)
     if previous is not None:
         parts.add(PREVIOUS, previous.to_bytes(8, "little", signed=True))
+    parts.add_piece(part, more)
     parts.add_shapes()
     if places is not None:
         parts.add(PLACES, *(np.ascontiguousarray(part, np.int64).data for part in places))
@@ -104,12 +110,19 @@ class _Parts:
 
     def __init__(self, layout: Layout, events: int, blocks: int, columns: list[_Packed]) -> None:
         self.layout, self.events, self.blocks, self.columns = layout, events, blocks, columns
-        self.flags = 0
+        self.version, self.flags = WHOLE, 0
         self.body: list[Any] = []
 
     def add(self, flag: int, *pieces: Any) -> None:
         self.flags |= flag
         self.body.extend(pieces)
+
+    def add_piece(self, part: int, more: bool) -> None:
+        if part or more:
+            if more and self.blocks != 1:
+                raise BadArgument(name="more", value=more, reason="a block that goes on stands alone in its frame")
+            self.version = CUT
+            self.body.append(PIECE.pack(part, more))
 
     def add_shapes(self) -> None:
         shapes = bytes([column.shape for column in self.columns])
@@ -141,8 +154,8 @@ class _Parts:
             self.add(CODES, codes.data)
 
     def close(self, first: int, span: int) -> bytes:
-        head = HEAD.pack(MAGIC, VERSION, self.flags, span, self.layout.fingerprint, self.blocks, self.events, first)
-        frame = b"".join([head, *self.body])
+        shape = (self.flags, span, self.layout.fingerprint, self.blocks, self.events, first)
+        frame = b"".join([HEAD.pack(MAGIC, self.version, *shape), *self.body])
         return frame + _CRC.pack(crc32c(frame))
 
 

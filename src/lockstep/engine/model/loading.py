@@ -11,7 +11,7 @@ from lockstep.engine.model.xml_reading import parse_xml
 from lockstep.engine.model.xml_writing import to_xml
 from lockstep.engine.model.yaml_form import SIZE_MAX, parse_yaml, to_yaml
 
-__all__ = ["load_model", "parse_xml", "parse_yaml", "to_python", "to_xml", "to_yaml", "write_model"]
+__all__ = ["load_model", "parse_model", "parse_xml", "parse_yaml", "to_python", "to_xml", "to_yaml", "write_model"]
 
 _WRITERS = {".xml": to_xml, ".yaml": to_yaml, ".yml": to_yaml, ".py": to_python}
 
@@ -28,6 +28,13 @@ def load_model(path: str | Path) -> Project:
     if suffix == ".py":
         return run_model(path)
     return parse_xml(data, str(path)) if suffix == ".xml" else parse_yaml(_decoded(data, path), str(path))
+
+
+def parse_model(text: str, source: str) -> Project:
+    """The project in a text, which is XML if it begins like it, else YAML."""
+    if text.lstrip("\ufeff \t\r\n").startswith("<"):
+        return parse_xml(text.encode(), source)
+    return parse_yaml(text, source)
 
 
 def write_model(project: Project, form: str) -> str:

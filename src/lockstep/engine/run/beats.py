@@ -25,6 +25,10 @@ class Beat:
     """How far the inputs were read for that, as plain values."""
     counts: Mapping[str, Any] = field(default_factory=dict)
     """The windows' counts up to there, as plain values."""
+    epoch: int = 0
+    """In which it was written."""
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    """Where on each out stream its last block ends: whoever reads on from there misses nothing."""
 
     def batch(self, now_ns: int) -> Batch:
         """As a record for the log."""

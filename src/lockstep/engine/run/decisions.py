@@ -13,28 +13,82 @@ from lockstep.log.port import Log
 
 
 @dataclass(frozen=True, slots=True)
+class Statement:
+    """Which model is in force from an entry on, as YAML, and whose windows' blocks are published."""
+
+    model: str
+    publish: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PersistPoint:
+    """One engine, of that incarnation, writes its state at this entry as snapshot `name` into folder `path`."""
+
+    name: str
+    by: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrimPoint:
+    """Below these offsets nobody needs the sequence log and the inputs any more."""
+
+    sequence: int
+    inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """The body of an entry.
 
     `ends` are offsets in the inputs, in the order of the sources: what lies between the last ends and these is the
     input, whoever wrote it. Then the clock ticks to `tick_us`, if it is given. `blocks` and `events` count everything
-    up to here, so that a range can be cut to size without reading it; they are checked when it is read.
+    up to here, so that a range can be cut to size without reading it; they are checked when it is read, as is `crc`,
+    the checksum of the frames it takes. An entry that turns something takes no input: a new model's `ends` are those
+    of its own sources. `request` is the id of what was asked: a second entry with the same one changes nothing.
     """
 
     ends: tuple[int, ...]
     blocks: int
     events: int
     tick_us: int | None = None
+    crc: int | None = None
+    states: Statement | None = None
+    persist: PersistPoint | None = None
+    trim: TrimPoint | None = None
+    reset: bool = False
+    running: bool | None = None
+    """Whether input is taken from now on."""
+    request: str | None = None
+
+    @property
+    def turns(self) -> bool:
+        """Whether what is computed stops at this entry for a moment: a model, a reset or a snapshot."""
+        return self.reset or self.states is not None or self.persist is not None
 
     def body(self) -> str:
-        """As it stands on the log."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        """As it stands on the log: what is not said is left out."""
+        told = {name: value for name, value in asdict(self).items() if value is not None}
+        if not self.reset:
+            del told["reset"]
+        return json.dumps(told, separators=(",", ":"))
 
     @classmethod
     def of(cls, entry: Entry) -> Decision:
         """Back from an entry."""
         fields = json.loads(entry.body)
-        return cls(tuple(fields["ends"]), fields["blocks"], fields["events"], fields["tick_us"])
+        unknown = fields.keys() - cls.__dataclass_fields__.keys()
+        if unknown:
+            names = ", ".join(sorted(unknown))
+            raise DataError(reason=f"An entry of a sequence log says {names}, which a newer version wrote.")
+        fields["ends"] = tuple(fields["ends"])
+        if "states" in fields:
+            fields["states"] = Statement(fields["states"]["model"], tuple(fields["states"]["publish"]))
+        if "persist" in fields:
+            fields["persist"] = PersistPoint(**fields["persist"])
+        if "trim" in fields:
+            fields["trim"] = TrimPoint(fields["trim"]["sequence"], tuple(fields["trim"]["inputs"]))
+        return cls(**fields)
 
 
 def encode(record: Mark | Entry) -> bytes:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from lockstep.core.outputs import OutState, Verdict, fold
 from lockstep.engine.errors import OutputBroken
 from lockstep.engine.events.columns import EventBatch, Int64s
 from lockstep.engine.events.event import Event
-from lockstep.engine.events.frames import decode_frame, encode_frame
+from lockstep.engine.events.frames import FrameHead, decode_frame, encode_frame
 from lockstep.engine.events.schema import Schema
+from lockstep.engine.run.barriers import is_barrier
+from lockstep.engine.run.outlets import cut_of
 from lockstep.engine.run.reading import values_between
 from lockstep.log.port import Log
 from lockstep.streams.client import Lockstep
@@ -31,6 +35,7 @@ class EventPublisher:
     ) -> None:
         self._publisher = connection.publisher(stream, create=False)
         self._schema, self._client = schema, client
+        self._unsure: deque[Receipt] = deque()
         self.next_id = next_id
 
     def publish(self, events: Sequence[Event], *, transactional: bool = False) -> Receipt:
@@ -61,45 +66,79 @@ class EventPublisher:
             at = until
 
     def flush(self) -> None:
-        """Wait until everything is on the stream."""
+        """Wait until everything is on the stream; raises what kept a block from it."""
         self._publisher.flush()
+        self._check()
 
     def close(self) -> None:
-        """Flush and let go."""
+        """Flush and let go; raises what kept a block from the stream."""
         self._publisher.close()
+        self._check()
+
+    def _check(self) -> None:
+        """Forget what is stored, and raise the first failure."""
+        while self._unsure and self._unsure[0].done():
+            self._unsure.popleft().result()
 
     def _send(self, batch: EventBatch, numbers: Int64s, transactional: Int64s) -> Receipt:
         frame = encode_frame(
             batch, numbers=numbers, client=self._client, first_id=self.next_id, transactional=transactional
         )
+        self._check()
+        receipt = self._publisher.publish(frame)
+        self._unsure.append(receipt)
         self.next_id += len(numbers)
-        return self._publisher.publish(frame)
+        return receipt
 
 
 class OutFold:
     """Reads the frames of an out stream in order: each block once, copies dropped, a missing one an error.
 
-    `last` is the number of the last block that was given out; None takes the first frame as it comes.
+    `state` says up to where blocks were given out; None takes the first whole block as it comes.
     """
 
-    def __init__(self, stream: str, schema: Schema, last: int | None = None) -> None:
-        self._stream, self._schema, self.last = stream, schema, last
+    def __init__(self, stream: str, schema: Schema, last: int | OutState | None = None) -> None:
+        self._stream, self._schema = stream, schema
+        self.state = OutState(last) if isinstance(last, int) else last
+
+    @property
+    def last(self) -> int | None:
+        """The last block that was given out, perhaps not yet all of it."""
+        return None if self.state is None else self.state.last
 
     def take(self, offset: int, value: bytes) -> EventBatch:
-        """The events of a frame that were not given out before, perhaps none."""
+        """The events of a record that were not given out before, perhaps none; OutputBroken if some are missing."""
+        if is_barrier(value):
+            return EventBatch.empty(self._schema)
         frame = decode_frame(value, self._schema, place=f"offset {offset} of {self._stream}")
-        head = frame.head
-        previous = head.previous or 0
-        last = previous if self.last is None else self.last
-        if previous > last:
-            raise OutputBroken(number=head.first, stream=self._stream, previous=previous, last=last)
-        self.last = max(last, head.last)
-        if previous == last:  # what follows on, or the rest of a block that was too long for one frame
-            return frame.batch
-        if head.last > last and last not in frame.numbers:
-            raise OutputBroken(number=head.first, stream=self._stream, previous=previous, last=last)
-        fresh = int(np.searchsorted(frame.batch.block, last, "right"))
+        before = _start(frame.head) if self.state is None else self.state
+        after, verdict = _fold(before, frame.head)
+        if verdict is Verdict.GAP or (verdict is Verdict.PARTLY and before.last not in frame.numbers):
+            raise self._broken(frame.head, before)
+        self.state = after
+        if verdict is Verdict.COPY:
+            return frame.batch.slice(0, 0)
+        fresh = int(np.searchsorted(frame.batch.block, before.last, "right")) if verdict is Verdict.PARTLY else 0
         return frame.batch.slice(fresh, len(frame.batch))
+
+    def _broken(self, head: FrameHead, state: OutState) -> OutputBroken:
+        return OutputBroken(number=head.first, stream=self._stream, previous=head.previous or 0, last=state.last)
+
+
+def _start(head: FrameHead) -> OutState:
+    """Where a reader without a past begins: a block whose first pieces are gone is left out whole."""
+    return OutState(head.first if head.part else head.previous or 0)
+
+
+def _fold(state: OutState, head: FrameHead) -> tuple[OutState, Verdict]:
+    if _is_unnumbered(head) and head.first == state.last:  # can't be told from a copy; nobody writes them any more
+        return OutState(head.last), Verdict.NEW
+    return fold(state, cut_of(head))
+
+
+def _is_unnumbered(head: FrameHead) -> bool:
+    """Whether a frame is a later piece from the time when pieces had no numbers."""
+    return head.previous == head.first and not head.part
 
 
 def out_batches(log: Log, schema: Schema) -> Iterator[EventBatch]:

@@ -31,17 +31,26 @@ class LogHistory:
     def __init__(self, reader: RangeReader, schemas: dict[str, Schema], marks: Sequence[Position]) -> None:
         self.reader, self._schemas = reader, schemas
         self._marks = list(marks)
+        self._is_sealed = True
+        """Whether the last mark stays where it is: what follows it is not to be read together with what is before."""
         self._spans: list[Span] = []
 
     def add(self, start: Position, end: Position, span: Span) -> None:
         """Remember a range that was just read; it begins where the last one ended."""
         if not self._marks:
             self._marks = [start, end]
-        elif len(self._marks) > 1 and end.events - self._marks[-2].events <= _SEGMENT_EVENTS:
+        elif not self._is_sealed and len(self._marks) > 1 and end.events - self._marks[-2].events <= _SEGMENT_EVENTS:
             self._marks[-1] = end
         else:
             self._marks.append(end)
+        self._is_sealed = False
         self._keep(span)
+
+    def seal(self, position: Position) -> None:
+        """An entry that turns something was passed: ranges end before it and begin behind it."""
+        if self._marks:
+            self._marks.append(position)
+        self._is_sealed = True
 
     def forget_before(self, block: int | None) -> None:
         """Drop what lies wholly before `block`; None: nothing of the past is needed."""

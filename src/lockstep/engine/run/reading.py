@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lockstep.engine.errors import FrameDamaged, LogTooShort
+from lockstep.core.sequence import SequenceState
+from lockstep.engine.errors import FrameDamaged, InputChanged, LogTooShort
 from lockstep.engine.events.columns import EventBatch, Int64s, concat
 from lockstep.engine.events.frames import FrameHead, decode_frame, decode_frames, read_head
 from lockstep.engine.kernels.span import Span
@@ -61,6 +62,8 @@ class Range:
     span: Span
     end: Position
     broken: tuple[BrokenFrame, ...]
+    turn: Decision | None = None
+    """The one entry of the range, if it turns something: a model, a reset or a snapshot."""
 
 
 class RangeReader:
@@ -95,29 +98,45 @@ class RangeReader:
                 raise LogTooShort(window=node.path, stream=log.name, needed=needed, first=first)
 
     def read(self, position: Position, upto: int, max_events: int | None = None) -> Range:
-        """Everything behind `position` through entry `upto`, which must be on the log, or until it is large enough."""
-        collected, ends, reached = _Collected(Tally.at(position)), position.ends, position.sequence
-        tally = collected.tally
+        """Everything behind `position` through entry `upto`, which must be on the log, or until it is large enough.
+
+        An entry that turns something is a range of its own.
+        """
+        collected, end = _Collected(Tally.at(position)), position
         room = float("inf") if max_events is None else position.events + max_events
         for state, entry in counted(self._sequence, position.sequence, upto):
             decision = Decision.of(entry)
-            self._take(decision, ends, collected)
-            ends, reached = decision.ends, state
-            if tally.events >= room:
+            if decision.turns:
+                if end is position:
+                    return self._turn(position, state, decision)
                 break
-        if reached.number != upto and tally.events < room:
-            name, last = self._sequence.name, reached.number
-            raise DataError(reason=f"Entry {upto} of {name} is not there; the last is {last}.")
-        end = Position(reached, ends, tally.block, tally.events, tally.clients)
+            self._take(decision, end.ends, collected)
+            end = end.after(state, decision, collected.tally)
+            if end.events >= room:
+                break
+        else:
+            self._check_reached(end, upto)
         batches, marked = self._decoded(collected)
         transactional = np.sort(np.concatenate(marked)) if marked else np.array([], np.int64)
-        span = Span(position.block + 1, tally.block, batches, tuple(collected.ticks), transactional)
+        span = Span(position.block + 1, end.block, batches, tuple(collected.ticks), transactional)
         return Range(span, end, tuple(collected.broken))
 
+    def _turn(self, position: Position, state: SequenceState, decision: Decision) -> Range:
+        end = position.after(state, decision, Tally.at(position))
+        nothing = Span(position.block + 1, position.block, {}, (), np.array([], np.int64))
+        return Range(nothing, end, (), decision)
+
+    def _check_reached(self, end: Position, upto: int) -> None:
+        if end.number != upto:
+            name = self._sequence.name
+            raise DataError(reason=f"Entry {upto} of {name} is not there; the last is {end.number}.")
+
     def _take(self, decision: Decision, ends: tuple[int, ...], into: _Collected) -> None:
+        into.tally.crc = 0
         ranges = zip(self._inputs, ends, decision.ends, strict=True)
         for source, ((node, log), start, stop) in enumerate(ranges):
             for offset, value in values_between(log, start, stop, node.path):
+                into.tally.sum_up(value)
                 self._take_frame(node, source, log.name, offset, value, into)
         if decision.tick_us is not None:
             into.tally.block += 1
@@ -126,6 +145,8 @@ class RangeReader:
         if (tally.block, tally.events) != (decision.blocks, decision.events):
             found, said = f"{tally.block} blocks, {tally.events} events", f"{decision.blocks}, {decision.events}"
             raise DataError(reason=f"{self._sequence.name} says {said} where its inputs hold {found}.")
+        if decision.crc is not None and decision.crc != tally.crc:
+            raise InputChanged(stream=self._sequence.name, block=decision.blocks)
 
     def _take_frame(self, node: Node, source: int, stream: str, offset: int, value: bytes, into: _Collected) -> None:
         """Number a frame's blocks, leaving out those that came before."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import parse_yaml
@@ -32,9 +34,17 @@ class EngineSetup:
     batch_events: int = 300_000
     """A micro-batch takes about this many events at most."""
     snapshot_every_s: float = 10.0
-    spool_files_max: int = 8
-    """Batches that may wait to be published; then nothing new is computed until some are."""
-
+    buffer_blocks: int = 1_000_000
+    buffer_bytes: int = 512 << 20
+    """What may wait to be published; then nothing new is computed until some is."""
+    belongs: str = ""
+    """The identity of the sequence log: snapshots of another one are refused."""
+    seed: str | None = None
+    """The persisted snapshot to begin with if Spark has no state: FOLDER/NAME."""
+    first: int = 0
+    """The entry behind which a new checkpoint begins."""
+    known: Mapping[str, Any] | None = None
+    """The position of the state that this engine has, as plain values: its orders begin there or later."""
     is_history: bool = False
     """A batch job over everything: nothing counts as published, and no snapshots are taken."""
 
@@ -49,6 +59,11 @@ class EngineSetup:
     def spool(self, shard: int) -> Path:
         """Where a shard leaves its output; nobody reuses what an earlier process left."""
         return Path(self.folder) / "spool" / self.incarnation / str(shard)
+
+    @property
+    def staging(self) -> Path:
+        """Where workers put whole snapshots that wait until everything up to them is published."""
+        return Path(self.folder) / "staging" / self.incarnation
 
     def text(self) -> str:
         """As one line of JSON."""

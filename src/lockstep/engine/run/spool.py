@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import msgpack
 
 from lockstep.errors import LockstepError
 
-_SUFFIX, _FAILURE = ".spool", "failure.json"
+_SUFFIX, _FAILURE, _PROGRESS = ".spool", "failure.json", "progress.msgpack"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +34,34 @@ class SpoolPart:
     counts: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     """How long it took to compute."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """How far a worker is: what it has computed, published or not."""
+
+    number: int = 0
+    block: int = 0
+    events: int = 0
+    seconds: float = 0.0
+    """Spent on windows since it began."""
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """What waits in a spool."""
+
+    first: int
+    last: int
+    files: int
+    size: int
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks, at most."""
+        return self.last - self.first + 1 if self.files else 0
 
 
 def _part(data: bytes) -> SpoolPart:
@@ -78,7 +107,7 @@ class Spool:
         """Remove parts that end before a block: they are published."""
         for path, _, last in self._files():
             if last < block:
-                path.unlink()
+                path.unlink(missing_ok=True)
 
     def part_with(self, block: int) -> SpoolPart | None:
         """The part that holds a block, if it is there yet; parts that end before it are removed."""
@@ -105,9 +134,28 @@ class Spool:
         kinds = {kind.code: kind for kind in all_errors(LockstepError)}
         return kinds[told["code"]](**told["params"])
 
-    def waiting(self) -> int:
-        """How many parts wait."""
-        return len(self._files())
+    def fill(self) -> Fill:
+        """How much waits; a part that goes away meanwhile counts as gone."""
+        files = self._files()
+        size = 0
+        for path, _, _ in files:
+            with suppress(FileNotFoundError):
+                size += path.stat().st_size
+        last = max((last for _, _, last in files), default=0)
+        return Fill(files[0][1] if files else 0, last, len(files), size)
+
+    def note(self, progress: Progress) -> None:
+        """Leave word of how far the worker is."""
+        temporary = self.folder / "progress.tmp"
+        temporary.write_bytes(msgpack.packb(asdict(progress)))
+        temporary.replace(self.folder / _PROGRESS)
+
+    def progress(self) -> Progress:
+        """How far the worker is; nothing yet if it has not said."""
+        try:
+            return Progress(**msgpack.unpackb((self.folder / _PROGRESS).read_bytes(), strict_map_key=False))
+        except FileNotFoundError:
+            return Progress()
 
     def _files(self) -> list[tuple[Path, int, int]]:
         found = []

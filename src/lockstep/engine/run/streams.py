@@ -15,11 +15,15 @@ EVENT_STREAM = StreamConfig(capacity=None, max_record_bytes=64 << 20)
 CONTROL_STREAM = StreamConfig(capacity=None)
 BAD_RECORDS = StreamConfig(capacity=100_000)
 """The last bad records; all of them are counted."""
+REPORTS = StreamConfig(capacity=2_000)
+"""What each engine last said of itself."""
+REQUESTS = StreamConfig(capacity=1_000)
+"""What engines were last asked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectStreams:
-    """The names of a project's streams: CLUSTER.PROJECT.QUERY.WINDOW.I and .O, and three of the project itself."""
+    """The names of a project's streams: CLUSTER.PROJECT.QUERY.WINDOW.I and .O, and those of the project itself."""
 
     cluster: str
     project: str
@@ -53,6 +57,25 @@ class ProjectStreams:
         return f"{self._root}.N"
 
     @property
+    def reports(self) -> str:
+        """What every engine says of itself."""
+        return f"{self._root}.T"
+
+    @property
+    def requests(self) -> str:
+        """What is asked of the engine that leads."""
+        return f"{self._root}.M"
+
+    def replies(self, request: str) -> str:
+        """Where the answer to a request is expected."""
+        return f"{self._root}.R.{request}"
+
+    @property
+    def group(self) -> str:
+        """The group of engines of which one leads."""
+        return f"{self._root}.engines"
+
+    @property
     def _root(self) -> str:
         return f"{self.cluster}.{self.project}"
 
@@ -61,7 +84,7 @@ class ProjectStreams:
         wanted_streams = {self.input(node): EVENT_STREAM for node in sources(graph)}
         wanted_streams |= {self.output(node): EVENT_STREAM for node in graph.nodes if node.path in wanted}
         wanted_streams |= dict.fromkeys((self.sequence, self.control, self.notices), CONTROL_STREAM)
-        wanted_streams[self.bad] = BAD_RECORDS
+        wanted_streams |= {self.bad: BAD_RECORDS, self.reports: REPORTS, self.requests: REQUESTS}
         present = set(bus.names())
         for name, config in wanted_streams.items():
             if name not in present:  # one that is there keeps the configuration its owner gave it

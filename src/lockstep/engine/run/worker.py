@@ -16,13 +16,15 @@ from lockstep.engine.events.frames import cut_frames
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.kernels.span import Results
 from lockstep.engine.run.beats import last_beat
+from lockstep.engine.run.decisions import Decision, PersistPoint
 from lockstep.engine.run.history import LogHistory
+from lockstep.engine.run.persisting import SnapshotStore
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.reading import Range, RangeReader
 from lockstep.engine.run.records import bad_tree, broken_tree, notice_tree, with_all_fields
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.snapshot import HEAD, Head, Pages, decode_head, encode_head, seal, unseal
-from lockstep.engine.run.spool import Spool, SpoolPart
+from lockstep.engine.run.spool import Progress, Spool, SpoolPart
 from lockstep.engine.run.streams import FRAME_BYTES, FRAME_LIMIT
 from lockstep.engine.windows.operator import BadEvent
 from lockstep.log.port import Bus
@@ -35,7 +37,7 @@ _REPLAY_EVENTS = 200_000
 class _Pending:
     """A snapshot that may be stored once everything up to its block is published."""
 
-    block: int
+    position: Position
     pages: dict[str, bytes | None]
 
 
@@ -67,8 +69,13 @@ class ShardWorker:
         self._published = 0 if setup.is_history else last_beat(self._control).published
         self._check_published(head)
         self._check_reach()
+        self._seconds = 0.0
         self.stored_head: bytes | None = stored.get(HEAD)
         """The head that is stored, if everything it handed out was: else it must not be used again."""
+        self.kept: Position | None = None
+        """Where the snapshot stands that was handed out last."""
+        self._all = {name: page for name, page in stored.items() if name != HEAD}
+        """All pages of the state as it was taken last, sealed."""
         self._pending: _Pending | None = None
         self._stored_at = runtime.monotonic()
 
@@ -76,7 +83,9 @@ class ShardWorker:
         """Evaluate the entries after `start` through `stop`; the pages to store, if it is time for that."""
         while self.position.number < start:
             self._advance(self._reader.read(self.position, start, _REPLAY_EVENTS))
-        self._advance(self._reader.read(self.position, stop))
+        while self.position.number < stop:
+            self._advance(self._reader.read(self.position, stop))
+        self._note()
         return self._snapshot()
 
     def _check_published(self, head: Head | None) -> None:
@@ -94,6 +103,9 @@ class ShardWorker:
             self._reader.check_reach(earliest)
 
     def _advance(self, taken: Range) -> None:
+        if taken.turn is not None:
+            self._turn(taken, taken.turn)
+            return
         began, start = self._runtime.monotonic(), self.position
         self._history.add(start, taken.end, taken.span)
         silent = taken.end.block <= self._published
@@ -102,6 +114,37 @@ class ShardWorker:
         if not silent:
             self._write(start, taken, results, began)
         self._history.forget_before(self._evaluator.earliest_block())
+        self._seconds += self._runtime.monotonic() - began
+
+    def _turn(self, taken: Range, decision: Decision) -> None:
+        """Stop for a moment at an entry that asks for more than events."""
+        is_new = not self.position.knows(decision)
+        self.position = taken.end
+        self._history.seal(self.position)
+        if is_new and decision.persist is not None and decision.persist.by == self._setup.incarnation:
+            self._persist(decision.persist)
+
+    def _persist(self, point: PersistPoint) -> None:
+        """Put a whole snapshot aside; the engine hands it out when everything up to it is published."""
+        self._pending = self._take()
+        head = self._pending.pages[HEAD]
+        assert head is not None
+        store = SnapshotStore(self._setup.staging, self._setup.belongs, self._runtime)
+        store.write(name=point.name, shard=self._shard, shards=self._setup.shards, head=head, pages=self._all)
+
+    def _note(self) -> None:
+        """Say how far it is, also of what others published before it was computed here."""
+        counts = {path: counts.dump() for path, counts in self._evaluator.counts().items()}
+        self._spool.note(
+            Progress(
+                number=self.position.number,
+                block=self.position.block,
+                events=self.position.events,
+                seconds=self._seconds,
+                counts=counts,
+                fingerprint=self._graph.fingerprint,
+            )
+        )
 
     def _write(self, start: Position, taken: Range, results: Results, began: float) -> None:
         frames = {path: self._frames(path, results) for path in results.outputs if path in self._wanted}
@@ -144,19 +187,21 @@ class ShardWorker:
             if self._runtime.monotonic() - self._stored_at < self._setup.snapshot_every_s:
                 return {}
             self._pending = self._take()
-        self._published = last_beat(self._control).published
-        if self._published < self._pending.block:
+        self._published = max(self._published, last_beat(self._control).published)
+        if self._published < self._pending.position.block:
             return {}
-        pages, self._pending = self._pending.pages, None
+        pages, self.kept, self._pending = self._pending.pages, self._pending.position, None
         self.stored_head = pages[HEAD]
         self._stored_at = self._runtime.monotonic()
         return pages
 
     def _take(self) -> _Pending:
-        pages = {name: None if page is None else seal(page) for name, page in self._evaluator.changed_pages()}
-        marks = self._history.marks
-        pages[HEAD] = encode_head(Head(self._graph.fingerprint, self.position, marks, dict(self._last_out)))
-        return _Pending(self.position.block, pages)
+        """The pages that changed since the last snapshot that was stored, with a head for where it is now."""
+        fresh = {name: None if page is None else seal(page) for name, page in self._evaluator.changed_pages()}
+        self._all = {name: page for name, page in {**self._all, **fresh}.items() if page is not None}
+        pages = {**(self._pending.pages if self._pending else {}), **fresh}
+        head = Head(self._graph.fingerprint, self.position, self._history.marks, dict(self._last_out))
+        return _Pending(self.position, {**pages, HEAD: encode_head(head)})
 
 
 def check_host(setup: EngineSetup, bus: Bus) -> None:

@@ -1,96 +1,53 @@
-"""One engine: it sequences its inputs, has Spark evaluate them, and publishes what comes out."""
+"""One engine of a project: it computes what is decided on the sequence log, and publishes it while it leads."""
 
 from __future__ import annotations
 
 import os
-import re
 import socket
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from py4j.protocol import Py4JError
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
-
-from lockstep.engine.errors import NotShardable, SparkFailed
-from lockstep.engine.model.graph import Graph
-from lockstep.engine.model.guard import clock_dependence
-from lockstep.engine.model.loading import to_yaml
+from lockstep.engine.errors import BufferGap, NotShardable
+from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.plan import Plan, make_plan
 from lockstep.engine.model.windows import NotificationWindow
-from lockstep.engine.run.beats import last_beat
+from lockstep.engine.run.asking import Answerer
+from lockstep.engine.run.catalog import compiled
+from lockstep.engine.run.conducting import ACTIVE, Conductor, RoleChange
+from lockstep.engine.run.decisions import Decision, Statement
+from lockstep.engine.run.desk import Desk
+from lockstep.engine.run.election import Election
 from lockstep.engine.run.folder import EngineFolder
 from lockstep.engine.run.mail import MailSender
 from lockstep.engine.run.mailing import Mailer
+from lockstep.engine.run.persister import Persister
 from lockstep.engine.run.position import Position
-from lockstep.engine.run.publishing import Publisher
-from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
+from lockstep.engine.run.reports import Report, write_report
 from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.spool import Spool
-from lockstep.engine.run.streams import CONTROL_STREAM, ProjectStreams, sources
-from lockstep.engine.spark.listener import BatchFigures, FigureListener
-from lockstep.engine.spark.query import start_query
-from lockstep.engine.spark.session import start_session, stop_session
-from lockstep.engine.windows.counts import WindowCounts
-from lockstep.errors import LockstepError, TimedOut
+from lockstep.engine.run.spool import Progress as Computed
+from lockstep.engine.run.standing import check_stated, compare, input_logs, statement_of
+from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.spark.assembly import Assembly, divided_windows, report_of
+from lockstep.engine.spark.computing import Computing
+from lockstep.engine.spark.office import Housekeeping, InForce, Office
+from lockstep.engine.spark.options import EngineOptions, EngineStatus, Progress, silent
+from lockstep.errors import TimedOut
 from lockstep.log.port import Bus
 from lockstep.runtime import Runtime, Task
+
+__all__ = ["Engine", "EngineOptions", "EngineStatus", "check_shards"]
 
 _POLL_S = 0.004
 _ENTRY_S = 0.01
 _IDLE_S = 0.1
+_REPORT_S = 1.0
+_DESK_S = 0.05
+_DRAIN_S = 10.0
+"""When an engine stops, what it has computed is published for at most so long."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineOptions:
-    """How an engine runs; what it answers does not depend on any of this."""
-
-    cluster: str = "local"
-    shards: int = 1
-    batch_events: int = 300_000
-    entry_events: int = 50_000
-    snapshot_every_s: float = 10.0
-    spool_files_max: int = 8
-    master: str | None = None
-    spark: Mapping[str, str] = field(default_factory=dict)
-    """Spark settings of your own; they win."""
-    warm_batches: int = 0
-    """Empty micro-batches before it is ready: the first ones of a new JVM are slow, and nobody should wait for them."""
-    ticks: bool = True
-    """Let the model's clock follow this machine's; without, it stands still."""
-    verbose: bool = False
-    """Let Spark's own words through."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStatus:
-    """How far an engine is."""
-
-    sequenced: Position
-    published: int
-    """The last block that is on the out streams."""
-    published_events: int
-    counts: Mapping[str, WindowCounts]
-    bad: Mapping[str, int]
-    busy_s: float
-    """Seconds that workers spent on windows."""
-    spark: Mapping[str, BatchFigures]
-
-    @property
-    def lag(self) -> int:
-        """Blocks that are decided and not yet out."""
-        return self.sequenced.block - self.published
-
-
-Progress = Callable[[EngineStatus], None]
-
-
-def _silent(_: EngineStatus) -> None:
-    """Say nothing."""
+OnRole = Callable[[RoleChange], None]
 
 
 class Engine:
@@ -104,80 +61,151 @@ class Engine:
         folder: Path,
         runtime: Runtime,
         options: EngineOptions | None = None,
+        on_role: OnRole = lambda _: None,
     ) -> None:
         self._graph, self._wanted, self._bus, self._runtime = graph, wanted, bus, runtime
-        self._options = options or EngineOptions()
-        self._path = folder
+        options = options or EngineOptions()
+        self._options = replace(options, name=options.name or f"{socket.gethostname()}-{os.getpid()}")
+        self._path, self._on_role = folder, on_role
         self._plan = make_plan(graph)
-        check_shards(self._plan, self._options.shards)
-        self.streams = ProjectStreams(cluster=self._options.cluster, project=graph.project.name)
+        check_shards(self._plan, options.shards)
+        self.streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
         self._crash: BaseException | None = None
-        self._listener = FigureListener()
-        self._tasks: list[Task] = []
-        self._queries: list[StreamingQuery] = []
-        self._spark: SparkSession | None = None
+        self._gap: BufferGap | None = None
+        self._in_force = InForce(graph, wanted)
+        self._new_nodes: list[Node] = []
+        self._state, self._peak, self.http = "starting", 0, ""
+        self._tasks: dict[str, Task] = {}
         self._folder: EngineFolder | None = None
-        self._is_publishing = False
+        self._computing: Computing | None = None
+        self._election: Election | None = None
+        self._conductor: Conductor | None = None
         self._books = threading.Lock()
 
+    @property
+    def graph(self) -> Graph:
+        """The model in force."""
+        return self._graph
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """The windows that are published."""
+        return self._wanted
+
+    @property
+    def name(self) -> str:
+        """How it is called among the engines of its project."""
+        return self._options.name
+
     def start(self) -> None:
-        """Lock the folder, begin to sequence and publish, and start Spark."""
+        """Lock the folder, start Spark, and follow what is decided; it stands for election when it is in step."""
         folder = self._folder = EngineFolder.open(self._path, self._runtime)
         self.streams.create(self._bus, self._graph, self._wanted)
-        folder.bind(self._identity())
-        self._setup = self._make_setup()
-        self._spools = [Spool(self._setup.spool(shard)) for shard in range(self._options.shards)]
-        self._sequencer, self._publisher = self._make_sequencer(), self._make_publisher()
-        if self._publisher.published < self._sequencer.position.block:
-            self._sequencer.nudge()  # Spark may have committed what was never published, and would do nothing more
-        self._spark = start_session(  # before there are threads: a process with threads is better not forked
-            self._path,
-            master=self._options.master,
-            own=self._options.spark,
-            inherit=(folder.descriptor,),
-            verbose=self._options.verbose,
+        check_stated(self._bus, self.streams, self._graph, self._wanted)
+        assembly = Assembly(
+            self._graph, self._wanted, self._bus, self.streams, self._path, self._runtime, self._options
         )
-        self._spawn("publisher", self._publish)
-        if any(isinstance(node.window, NotificationWindow) for node in self._graph.nodes):
-            sender = MailSender(os.environ, self._pause)
-            self._spawn("mailer", Mailer(self._bus, self.streams, sender).step)
-        self._is_publishing = True
-        self._spark.streams.addListener(self._listener)
-        for shard in range(self._options.shards):
-            checkpoint = str(self._path / "checkpoint" / str(shard))
-            self._queries.append(start_query(self._spark, self._setup, shard, checkpoint))
+        identity = assembly.identity()
+        folder.bind(identity)
+        setup = assembly.setup(identity)
+        computing = self._computing = Computing(setup, self._graph.project.name, divided_windows(self._plan))
+        options = self._options
+        computing.start_spark(
+            master=options.master, own=options.spark, inherit=(folder.descriptor,), verbose=options.verbose
+        )
+        self._sequencer = assembly.sequencer(setup.incarnation)
+        self._publisher = assembly.publisher(computing.spools, setup.incarnation)
+        computing.start()
+        self._begin(assembly.persist_to())
         self._warm_up()
-        self._spawn("sequencer", self._sequence)
+
+    def _begin(self, persist_to: Path | None) -> None:
+        """Start the threads."""
+        waiter = self._runtime.waiter()
+        options = self._options
+        self._election = Election(
+            self._bus, self.streams, self._runtime, lease_s=options.lease_s, rank=options.preference, changed=waiter
+        )
+        self._conductor = Conductor(
+            self._election, self._sequencer, self._publisher, self._runtime, self._last_computed, self._role_changed
+        )
+        self._reports = self._bus.open(self.streams.reports)
+        self._persister = Persister(self._setup, self._runtime)
+        office = Office(
+            name=self.name, runtime=self._runtime, bus=self._bus, streams=self.streams, in_force=self._in_force,
+            sequencer=self._sequencer, publisher=self._publisher, computing=self._require(), election=self._election,
+            books=self._books, report=self.report, folder=persist_to,
+        )  # fmt: skip
+        self._desk = Desk(office, Answerer(self._bus, self.streams, self.name, self._runtime))
+        self._housekeeping = Housekeeping(office, options)
+        self._tasks["sequencer"] = self._runtime.spawn("lockstep-sequencer", self._sequence, waiter, self._crashed)
+        self._spawn("publisher", self._publish)
+        self._spawn("reporter", self._report)
+        self._spawn("desk", self._serve)
+        if any(isinstance(node.window, NotificationWindow) for node in self._graph.nodes):
+            mailer = Mailer(self._bus, self.streams, MailSender(os.environ, self._pause))
+            self._spawn("mailer", lambda: mailer.step() if self.role == ACTIVE else _IDLE_S)
+
+    @property
+    def _setup(self) -> EngineSetup:
+        assert self._computing is not None
+        return self._computing.setup
+
+    @property
+    def role(self) -> str:
+        """Active or standby."""
+        return self._conductor.role if self._conductor is not None else "standby"
 
     def status(self) -> EngineStatus:
         """How far it is."""
+        assert self._computing is not None
         with self._books:
-            publisher = self._publisher
+            publisher, computing = self._publisher, self._computing
             events = publisher.position.events if publisher.position else 0
             return EngineStatus(
                 self._sequencer.position, publisher.published, events, dict(publisher.counts), dict(publisher.bad),
-                publisher.seconds, self._listener.figures(),
+                publisher.seconds, computing.figures(), self.role, self._sequencer.epoch,
+                computing.computed() or Computed(), computing.buffer(),
             )  # fmt: skip
 
+    def report(self) -> Report:
+        """What it says of itself."""
+        status, last = self.status(), self._persister.last
+        self._peak = max(self._peak, status.buffer.blocks)
+        told = report_of(
+            status,
+            self._options,
+            self._setup,
+            member=self._election.me if self._election else "",
+            state=self._state,
+            at_ns=self._runtime.wall_ns(),
+        )
+        return replace(
+            told,
+            buffer_peak_blocks=self._peak,
+            snapshot_block=last.block if last else 0,
+            snapshot_ns=last.made_ns if last else 0,
+            takeovers=self._conductor.takeovers if self._conductor else 0,
+            http=self.http,
+        )
+
     def check(self) -> None:
-        """Raise what stopped the engine, if anything did."""
-        for spool in self._spools:
-            failure = spool.failure()
-            if failure is not None and any(query.exception() for query in self._queries):
-                raise failure
+        """Raise what stopped the engine, if anything did; what its buffer lost is computed again."""
+        assert self._computing is not None
+        self._computing.check()
         if self._crash is not None:
             raise self._crash
-        for query in self._queries:
-            error = query.exception()
-            if error is not None or not query.isActive:
-                raise self._spark_error(error)
+        if self._election is not None:
+            self._election.check()
+        if self._gap is not None:
+            self._recompute()
 
     def run_until(
         self,
         done: Callable[[EngineStatus], bool],
         *,
         timeout: float = float("inf"),
-        progress: Progress = _silent,
+        progress: Progress = silent,
     ) -> EngineStatus:
         """Wait until a condition holds, saying now and then how far it is."""
         waiter, end = self._runtime.waiter(), self._runtime.monotonic() + timeout
@@ -191,26 +219,35 @@ class Engine:
                 raise TimedOut(what=f"Waiting for {self._graph.project.name}", seconds=timeout)
             waiter.wait(_IDLE_S)
 
-    def drain(
-        self, *, timeout: float = float("inf"), progress: Callable[[EngineStatus], None] = lambda _: None
-    ) -> None:
+    def drain(self, *, timeout: float = float("inf"), progress: Progress = silent) -> None:
         """Wait until everything that is on the inputs now is out."""
         self.run_until(lambda status: self._is_caught_up() and status.lag == 0, timeout=timeout, progress=progress)
 
     def stop(self) -> None:
-        """Stop in order: no new batches, publish what is there, let go of everything."""
-        for query in self._queries:
-            with suppress(OSError, Py4JError):  # a JVM that was told to end with us has nothing left to stop
-                query.stop()
-        for task in self._tasks:
-            task.stop()
-        if self._is_publishing and self._crash is None:
-            while self._publisher.step():
-                pass
-        if self._spark is not None:
-            stop_session(self._spark)
+        """Stop in order: no new batches, publish what is there, let a standby lead, let go of everything."""
+        self._state = "stopping"
+        if self._computing is not None:
+            self._computing.stop_queries()
+        self._stop_tasks()
+        if self._election is not None:
+            self._election.close()
+            self._say_goodbye()
+        if self._computing is not None:
+            self._computing.stop()
         if self._folder is not None:
             self._folder.close()
+
+    def _stop_tasks(self) -> None:
+        for task in self._tasks.values():
+            task.stop()
+        end = self._runtime.monotonic() + _DRAIN_S
+        if self.role == ACTIVE and self._crash is None:
+            while self._publisher.step() and self._runtime.monotonic() < end:
+                pass
+
+    def _say_goodbye(self) -> None:
+        if self._crash is None:
+            write_report(self._reports, replace(self.report(), role="standby"))
 
     def __enter__(self) -> Engine:
         try:
@@ -224,82 +261,135 @@ class Engine:
         self.stop()
 
     def _warm_up(self) -> None:
-        """Have Spark run batches in which nothing is decided, one after the other."""
-        waiter = self._runtime.waiter()
+        """Have Spark run batches in which nothing is decided, one after the other, once this engine leads."""
+        assert self._computing is not None
+        waiter, done = self._runtime.waiter(), self._computing.batches_done()
         for number in range(1, self._options.warm_batches + 1):
-            before = self._sequencer.position.number
-            self._sequencer.nudge()
-            while self._sequencer.position.number == before:
-                self._sequencer.step()
-            while self._batches_done() < number:
+            with self._books:
+                self._sequencer.nudge()
+            while self._computing.batches_done() < done + number:
                 self.check()
                 waiter.wait(0.005)
-
-    def _batches_done(self) -> int:
-        """Micro-batches that every query has finished since the start."""
-        figures = self._listener.figures()
-        return min((figures[query.name].batches if query.name in figures else 0) for query in self._queries)
 
     def _is_caught_up(self) -> bool:
         with self._books:
             return self._sequencer.is_caught_up()
 
-    def _make_setup(self) -> EngineSetup:
-        options = self._options
-        return EngineSetup(
-            url=self._bus.url,
-            cluster=options.cluster,
-            model=to_yaml(self._graph.project),
-            wanted=tuple(sorted(self._wanted)),
-            folder=str(self._path.resolve()),
-            host=socket.gethostname(),
-            incarnation=self._runtime.new_id().hex(),
-            shards=options.shards,
-            batch_events=options.batch_events,
-            snapshot_every_s=options.snapshot_every_s,
-            spool_files_max=options.spool_files_max,
-        )
-
-    def _identity(self) -> dict[str, str]:
-        return {
-            "model": self._graph.fingerprint,
-            "shards": str(self._options.shards),
-            "sequence": self._bus.create(self.streams.sequence, CONTROL_STREAM).identity,
-            "published": ",".join(sorted(self._wanted)),
-        }
-
-    def _make_sequencer(self) -> Sequencer:
-        beat = last_beat(self._bus.open(self.streams.control))
-        inputs = [self._bus.open(self.streams.input(node)) for node in sources(self._graph)]
-        position = Position.of(beat.position) if beat.position else Position(ends=tuple(0 for _ in inputs))
-        ticking = self._options.ticks and clock_dependence(self._graph)
-        tick_us = self._graph.project.heartbeat_us if ticking else None
-        entry_events = min(self._options.entry_events, self._options.batch_events)
-        options = SequencerOptions(entry_events=entry_events, tick_us=tick_us)
-        return Sequencer(self._bus.open(self.streams.sequence), inputs, self._runtime, options, position)
-
-    def _make_publisher(self) -> Publisher:
-        nodes = [node for node in self._graph.nodes if node.path in self._wanted]
-        divided = frozenset(self._graph.nodes[index].path for split in self._plan.splits for index in split.divided)
-        return Publisher(self._bus, self.streams, nodes, self._spools, self._runtime, self._setup.incarnation, divided)
+    def _require(self) -> Computing:
+        assert self._computing is not None
+        return self._computing
 
     def _spawn(self, name: str, step: Callable[[], float | None]) -> None:
         waiter = self._runtime.waiter()
-        self._tasks.append(self._runtime.spawn(f"lockstep-{name}", step, waiter, self._crashed))
+        self._tasks[name] = self._runtime.spawn(f"lockstep-{name}", step, waiter, self._crashed)
 
     def _sequence(self) -> float:
         """A full entry is followed by the next at once; small ones are given time to grow, as each is a write."""
+        assert self._conductor is not None
         with self._books:
+            self._conductor.lead()
             before = self._sequencer.position
+            if self._sequencer.leads and before.stated_at < 0:
+                self._state_model()
             self._sequencer.step()
-            grown = self._sequencer.position.events - before.events
-            is_idle = self._sequencer.position is before
-        if is_idle:
+            after = self._sequencer.position
+            for position, decision in self._sequencer.turned():
+                self._turn(position, decision)
+        self._join_when_in_step()
+        if after is before:
             return _POLL_S
-        return 0.0 if grown >= self._options.entry_events // 2 else _ENTRY_S
+        return 0.0 if after.events - before.events >= self._options.entry_events // 2 else _ENTRY_S
+
+    def _turn(self, position: Position, decision: Decision) -> None:
+        """What an entry means to the engine itself; its windows are the workers' business."""
+        if decision.persist is not None:
+            self._persister.expect(decision.persist)
+        if decision.trim is not None and self._sequencer.leads:
+            self._bus.open(self.streams.sequence).trim(decision.trim.sequence)
+            for log, offset in zip(input_logs(self._bus, self.streams, self._graph), decision.trim.inputs, strict=True):
+                log.trim(offset)
+        if decision.states is not None:
+            self._restated(position, decision.states)
+
+    def _restated(self, position: Position, states: Statement) -> None:
+        """A model was stated: the first one must be this engine's, a later one takes its place."""
+        if position.number == 1:
+            compare(states, self._graph, self._wanted, self.streams.sequence)
+            return
+        graph, wanted = compiled(states), frozenset(states.publish)
+        self._new_nodes = [node for node in graph.nodes if node.path in wanted]
+        self._graph, self._wanted = graph, wanted
+        self._in_force.graph, self._in_force.wanted = graph, wanted
+
+    def _state_model(self) -> None:
+        """Say first what everything that follows is to be computed with."""
+        states = statement_of(self._graph, self._wanted)
+        self._sequencer.ask(Decision((), 0, 0, states=states, request="first"))
+
+    def _join_when_in_step(self) -> None:
+        """Whoever leads must be able to publish soon: not while the log is still replayed."""
+        assert self._election is not None
+        if self._state != "starting" or self._gap is not None:
+            return
+        computed, decided = self._computed(), self._sequencer.position
+        if computed is not None and decided.events - computed.events <= self._options.batch_events:
+            self._election.join()
+            self._state = "running"
 
     def _publish(self) -> float:
-        return 0.0 if self._publisher.step() else _POLL_S
+        assert self._conductor is not None
+        if self._new_nodes:
+            nodes, self._new_nodes = self._new_nodes, []
+            self._publisher.use(nodes, divided_windows(make_plan(self._graph)))
+        try:
+            return 0.0 if self._conductor.publish() else _POLL_S
+        except BufferGap as error:
+            self._gap = error
+            assert self._election is not None
+            self._election.step_back()
+            return _IDLE_S
+
+    def _recompute(self) -> None:
+        """What is to be published and is not in the buffer any more comes from the last snapshot and the log."""
+        assert self._computing is not None
+        self._tasks["publisher"].stop()
+        self._computing.restart(self._runtime.new_id().hex())
+        self._publisher.take_from(self._computing.spools)
+        self._gap, self._state = None, "starting"
+        self._spawn("publisher", self._publish)
+
+    def _serve(self) -> float:
+        """What is asked of this engine while it leads, and snapshots that became complete."""
+        if self._persister.step(self._publisher.published) is not None:
+            self._tasks["reporter"].wake()
+        if self.role == ACTIVE:
+            self._desk.step()
+            self._housekeeping.step()
+        else:
+            self._desk.close()
+            self._rejoin()
+        return _DESK_S
+
+    def _rejoin(self) -> None:
+        """An engine that stepped back stands for election again once somebody else leads, or nobody would."""
+        assert self._election is not None
+        if self._state == "running" and self._gap is None and self._election.leader() != self._election.me:
+            self._election.join()
+
+    def _report(self) -> float:
+        write_report(self._reports, self.report())
+        return _REPORT_S
+
+    def _role_changed(self, change: RoleChange) -> None:
+        self._tasks["reporter"].wake()
+        self._on_role(change)
+
+    def _computed(self) -> Computed | None:
+        return self._computing.computed() if self._computing is not None else None
+
+    def _last_computed(self) -> int:
+        computed = self._computed()
+        return computed.block if computed is not None else 0
 
     def _pause(self, seconds: float) -> None:
         self._runtime.waiter().wait(seconds)
@@ -307,21 +397,8 @@ class Engine:
     def _crashed(self, error: BaseException) -> None:
         self._crash = error
 
-    def _spark_error(self, error: StreamingQueryException | None) -> LockstepError:
-        reason = _reason(str(error)) if error else "it ended without an error"
-        failed = SparkFailed(project=self._graph.project.name, reason=reason)
-        failed.__cause__ = error
-        return failed
-
 
 def check_shards(plan: Plan, shards: int) -> None:
     """Refuse more shards than give the same answer."""
     if shards < 1 or (plan.max_shards is not None and shards > plan.max_shards):
         raise NotShardable(name=plan.graph.project.name, shards=shards, reason=plan.reason)
-
-
-def _reason(words: str) -> str:
-    """The line of Spark's many that says what went wrong: the end of the first Python traceback, else the first one."""
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Trimmed|Damaged)\b.*:", line)]
-    return (errors or lines)[0].rstrip(".")

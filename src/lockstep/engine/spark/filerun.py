@@ -26,6 +26,7 @@ from lockstep.engine.run.files import (
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.reading import values_between
 from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
+from lockstep.engine.run.standing import inputs_of
 from lockstep.engine.run.streams import ProjectStreams, sources
 from lockstep.engine.spark.engine import Engine, EngineOptions, EngineStatus
 from lockstep.log.port import Log
@@ -41,13 +42,14 @@ class Ingest:
 
     def __init__(self, graph: Graph, streams: ProjectStreams, connection: Lockstep, runtime: Runtime, cut: int) -> None:
         self._frame_events = -(-cut // -(-cut // _FRAME_EVENTS))  # so that whole frames fill a cut
-        inputs = [connection.bus.open(streams.input(node)) for node in sources(graph)]
         self._publishers = {
             node.path: EventPublisher(connection, streams.input(node), node.schema) for node in sources(graph)
         }
-        position = Position(ends=tuple(0 for _ in inputs))
+        inputs = inputs_of(connection.bus, streams, graph)
+        position = Position(ends=tuple(0 for _ in inputs.logs))
         options = SequencerOptions(entry_events=cut)
         self._sequencer = Sequencer(connection.bus.open(streams.sequence), inputs, runtime, options, position)
+        self._sequencer.lead()
         self._last: Node | None = None
 
     @property

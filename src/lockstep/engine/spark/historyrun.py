@@ -64,7 +64,8 @@ def run_history(
         spools = [Spool(setup.spool(shard)) for shard in range(options.shards)]
         divided = frozenset(graph.nodes[index].path for split in plan.splits for index in split.divided)
         publisher = Publisher(results, streams, nodes, spools, runtime, setup.incarnation, divided)
-        while publisher.step():
+        publisher.lead(1)
+        while publisher.step() or not publisher.is_open:
             pass
         lines = {
             path: sum(

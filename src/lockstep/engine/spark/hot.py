@@ -7,7 +7,11 @@ process. A worker is taken out before it is used: one that failed in the middle 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
+from lockstep.engine.errors import SnapshotRefused
+from lockstep.engine.run.kept import note_kept
+from lockstep.engine.run.persisting import SnapshotStore
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.snapshot import Pages
 from lockstep.engine.run.spool import Spool
@@ -34,17 +38,33 @@ def run_orders(
     changed since: it is recognised by the head, and not used again.
     """
     worker = _workers.pop((setup.incarnation, shard), None)
+    pages: dict[str, bytes | None] = {}
     try:
         if worker is None or (worker.position.number, worker.stored_head) != (orders[0][0], stored_head()):
-            worker = ShardWorker(setup, shard, _bus(setup.url), ThreadRuntime(), stored())
-        pages: Pages = {}
+            found = stored()
+            if not found and setup.seed is not None:
+                found = read_seed(setup, setup.seed, shard)
+                pages |= found  # Spark keeps it from now on
+            worker = ShardWorker(setup, shard, _bus(setup.url), ThreadRuntime(), found)
+        elif worker.kept is not None:  # what it handed out last time is in Spark's hands
+            note_kept(setup, shard, worker.kept)
+            worker.kept = None
         for start, stop in orders:
-            pages = {**pages, **worker.run(start, stop)}
+            pages |= worker.run(start, stop)
     except LockstepError as error:
         Spool(setup.spool(shard)).fail(error)
         raise
     _workers[(setup.incarnation, shard)] = worker
     return pages
+
+
+def read_seed(setup: EngineSetup, seed: str, shard: int) -> dict[str, bytes]:
+    """The pages of the persisted snapshot that an engine is to begin with."""
+    store = SnapshotStore(Path(seed).parent, setup.belongs)
+    for info in store.complete():
+        if info.name == Path(seed).name:
+            return store.load(info, shard)
+    raise SnapshotRefused(place=seed, reason="it is gone, or no longer whole")
 
 
 def _bus(url: str) -> Bus:

@@ -56,17 +56,24 @@ class OrderReader(DataSourceStreamReader):
         self._spool: Spool | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Before the first entry."""
-        return {"number": 0}
+        """Before the first entry, or where the state is with which it begins."""
+        return {"number": self._setup.first, "start": ""}
 
     def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:  # noqa: ARG002
-        """As far as a batch may go: bounded in events, and not at all while too much waits to be published."""
+        """As far as a batch may go: bounded in events, and not at all while too much waits to be published.
+
+        Each start of an engine has a first batch, if only to load the state: what Spark committed and nobody published
+        is then evaluated again.
+        """
+        if start.get("start") != self._setup.incarnation:
+            return {"number": start["number"], "start": self._setup.incarnation}
         if self._tail is None:
             self._tail, self._spool = SequenceTail.open(self._setup), Spool(self._setup.spool(self._shard))
         assert self._spool is not None
-        if self._spool.waiting() >= self._setup.spool_files_max:
+        waiting = self._spool.fill()
+        if waiting.blocks >= self._setup.buffer_blocks or waiting.size >= self._setup.buffer_bytes:
             return start
-        return {"number": self._tail.next_stop(start["number"], self._setup.batch_events)}
+        return {**start, "number": self._tail.next_stop(start["number"], self._setup.batch_events)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """One order."""
@@ -88,23 +95,25 @@ class OrderReader(DataSourceStreamReader):
 class SequenceTail:
     """Follows a sequence log and remembers how many events its newest entries hold."""
 
-    def __init__(self, sequence: Log, known: Position | None = None) -> None:
-        self._sequence = sequence
+    def __init__(self, sequence: Log, newest: Position | None = None, known: Position | None = None) -> None:
+        """It begins at `newest`, or, if orders begin earlier, at `known`."""
+        self._sequence, self._known = sequence, known or Position()
         self._state, self._events = SequenceState(), {0: 0}
-        self._begin(known or Position())
+        self._begin(newest or self._known)
 
     @classmethod
     def open(cls, setup: EngineSetup) -> SequenceTail:
         """On a bus of its own, from the newest position that is published."""
         bus: Bus = open_bus(setup.url, ThreadRuntime(), create=False)
         streams = setup.streams(setup.graph())
-        position = last_beat(bus.open(streams.control)).position
-        return cls(bus.open(streams.sequence), Position.of(position) if position else None)
+        newest, known = last_beat(bus.open(streams.control)).position, setup.known
+        positions = [Position.of(position) if position else None for position in (newest, known)]
+        return cls(bus.open(streams.sequence), *positions)
 
     def next_stop(self, start: int, max_events: int) -> int:
         """The last entry behind `start` that keeps within `max_events`, at least one; `start` if there is none."""
-        if start < min(self._events):  # Spark is behind what is published: read from the beginning
-            self._begin(Position())
+        if start < min(self._events):  # Spark is behind what is published: read from where it has its state
+            self._begin(self._known)
         for state, entry in counted(self._sequence, self._state):
             self._state = state
             self._events[state.number] = Decision.of(entry).events

@@ -1,0 +1,286 @@
+"""Events from a file or a socket to a source window, alone or standing in for others."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lockstep.cli import model_report as report
+from lockstep.cli.adapter_ends import LOOK_S, Inlet, Stopping, is_socket, opened_inlet
+from lockstep.cli.adapter_project import check_project, project_of, source_of
+from lockstep.cli.connecting import bus_url, opened
+from lockstep.cli.model_files import STANDARD, check_readable
+from lockstep.cli.output import Output, plural
+from lockstep.errors import UsageError
+
+if TYPE_CHECKING:
+    from lockstep.engine.events.columns import EventBatch
+    from lockstep.engine.events.csv_rows import BadLine
+    from lockstep.engine.model.graph import Node
+    from lockstep.events.connection import ProjectEvents
+    from lockstep.events.failover import FailoverPublisher, RoleChange
+    from lockstep.events.publishing import WindowPublisher
+
+_CHUNK = 50_000
+_PIECES_A_SECOND = 20
+
+
+def publish(options: argparse.Namespace, output: Output) -> int:
+    """Publish until the source ends, or until it is told to end."""
+    _check(options)
+    with Stopping().watching() as stopping, opened(bus_url(options), create=options.model is not None) as client:
+        project = project_of(options, client)
+        node = source_of(project, options.window)
+        work = _Work(options, output, stopping)
+        feed = _feed(project, node, options, output)
+        try:
+            for batch in work.batches(node, feed):
+                work.send(feed, batch)
+            feed.finish()
+        finally:
+            work.progress.end()
+            feed.close()
+        work.tell(node, feed)
+    return stopping.code
+
+
+def _check(options: argparse.Namespace) -> None:
+    check_project(options)
+    is_path = options.file != STANDARD and not is_socket(options.file)
+    if is_path:
+        check_readable(Path(options.file))
+    if options.repeat > 1 and (not is_path or options.growing):
+        raise UsageError(reason="--repeat needs a file that has an end.")
+    if options.failover is not None and options.client is not None:
+        raise UsageError(reason="--failover makes the client's name of the group: leave out --client.")
+
+
+class Feed(Protocol):
+    """Sends batches of whole blocks."""
+
+    events: int
+    blocks: int
+
+    def send(self, batch: EventBatch) -> None:
+        """Send, or keep to be sent."""
+
+    def rest(self) -> None:
+        """Nothing to do for a moment."""
+
+    def finish(self) -> None:
+        """Everything was given: return when it is on the stream."""
+
+    def close(self) -> None:
+        """Let go."""
+
+    def tree(self) -> dict[str, Any]:
+        """More to tell about it."""
+
+
+def _feed(project: ProjectEvents, node: Node, options: argparse.Namespace, output: Output) -> Feed:
+    if options.failover is None:
+        wish = {"block": options.block, "transactional": options.transactional}
+        if options.client is not None:
+            wish |= {"client": options.client, "next_id": 1}  # the source is read from its start
+        return PlainFeed(project.publisher(node.path, **wish))
+    return _failover(project, node, options, output)
+
+
+def _failover(project: ProjectEvents, node: Node, options: argparse.Namespace, output: Output) -> Feed:
+    from lockstep.events.failover import FailoverPublisher
+    from lockstep.streams.options import GroupOptions
+
+    publisher = FailoverPublisher(
+        project,
+        node,
+        options.failover,
+        buffered=options.buffered,
+        check_every=options.check_every,
+        transactional=options.transactional,
+        options=GroupOptions(lease_s=options.lease, beat_s=options.lease / 5),
+        on_role=partial(say_role, output),
+    )
+    return FailoverFeed(publisher)
+
+
+def say_role(output: Output, change: RoleChange) -> None:
+    """Who is active, on stderr; on stdout for programs."""
+    if output.json:
+        output.json_line({"event": "role", "role": change.role, "epoch": change.epoch, "last": change.last,
+                          "current": change.built})  # fmt: skip
+        output.flush()
+        return
+    if change.role == "active":
+        output.note(f"Standby sending buffered messages, last message id = {change.last}, "
+                    f"current message id = {change.built}")  # fmt: skip
+    output.note(f"Hot failover state switched to {change.role}")
+
+
+@dataclass(slots=True)
+class PlainFeed:
+    """Sends at once."""
+
+    publisher: WindowPublisher
+    events: int = 0
+    blocks: int = 0
+
+    def send(self, batch: EventBatch) -> None:
+        """See Feed."""
+        sent = self.publisher.publish_batch(batch)
+        self.events, self.blocks = self.events + sent.events, self.blocks + sent.blocks
+
+    def rest(self) -> None:
+        """See Feed."""
+        time.sleep(LOOK_S)
+
+    def finish(self) -> None:
+        """See Feed."""
+        self.publisher.flush()
+
+    def close(self) -> None:
+        """See Feed."""
+        self.publisher.close()
+
+    def tree(self) -> dict[str, Any]:
+        """See Feed."""
+        return {}
+
+
+@dataclass(slots=True)
+class FailoverFeed:
+    """Sends if it is active, keeps blocks until they are seen if it is not."""
+
+    publisher: FailoverPublisher
+    events: int = 0
+    blocks: int = 0
+
+    def send(self, batch: EventBatch) -> None:
+        """See Feed."""
+        from lockstep.events.forms import single_blocks
+
+        for block in single_blocks(batch):
+            self.publisher.offer(block)
+            self.events, self.blocks = self.events + len(block), self.blocks + 1
+        self.publisher.pump()
+
+    def rest(self) -> None:
+        """See Feed."""
+        self.publisher.pump()
+        self.publisher.wait()
+
+    def finish(self) -> None:
+        """See Feed."""
+        self.publisher.finish()
+
+    def close(self) -> None:
+        """See Feed."""
+        self.publisher.close()
+
+    def tree(self) -> dict[str, Any]:
+        """See Feed."""
+        role = "active" if self.publisher.is_active else "standby"
+        return {"role": role, "group": self.publisher.name, "last": self.publisher.relay.seen}
+
+
+@dataclass(slots=True)
+class _Work:
+    """One run of the command: what is read, how fast, and what is told."""
+
+    options: argparse.Namespace
+    output: Output
+    stopping: Stopping
+    bad: Any = None
+    progress: Any = None
+    began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        from lockstep.engine.run.files import BadLines
+
+        self.bad = BadLines()
+        self.progress = self.output.progress("events")
+
+    def batches(self, node: Node, feed: Feed) -> Iterator[EventBatch]:
+        """Whole blocks, as often as the file is to be read, up to the most events that are wanted."""
+        from lockstep.events.forms import limited
+
+        def all_rounds() -> Iterator[EventBatch]:
+            for _ in range(self.options.repeat):
+                if not self.stopping:
+                    yield from self._round(node, feed)
+
+        return limited(all_rounds(), self.options.max_events)
+
+    def _round(self, node: Node, feed: Feed) -> Iterator[EventBatch]:
+        options = self.options
+        inlet = opened_inlet(options.file, grows=options.growing, idle_s=options.until_idle, rest=feed.rest,
+                             stopping=self.stopping, say=self._listening)  # fmt: skip
+        with inlet as source:
+            yield from read_blocks(source, node, options, partial(self.bad.add, options.file))
+
+    def _listening(self, address: str) -> None:
+        if self.output.json:
+            self.output.json_line({"event": "listening", "address": address})
+            self.output.flush()
+        self.output.note(f"Listening on {address}.")
+
+    def send(self, feed: Feed, batch: EventBatch) -> None:
+        """Send at the rate that is wanted."""
+        rate = self.options.rate
+        while rate is not None and self.began + feed.events / rate > time.monotonic() and not self.stopping:
+            feed.rest()
+        feed.send(batch)
+        self.progress.add(len(batch))
+
+    def tell(self, node: Node, feed: Feed) -> None:
+        """The summary."""
+        output, options = self.output, self.options
+        if output.json:
+            output.json_line({"event": "done", "window": node.path, "events": feed.events, "blocks": feed.blocks,
+                              "bad_lines": report.bad_lines_tree(self.bad), **feed.tree()})  # fmt: skip
+            return
+        if options.ignore_parse_errors and self.bad.total:
+            output.note(f"{plural(self.bad.total, 'line')} left out.")
+        elif self.bad.total:
+            report.show_bad_lines(output, self.bad)
+        said = f"{plural(feed.events, 'event')} in {plural(feed.blocks, 'block')}"
+        output.line(f"Published {said} to {node.path}." if not feed.tree() else f"Read {said}; all are on the stream.")
+
+
+def read_blocks(
+    source: Inlet, node: Node, options: argparse.Namespace, on_bad: Callable[[BadLine], None]
+) -> Iterator[EventBatch]:
+    """The blocks of a source, in batches: large ones where nobody waits for the first of them."""
+    from typing import cast
+
+    from lockstep.engine.events.csvform import CsvOptions, read_csv
+    from lockstep.events.forms import JsonForm, read_frames, read_json_blocks
+
+    file: Any = cast("Any", source)
+    if options.type == "json":
+        form = JsonForm(options.block, options.transactional, options.date_format)
+        return read_json_blocks(file, node.schema, form, on_bad)
+    if options.type == "binary":
+        return read_frames(file, node.schema, options.file)
+    csv = CsvOptions(
+        header=options.header,
+        add_opcode=options.add_opcode,
+        add_flags=options.add_flags,
+        upsert=options.upsert,
+        delimiter=options.delimiter,
+        date_format=options.date_format,
+        block_size=options.block,
+        transactional=options.transactional,
+    )
+    return read_csv(file, node.schema, csv, on_bad, chunk=_chunk(options))
+
+
+def _chunk(options: argparse.Namespace) -> int:
+    """Events to send at once: many from a file, few to keep a rate even, one block if more is still to come."""
+    if options.growing or options.file == STANDARD or is_socket(options.file):
+        return 1
+    return _CHUNK if options.rate is None else max(1, min(_CHUNK, round(options.rate / _PIECES_A_SECOND)))

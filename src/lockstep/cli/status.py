@@ -1,0 +1,125 @@
+"""How the projects of a cluster stand: who leads, how far behind the others are, what is off."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lockstep.cli import arguments as kinds
+from lockstep.cli.connecting import bus_url, opened
+from lockstep.cli.engine_commands import CLUSTER
+from lockstep.cli.output import Output, plural
+from lockstep.cli.parser import Verb, alone
+from lockstep.cli.sizes import size
+
+if TYPE_CHECKING:
+    from lockstep.engine.run.cluster import EngineRow, ProjectStatus
+    from lockstep.log.port import Bus
+    from lockstep.runtime import Runtime
+
+WELL, OFF = 0, 1
+Wait = Callable[[float], None]
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cluster", default=CLUSTER, metavar="NAME", help=f"the cluster ({CLUSTER})")
+    parser.add_argument("--project", metavar="NAME", help="only this one, with its windows (all of the cluster)")
+    parser.add_argument("--watch", action="store_true", help="show it again every second, until Ctrl-C")
+    parser.add_argument("--every", type=kinds.above_zero, default=1.0, metavar="S", help="seconds with --watch (1)")
+
+
+STATUS = alone(
+    Verb(
+        name="status",
+        purpose="Show every engine: its role, epoch, lag, buffer and last snapshot. Exit code 1 if something is off.",
+        run="lockstep.cli.status:status",
+        arguments=_arguments,
+        examples=("lockstep status", "lockstep status --watch", "lockstep status --project trades --json"),
+    )
+)
+
+
+def status(options: argparse.Namespace, output: Output) -> int:
+    """Print how projects stand; 1 if there is none, if one has no active engine, or if something else is off."""
+    with opened(bus_url(options)) as client:
+        if not options.watch:
+            return show(client.bus, options, output, client.runtime)
+        return watch(client.bus, options, output, client.runtime, client.runtime.waiter().wait)
+
+
+def watch(bus: Bus, options: argparse.Namespace, output: Output, runtime: Runtime, wait: Wait) -> int:
+    """Show it again and again; each time takes a bounded number of reads, and a missed second is not made up for."""
+    while True:
+        output.clear()
+        show(bus, options, output, runtime)
+        output.flush()
+        wait(options.every)
+
+
+def show(bus: Bus, options: argparse.Namespace, output: Output, runtime: Runtime) -> int:
+    """Print how projects stand now; the exit code."""
+    from lockstep.engine.run.catalog import check_project
+    from lockstep.engine.run.cluster import cluster_status, project_status
+
+    if options.project is None:
+        found = cluster_status(bus, options.cluster, runtime.wall_ns())
+    else:
+        check_project(bus, options.cluster, options.project)
+        found = [project_status(bus, options.cluster, options.project, runtime.wall_ns())]
+    for number, item in enumerate(found):
+        if output.json:
+            output.json_line(item.tree())
+        else:
+            if number:
+                output.line("")
+            _show_project(output, item, in_full=options.project is not None)
+    if not found:
+        output.note(f"No engine has run in cluster {options.cluster} yet: 'lockstep engine run MODEL' starts one.")
+    return WELL if found and all(item.is_well for item in found) else OFF
+
+
+def _show_project(output: Output, status: ProjectStatus, *, in_full: bool) -> None:
+    from lockstep.cli.model_report import show_windows
+
+    output.line(headline(status))
+    if status.engines:
+        output.table(
+            ["engine", "role", "epoch", "block", "behind", "lag", "buffer", "snapshot", "heard", "takeovers", "rest"],
+            [_cells(row) for row in status.engines],
+        )
+    for problem in status.problems:
+        output.line(f"! {problem}")
+    if in_full and status.counts:
+        output.line("")
+        show_windows(output, status.windows())
+
+
+def headline(status: ProjectStatus) -> str:
+    """A project in one line."""
+    equal = {True: ", counts equal", False: ", counts differ", None: ""}[status.counts_equal]
+    snapshot = f", snapshot {_ago(status.snapshot_age_s)} at block {status.snapshot_block:,}"
+    return (
+        f"{status.cluster}.{status.project}: {status.active or 'no engine'} is active in epoch {status.epoch}; "
+        f"block {status.published:,} of {status.sequenced:,} is published, {plural(status.events, 'event')}"
+        f"{snapshot if status.snapshot_age_s is not None else ', no snapshot'}"
+        f", {plural(status.takeovers, 'takeover')}{equal}"
+    )
+
+
+def _cells(row: EngineRow) -> list[str | int | None]:
+    held = f"{row.buffer_blocks:,} / {size(row.buffer_bytes)} ({row.buffer_percent:.0f} %)"
+    role = row.role if row.state == "running" or row.role in ("silent", "stopped") else f"{row.role} ({row.state})"
+    snapshot = None if row.snapshot_age_s is None else _ago(row.snapshot_age_s)
+    return [row.engine, role, row.epoch, row.block, row.lag_blocks, f"{row.lag_s:.1f} s", held, snapshot,
+            _ago(row.report_age_s), row.takeovers, row.http or None]  # fmt: skip
+
+
+def _ago(seconds: float | None) -> str:
+    """How long ago, in the unit that people would use."""
+    if seconds is None:
+        return "-"
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return f"{seconds:.1f} s ago"

@@ -1,0 +1,1 @@
+"""The drill: real engines, real kills, and a proof that nobody downstream noticed."""

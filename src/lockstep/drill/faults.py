@@ -1,0 +1,169 @@
+"""What is done to a running cluster, and what has to be so before the next fault."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from lockstep.drill.engines import EngineSeat
+from lockstep.drill.options import Fault
+from lockstep.drill.plan import Planned
+from lockstep.drill.probe import Probe
+from lockstep.drill.processes import jvms, send_signal, workers
+from lockstep.drill.records import Injected
+from lockstep.drill.stage import QUIET_S_MAX, STEP_S_MAX, Stage
+from lockstep.drill.telling import Telling
+from lockstep.errors import Unavailable
+
+_LEASES = 3.0
+_STOPS_MAX = 20
+_HANDOVER_S_MAX = 60.0
+_WORDS = {
+    Fault.KILL: "{}, the active engine, was killed with -9",
+    Fault.STOP: "{}, the active engine, was stopped for three leases",
+    Fault.JVM: "The JVM of {}, the active engine, was killed with -9",
+    Fault.WORKER: "A Python worker of {}, the active engine, was killed with -9",
+    Fault.PUBLISHER: "The {} was killed with -9 and started again",
+    Fault.SUBSCRIBER: "The {} was killed with -9 and started again",
+    Fault.HANDOVER: "{}, the active engine, was told to hand over",
+    Fault.STANDBY: "{}, a standby, was killed with -9",
+    Fault.BOTH: "{}, all engines, were killed with -9",
+}
+
+
+class Faults:
+    """Does one fault after the other to a stage."""
+
+    def __init__(self, stage: Stage, probe: Probe, telling: Telling) -> None:
+        self._stage, self._probe, self._telling = stage, probe, telling
+
+    def inject(self, planned: Planned) -> Injected:
+        """Do it. A stopped engine goes on before this returns, everything else is left as it is."""
+        stage, kind = self._stage, planned.kind
+        stage.poll()
+        victims = self._victims(kind)
+        name = ", ".join(seat.name for seat in victims) or str(kind)
+        done = Injected(kind, time.monotonic(), name, stage.seen, stage.block)
+        if kind in (Fault.KILL, Fault.STANDBY, Fault.BOTH):
+            self._kill(victims)
+        elif kind is Fault.STOP:
+            done.stopped_again = self._stop(victims[0])
+        elif kind in (Fault.JVM, Fault.WORKER):
+            self._kill_part(victims[0], kind)
+        elif kind is Fault.HANDOVER:
+            self._hand_over()
+        else:
+            self._restart_helper(kind)
+        self._telling.say(f"{_WORDS[kind].format(name)} at {done.events:,} events.")
+        return done
+
+    def settle(self, done: Injected) -> None:
+        """Wait until all is as before: one engine leads, blocks arrive, all engines are there and in step."""
+        stage = self._stage
+        if done.kind is Fault.BOTH or len(stage.seats) == 1:
+            self._revive()
+        if done.kind.changes_the_lead:
+            stage.wait(lambda: self._has_new_leader(done), "waiting for a takeover", QUIET_S_MAX)
+        stage.wait(lambda: self._flows(done), "waiting for the next block", QUIET_S_MAX)
+        stage.wait(lambda: self._is_whole(done), "waiting until all engines are in step", STEP_S_MAX)
+        stage.down.clear()
+        done.settled_at = time.monotonic()
+        started = [seat.child.started_at for seat in stage.seats if seat.child and seat.child.started_at > done.at]
+        done.in_step_s = done.settled_at - min(started) if started else None
+
+    # --- who, and what -------------------------------------------------------------------------------------------
+
+    def _victims(self, kind: Fault) -> list[EngineSeat]:
+        stage = self._stage
+        if kind in (Fault.PUBLISHER, Fault.SUBSCRIBER):
+            return []
+        if kind is Fault.BOTH:
+            return list(stage.seats)
+        stage.wait(lambda: stage.leader() is not None, "waiting for a leader", QUIET_S_MAX)
+        leads = stage.leader()
+        if kind is Fault.STANDBY:
+            return [seat for seat in stage.seats if seat is not leads and seat.is_alive][:1]
+        return [leads] if leads else []
+
+    def _kill(self, victims: Sequence[EngineSeat]) -> None:
+        children = [seat.child for seat in victims if seat.child is not None]
+        self._stage.down |= {seat.name for seat in victims}
+        for child in children:
+            child.signal_all(signal.SIGKILL)
+        for child in children:
+            child.kill()
+
+    def _stop(self, victim: EngineSeat) -> int:
+        """Stop it where it does not hold the bus: else everybody would wait, and nothing would be shown."""
+        assert victim.child is not None
+        for again in range(_STOPS_MAX):
+            victim.child.signal_all(signal.SIGSTOP)
+            if self._probe.is_writable():
+                time.sleep(_LEASES * self._stage.options.lease_s)
+                victim.child.signal_all(signal.SIGCONT)
+                return again
+            victim.child.signal_all(signal.SIGCONT)
+            self._probe.wait()
+        raise Unavailable(reason=f"{victim.name} holds the bus whenever it is stopped.")
+
+    def _kill_part(self, victim: EngineSeat, kind: Fault) -> None:
+        assert victim.child is not None
+        tree = victim.child.tree()
+        found = jvms(tree) if kind is Fault.JVM else workers(tree)
+        if not found:
+            what = f"No {kind} of {victim.name} was found to be killed"
+            raise victim.child.failure(what)
+        if kind is Fault.JVM:  # without it the engine may end; a worker is Spark's to replace
+            self._stage.down.add(victim.name)
+        send_signal(found[-1], signal.SIGKILL)
+
+    def _hand_over(self) -> None:
+        area, project = self._stage.area, self._stage.scene.graph.project.name
+        command = [sys.executable, "-m", "lockstep.cli.main", "engine", "handover", "--bus", area.url]
+        command += ["--cluster", area.cluster, "--project", project, "--json"]
+        done = subprocess.run(command, capture_output=True, timeout=_HANDOVER_S_MAX, check=False)  # noqa: S603 - ours
+        if done.returncode:
+            words = done.stderr.decode(errors="replace").strip()
+            raise Unavailable(reason=f"lockstep engine handover ended with code {done.returncode}: {words}")
+
+    def _restart_helper(self, kind: Fault) -> None:
+        stage = self._stage
+        child = stage.publisher if kind is Fault.PUBLISHER else stage.subscriber
+        assert child is not None
+        child.kill()
+        if kind is Fault.PUBLISHER:
+            stage.start_publisher()
+        else:
+            stage.start_subscriber()
+
+    # --- what has to be so again ---------------------------------------------------------------------------------
+
+    def _revive(self) -> None:
+        for seat in self._stage.seats:
+            if seat.name in self._stage.down and not seat.is_alive:
+                if seat.child is not None:
+                    seat.child.kill()  # what it left behind
+                seat.start()
+                self._telling.say(f"{seat.name} was started again.")
+
+    def _has_new_leader(self, done: Injected) -> bool:
+        leads = self._stage.leader()
+        if leads is None or leads.child is None:
+            return False
+        is_new = leads.child.started_at > done.at and leads.is_ready
+        return is_new or any(taken.at > done.at for taken in leads.takeovers)
+
+    def _flows(self, done: Injected) -> bool:
+        stage = self._stage
+        return any(arrival.at > done.at for arrival in stage.arrivals[-1:]) or stage.block >= stage.options.blocks
+
+    def _is_whole(self, done: Injected) -> bool:
+        """Everybody in step, one leads, and who was stopped or handed over knows that it is not he."""
+        self._revive()
+        stage = self._stage
+        if done.kind.changes_the_lead and len(stage.seats) > 1 and sum(seat.leads for seat in stage.seats) != 1:
+            return False
+        return stage.leader() is not None and all(map(stage.is_in_step, stage.seats))

@@ -1,0 +1,101 @@
+"""What a drill is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from lockstep.errors import BadArgument
+
+EVENTS = 1_000_000
+RATE_LIVE = 5_000.0
+"""Events a second where faults are repeated: live, as a feed is."""
+HEAD_S, SPACING_S = 15.0, 20.0
+"""Seconds of a live run before its first fault, and between two: time for a killed engine to be back in step."""
+
+
+class Fault(StrEnum):
+    """What is done to the running cluster."""
+
+    KILL = "kill"
+    """kill -9 of the active engine with its JVM and workers, as when a machine dies."""
+    STOP = "stop"
+    """SIGSTOP of the active engine for three leases, then SIGCONT."""
+    JVM = "jvm"
+    """kill -9 of the active engine's JVM alone."""
+    WORKER = "worker"
+    """kill -9 of one of its Python workers alone."""
+    PUBLISHER = "publisher"
+    """kill -9 of the publisher, which is started again."""
+    SUBSCRIBER = "subscriber"
+    """kill -9 of the subscriber, which is started again."""
+    HANDOVER = "handover"
+    """The lead is given to another engine on purpose."""
+    STANDBY = "standby"
+    """kill -9 of a standby."""
+    BOTH = "both"
+    """kill -9 of all engines at once; all are started again."""
+    NONE = "none"
+    """Nothing: what an undisturbed run is like."""
+
+    @property
+    def changes_the_lead(self) -> bool:
+        """Whether another engine must lead afterwards."""
+        return self in (Fault.KILL, Fault.STOP, Fault.JVM, Fault.HANDOVER, Fault.BOTH)
+
+    @property
+    def may_change_the_lead(self) -> bool:
+        """Whether another engine may lead afterwards."""
+        return self.changes_the_lead or self is Fault.WORKER
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrillOptions:
+    """All that can be chosen. None: as it follows from the rest."""
+
+    events: int | None = None
+    engines: int = 2
+    fault: Fault = Fault.KILL
+    repeat: int | None = None
+    bus: str | None = None
+    block: int = 1
+    rate: float | None = None
+    keep: Path | None = None
+    plot: Path | None = None
+    seed: int = 1
+    lease_s: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("events", "engines", "repeat", "block"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BadArgument(name=name, value=value, reason="it must be at least 1")
+        if self.fault in (Fault.STANDBY, Fault.HANDOVER) and self.engines < 2:
+            raise BadArgument(name="engines", value=self.engines, reason=f"--fault {self.fault} needs two engines")
+        if self.fault is Fault.NONE and self.repeat is not None:
+            raise BadArgument(name="repeat", value=self.repeat, reason="--fault none has nothing to repeat")
+
+    @property
+    def faults(self) -> int:
+        """How many there are: in both directions, if nothing else is said."""
+        return 0 if self.fault is Fault.NONE else 2 if self.repeat is None else self.repeat
+
+    @property
+    def pace(self) -> float | None:
+        """Events a second of the publisher; None: as fast as it goes."""
+        return RATE_LIVE if self.rate is None and self.repeat is not None else self.rate
+
+    @property
+    def total(self) -> int:
+        """How many events there are."""
+        if self.events is not None:
+            return self.events
+        if self.repeat is None or self.pace is None:
+            return EVENTS
+        return round(self.pace * (HEAD_S + SPACING_S * self.repeat))
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks these are."""
+        return -(-self.total // self.block)

@@ -1,0 +1,236 @@
+"""How a project stands, for people: who leads, how far behind the standbys are, what they hold, and what is off.
+
+Everything comes from reports (by the engines' own word) and the newest beat; it costs a bounded number of reads. Lag is
+told as of an engine's report, and as of now if it is silent:
+
+- in blocks: those that were decided or published by then, and that it had not computed;
+- in seconds: how long before that the leader published the first of these; 0 if none of them was published. Times are
+  wall clocks of the machines. If neither beats nor reports reach back so far, it is at least the time shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from lockstep.engine.run.beats import Beat, last_beat
+from lockstep.engine.run.catalog import projects
+from lockstep.engine.run.published import first_published_ns
+from lockstep.engine.run.reports import Report, latest_reports
+from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.windows.counts import WindowCounts
+from lockstep.log.port import Bus
+
+SILENT_S = 5.0
+"""An engine without a report for so long is shown as silent: it reports every second."""
+IN_STEP_S = 5.0
+"""A standby that lags longer is not in step."""
+ACTIVE, STANDBY, SILENT, STOPPED = "active", "standby", "silent", "stopped"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineRow:
+    """One engine of a project."""
+
+    engine: str
+    role: str
+    """active, standby, silent (no report for a while) or stopped (it said that it ends)."""
+    said: str
+    """The role in its newest report."""
+    state: str
+    epoch: int
+    incarnation: str
+    host: str
+    pid: int
+    http: str
+    block: int
+    events: int
+    lag_blocks: int
+    lag_s: float
+    buffer_blocks: int
+    buffer_bytes: int
+    buffer_percent: float
+    """Of its blocks or its bytes, whichever is fuller."""
+    buffer_peak_blocks: int
+    snapshot_block: int
+    snapshot_age_s: float | None
+    report_age_s: float
+    takeovers: int
+    model: str
+    counts_equal: bool | None
+    """Whether its counts are those of the others at the same block; None if no other is there."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProjectStatus:
+    """A project and its engines."""
+
+    cluster: str
+    project: str
+    active: str | None
+    epoch: int
+    sequenced: int
+    published: int
+    events: int
+    snapshot_block: int
+    snapshot_age_s: float | None
+    takeovers: int
+    """As the engines that are listed count them since they started."""
+    counts_equal: bool | None
+    engines: tuple[EngineRow, ...]
+    problems: tuple[str, ...]
+    counts: Mapping[str, Any]
+    """Of the windows at block `published`, as WindowCounts.dump gives them."""
+
+    @property
+    def is_well(self) -> bool:
+        """An engine is active, every standby is in step, and all agree."""
+        return not self.problems
+
+    def tree(self) -> dict[str, Any]:
+        """As plain values."""
+        tree = asdict(self)
+        del tree["counts"]
+        return {**tree, "ok": self.is_well, "windows": self.windows()}
+
+    def windows(self) -> list[dict[str, Any]]:
+        """The counts of the windows at block `published`, by name."""
+        found = {path: WindowCounts.load(dumped) for path, dumped in self.counts.items()}
+        return [
+            {"window": path, "rows": counts.rows, "in": counts.events_in, "out": counts.events_out,
+             "bad": dict(sorted(counts.bad.items()))}
+            for path, counts in found.items()
+        ]  # fmt: skip
+
+
+def cluster_status(bus: Bus, cluster: str, now_ns: int) -> list[ProjectStatus]:
+    """Every project of a cluster, in the order of their names."""
+    return [project_status(bus, cluster, name, now_ns) for name in projects(bus, cluster)]
+
+
+def project_status(bus: Bus, cluster: str, project: str, now_ns: int) -> ProjectStatus:
+    """How one project stands at `now_ns` on this machine's wall clock."""
+    streams = ProjectStreams(cluster=cluster, project=project)
+    beat = last_beat(bus.open(streams.control))
+    has_reports = streams.reports in set(bus.names())  # a project of an older version has none
+    reports = latest_reports(bus.open(streams.reports)) if has_reports else {}
+    look = _Look(bus, streams, beat, reports, now_ns)
+    rows = tuple(look.row(report) for report in reports.values())
+    active = next((row for row in rows if row.role == ACTIVE), None)
+    newest = max(reports.values(), key=lambda report: (report.snapshot_block, report.snapshot_ns), default=None)
+    status = ProjectStatus(
+        cluster=cluster, project=project, active=active.engine if active else None, epoch=look.epoch,
+        sequenced=max([beat.published, *(report.sequenced for report in reports.values())]),
+        published=beat.published, events=int(beat.position["events"]) if beat.position else 0,
+        snapshot_block=newest.snapshot_block if newest else 0,
+        snapshot_age_s=_age_s(now_ns, newest.snapshot_ns) if newest and newest.snapshot_ns else None,
+        takeovers=sum(row.takeovers for row in rows), counts_equal=_all_equal(row.counts_equal for row in rows),
+        engines=rows, problems=(), counts=beat.counts,
+    )  # fmt: skip
+    return replace(status, problems=tuple(_problems(status)))
+
+
+class _Look:
+    """What is needed to tell of each engine how it stands."""
+
+    def __init__(
+        self, bus: Bus, streams: ProjectStreams, beat: Beat, reports: Mapping[str, Report], now_ns: int
+    ) -> None:
+        self._bus, self._streams, self._beat, self._reports, self._now_ns = bus, streams, beat, reports, now_ns
+        self.epoch = max([beat.epoch, *(report.epoch for report in reports.values())])
+
+    def row(self, report: Report) -> EngineRow:
+        """One engine."""
+        is_silent = self._is_silent(report)
+        role = self._role(report, is_silent=is_silent)
+        blocks, seconds = self._lag(report, is_silent=is_silent)
+        return EngineRow(
+            engine=report.engine, role=role, said=report.role, state=report.state, epoch=report.epoch,
+            incarnation=report.incarnation, host=report.host, pid=report.pid, http=report.http, block=report.block,
+            events=report.events, lag_blocks=blocks, lag_s=seconds, buffer_blocks=report.buffer_blocks,
+            buffer_bytes=report.buffer_bytes, buffer_percent=_percent(report),
+            buffer_peak_blocks=report.buffer_peak_blocks, snapshot_block=report.snapshot_block,
+            snapshot_age_s=_age_s(self._now_ns, report.snapshot_ns) if report.snapshot_ns else None,
+            report_age_s=_age_s(self._now_ns, report.at_ns), takeovers=report.takeovers, model=report.model,
+            counts_equal=self._counts_equal(report),
+        )  # fmt: skip
+
+    def _is_silent(self, report: Report) -> bool:
+        return self._now_ns - report.at_ns > SILENT_S * 1e9
+
+    def _role(self, report: Report, *, is_silent: bool) -> str:
+        if is_silent:
+            return STOPPED if report.state == "stopping" else SILENT
+        # One that was fenced may not know it yet: the highest epoch leads, and within it whoever wrote the beat.
+        leads = report.role == ACTIVE and report.epoch == self.epoch and self._is_sole(report)
+        return ACTIVE if leads else STANDBY
+
+    def _is_sole(self, report: Report) -> bool:
+        rivals = [
+            other
+            for other in self._reports.values()
+            if other.role == ACTIVE and other.epoch == report.epoch and not self._is_silent(other)
+        ]
+        if len(rivals) < 2:
+            return True
+        by_beat = [rival for rival in rivals if rival.incarnation == self._beat.incarnation]
+        return report is (by_beat or sorted(rivals, key=lambda rival: rival.at_ns))[-1]
+
+    def _lag(self, report: Report, *, is_silent: bool) -> tuple[int, float]:
+        as_of = self._now_ns if is_silent else report.at_ns
+        decided = max(report.sequenced, report.published, self._beat.published if is_silent else 0)
+        blocks = max(0, decided - report.block)
+        if blocks == 0:
+            return 0, 0.0
+        published_ns = first_published_ns(self._bus, self._streams, report.block)
+        return blocks, 0.0 if published_ns is None else _age_s(as_of, published_ns)
+
+    def _counts_equal(self, report: Report) -> bool | None:
+        others = [
+            other.counts for other in self._reports.values() if other is not report and _same_place(other, report)
+        ]
+        if self._beat.published == report.block and self._beat.counts:
+            others.append(self._beat.counts)
+        return all(counts == report.counts for counts in others) if others and report.counts else None
+
+
+def _same_place(one: Report, other: Report) -> bool:
+    return one.block == other.block and one.model == other.model and bool(one.counts)
+
+
+def _percent(report: Report) -> float:
+    shares = [
+        100 * held / limit
+        for held, limit in (
+            (report.buffer_blocks, report.buffer_blocks_max),
+            (report.buffer_bytes, report.buffer_bytes_max),
+        )
+        if limit > 0
+    ]
+    return round(max(shares, default=0.0), 1)
+
+
+def _age_s(now_ns: int, then_ns: int) -> float:
+    """Seconds between; a clock that is ahead makes nothing negative."""
+    return round(max(0, now_ns - then_ns) / 1e9, 3)
+
+
+def _all_equal(found: Iterable[bool | None]) -> bool | None:
+    told = [item for item in found if item is not None]
+    return all(told) if told else None
+
+
+def _problems(status: ProjectStatus) -> Iterable[str]:
+    """What is off, in sentences."""
+    if status.active is None:
+        yield "No engine is active."
+    for row in status.engines:
+        if row.role == SILENT:
+            yield f"Engine {row.engine} was last heard of {row.report_age_s:,.0f} s ago."
+        elif row.role == STANDBY and row.said == ACTIVE and row.state != "stopping":
+            yield f"Engine {row.engine} says that it leads in epoch {row.epoch}; epoch {status.epoch} is in force."
+        if row.role == STANDBY and row.state != "stopping" and row.lag_s > IN_STEP_S:
+            yield f"Engine {row.engine} is {row.lag_blocks:,} blocks, {row.lag_s:,.1f} s behind."
+    if status.counts_equal is False:
+        yield "Engines at the same block have different counts."

@@ -1,0 +1,255 @@
+"""Where an engine that leads answers what is asked of its project.
+
+Each request is a generator that waits by yielding; all of them advance together, and none of them blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from lockstep.engine.errors import ModelNotReplaceable, NoStandby, PublishersActive
+from lockstep.engine.model.changes import refusals
+from lockstep.engine.model.graph import Graph
+from lockstep.engine.model.loading import parse_model, to_yaml
+from lockstep.engine.model.validation import compile_project
+from lockstep.engine.run.asking import Answerer, Request
+from lockstep.engine.run.decisions import Decision, PersistPoint, Statement
+from lockstep.engine.run.persisting import SnapshotStore, snapshot_name
+from lockstep.engine.run.position import Position
+from lockstep.engine.run.querying import describe
+from lockstep.engine.run.reports import Report
+from lockstep.errors import BadArgument, LockstepError, TimedOut
+from lockstep.log.port import Log
+from lockstep.runtime import Runtime
+
+Job = Generator[None, None, Mapping[str, Any]]
+JOB_S = 120.0
+"""A request that is not done by then is refused."""
+QUIET_S = 3.0
+"""Publishers are taken for active if something came so recently."""
+FRESH_NS = 5_000_000_000
+
+
+class Leading(Protocol):
+    """What the desk needs of its engine."""
+
+    @property
+    def name(self) -> str:
+        """How it is called."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """Its clocks."""
+
+    def graph(self) -> Graph:
+        """The model in force."""
+
+    def published_windows(self) -> frozenset[str]:
+        """The windows that are published."""
+
+    def decide(self, decision: Decision) -> None:
+        """Have something decided."""
+
+    def decided(self) -> Position:
+        """What is decided."""
+
+    def published(self) -> Position | None:
+        """What is out."""
+
+    def computed_fingerprint(self) -> str:
+        """The model that this engine computes with."""
+
+    def inputs(self) -> list[Log]:
+        """The inputs of the model in force."""
+
+    def reports(self) -> dict[str, Report]:
+        """What all engines say of themselves."""
+
+    def report(self) -> Report:
+        """What this one says."""
+
+    def hand_over(self) -> None:
+        """Let a standby lead."""
+
+    def persist_folder(self) -> str | None:
+        """Where snapshots go if nobody says."""
+
+    def purge(self, ends: tuple[int, ...]) -> None:
+        """Let go of everything on the inputs below these offsets, and on the out streams."""
+
+    def trim(self) -> Mapping[str, Any]:
+        """Let go of what nobody needs."""
+
+
+@dataclass(slots=True)
+class _Open:
+    request: Request
+    job: Job
+    until: float
+
+
+class Desk:
+    """Answers requests one step at a time. Not to be shared between threads."""
+
+    def __init__(self, engine: Leading, answerer: Answerer) -> None:
+        self._engine, self._answerer = engine, answerer
+        self._open: dict[str, _Open] = {}
+        self._kinds: dict[str, Callable[[Request], Job]] = {
+            "query": self._query, "persist": self._persist, "quiesce": self._quiesce, "replace": self._replace,
+            "handover": self._handover, "reset": self._reset, "trim": self._trim, "state": self._state,
+        }  # fmt: skip
+
+    def step(self) -> None:
+        """Take what is new, and go on with what is open."""
+        now = self._engine.runtime.monotonic()
+        for request in self._answerer.waiting():
+            if request.reply not in self._open:
+                self._begin(request, now)
+        for key, each in list(self._open.items()):
+            if self._advance(each, now):
+                del self._open[key]
+
+    def close(self) -> None:
+        """Somebody else leads: whoever waits asks again, and is heard there."""
+        for each in self._open.values():
+            each.job.close()
+        self._open.clear()
+
+    def _begin(self, request: Request, now: float) -> None:
+        kind = self._kinds.get(request.kind)
+        if kind is None:
+            known = ", ".join(sorted(self._kinds))
+            self._answerer.refuse(request, BadArgument(name="kind", value=request.kind, reason=f"it is one of {known}"))
+            return
+        self._open[request.reply] = _Open(request, kind(request), now + JOB_S)
+
+    def _advance(self, each: _Open, now: float) -> bool:
+        """One step; true when it was answered."""
+        try:
+            next(each.job)
+        except StopIteration as done:
+            self._answerer.answer(each.request, done.value)
+            return True
+        except LockstepError as error:
+            self._answerer.refuse(each.request, error)
+            return True
+        if now > each.until:
+            each.job.close()
+            self._answerer.refuse(each.request, TimedOut(what=f"The request to {each.request.kind}", seconds=JOB_S))
+            return True
+        return False
+
+    def _query(self, request: Request) -> Job:
+        yield
+        return describe(self._engine.graph(), self._engine.published_windows(), request.params)
+
+    def _persist(self, request: Request) -> Job:
+        """One of all engines does it: a standby if there is one, so that the leader never stops."""
+        engine = self._engine
+        folder = request.params.get("path") or engine.persist_folder()
+        if not folder:
+            raise BadArgument(name="path", value="", reason="say where to, or start engines with --persist-to")
+        SnapshotStore(Path(folder)).prepare()
+        by = next((report for report in standbys(self._engine)), engine.report())
+        begun, number = engine.decided().block, engine.decided().number + 1
+        name = snapshot_name(number, request.id[:16])
+        point = PersistPoint(name, by.incarnation, str(folder))
+        yield from self._decided(request, Decision((), 0, 0, persist=point))
+        while True:
+            now = {**engine.reports(), engine.name: engine.report()}.get(by.engine)
+            if now is not None and now.incarnation == by.incarnation and now.snapshot_block >= begun:
+                return {"engine": by.engine, "block": now.snapshot_block, "path": str(folder)}
+            yield
+
+    def _quiesce(self, request: Request) -> Job:
+        """Everything that is on the inputs now is out when this returns."""
+        del request
+        ends = tuple(log.bounds().next for log in self._engine.inputs())
+        while True:
+            out = self._engine.published()
+            if out is not None and all(mine >= end for mine, end in zip(out.ends, ends, strict=True)):
+                return {"block": out.block, "events": out.events}
+            if not any(ends):
+                return {"block": 0, "events": 0}
+            yield
+
+    def _replace(self, request: Request) -> Job:
+        """Another model, at an entry of the sequence log: every engine changes over at the same block."""
+        engine, old = self._engine, self._engine.graph()
+        project = parse_model(str(request.params["model"]), "the new model")
+        new = compile_project(project)
+        publish = frozenset(request.params.get("publish") or engine.published_windows()) & {n.path for n in new.nodes}
+        reasons = refusals(old, new, published=engine.published_windows())
+        if reasons:
+            raise ModelNotReplaceable(project=old.project.name, count=len(reasons), reasons="\n".join(reasons))
+        if new.fingerprint == old.fingerprint:
+            return {"changed": False, "model": new.fingerprint}
+        states = Statement(to_yaml(new.project), tuple(sorted(publish)))
+        yield from self._decided(request, Decision((), 0, 0, states=states))
+        while engine.computed_fingerprint() != new.fingerprint:
+            yield
+        return {"changed": True, "model": new.fingerprint, "block": engine.decided().block}
+
+    def _handover(self, request: Request) -> Job:
+        """Without a pause: the standby has computed what this engine has."""
+        del request
+        able = standbys(self._engine)
+        if not able:
+            raise NoStandby(project=self._engine.graph().project.name, engine=self._engine.name)
+        yield
+        self._engine.hand_over()
+        return {"from": self._engine.name, "standbys": [report.engine for report in able]}
+
+    def _reset(self, request: Request) -> Job:
+        """Start of day: windows are emptied at one entry, numbers go on, and old messages are let go."""
+        engine = self._engine
+        if not request.params.get("force"):
+            yield from self._quiet()
+        yield from self._decided(request, Decision((), 0, 0, reset=True))
+        engine.purge(engine.decided().ends)
+        return {"block": engine.decided().block}
+
+    def _quiet(self) -> Job:
+        """Refuse if something comes in."""
+        engine, until = self._engine, self._engine.runtime.monotonic() + QUIET_S
+        before = [log.bounds().next for log in engine.inputs()]
+        while engine.runtime.monotonic() < until:
+            for log, end in zip(engine.inputs(), before, strict=True):
+                if log.bounds().next != end:
+                    raise PublishersActive(stream=log.name)
+            yield
+        return {}
+
+    def _trim(self, request: Request) -> Job:
+        del request
+        yield
+        return self._engine.trim()
+
+    def _state(self, request: Request) -> Job:
+        value = request.params.get("value")
+        if value not in ("running", "stopped"):
+            raise BadArgument(name="value", value=value, reason="it is running or stopped")
+        yield from self._decided(request, Decision((), 0, 0, running=value == "running"))
+        return {"state": value}
+
+    def _decided(self, request: Request, decision: Decision) -> Job:
+        """Have something decided, once however often it is asked."""
+        if request.id not in self._engine.decided().requests:
+            self._engine.decide(replace(decision, request=request.id))
+        while request.id not in self._engine.decided().requests:
+            yield
+        return {}
+
+
+def standbys(engine: Leading) -> list[Report]:
+    """Other engines that were heard of a moment ago and are in step."""
+    now, me = engine.runtime.wall_ns(), engine.name
+    found = [report for name, report in engine.reports().items() if name != me]
+    return [
+        report
+        for report in found
+        if report.state == "running" and report.role == "standby" and now - report.at_ns < FRESH_NS
+    ]

@@ -1,0 +1,222 @@
+"""A project whose model changed on the way: what its entries meant when they were written, and reading them again.
+
+An entry names the ends of the inputs in the order of the sources of its time. So reading it takes the sources of its
+era: the entries between two changes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lockstep.core.sequence import SequenceState
+from lockstep.engine.errors import LogTooShort
+from lockstep.engine.events.columns import concat
+from lockstep.engine.events.schema import Schema
+from lockstep.engine.kernels.span import Span
+from lockstep.engine.model.graph import Graph, Node
+from lockstep.engine.model.loading import parse_yaml
+from lockstep.engine.model.project import Project
+from lockstep.engine.model.validation import compile_project
+from lockstep.engine.model.windows import SourceWindow
+from lockstep.engine.run.decisions import Decision, counted
+from lockstep.engine.run.position import Position, Tally
+from lockstep.engine.run.reading import Range, RangeReader
+from lockstep.engine.run.streams import ProjectStreams, sources
+from lockstep.errors import DataError, Trimmed
+from lockstep.log.port import Bus
+
+
+@dataclass(frozen=True, slots=True)
+class Era:
+    """The entries behind entry `number` name the inputs of these sources, pairs of a path and a schema, in order.
+
+    `begins` are the offsets at which the era takes over each input.
+    """
+
+    number: int
+    sources: tuple[tuple[str, str], ...]
+    begins: tuple[int, ...]
+
+    @classmethod
+    def at(cls, position: Position, graph: Graph) -> Era:
+        """The era of a model that begins at a position."""
+        named = tuple((node.path, str(node.schema)) for node in sources(graph))
+        return cls(position.number, named, position.ends)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The sources by path."""
+        return tuple(path for path, _ in self.sources)
+
+    def nodes(self) -> tuple[Node, ...]:
+        """The sources as they were."""
+        return tuple(_source(index, path, Schema.parse(text)) for index, (path, text) in enumerate(self.sources))
+
+    def graph(self) -> Graph:
+        """A model of the sources alone."""
+        return Graph(Project(name="", queries=()), self.nodes(), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """All that the state of windows is made of: what lies behind `base`, in one era or several.
+
+    `base` is the beginning of the sequence, or where windows were last emptied.
+    """
+
+    base: Position
+    eras: tuple[Era, ...]
+
+    @classmethod
+    def begin(cls, base: Position, graph: Graph) -> Past:
+        """Nothing happened yet."""
+        return cls(base, (Era.at(base, graph),))
+
+    def changed(self, position: Position, graph: Graph) -> Past:
+        """The past of a model that comes into force at a position."""
+        era = Era.at(position, graph)
+        return self if era.sources == self.eras[-1].sources else replace(self, eras=(*self.eras, era))
+
+    def era_of(self, position: Position) -> int:
+        """The place of the era in which entries behind a position stand."""
+        return max(bisect_right(self.eras, position.number, key=lambda era: era.number) - 1, 0)
+
+    def lasting(self, era: int) -> frozenset[str]:
+        """The sources of an era that were there ever since: what came in for others is nobody's any more."""
+        return frozenset.intersection(*(frozenset(each.paths) for each in self.eras[era:]))
+
+    def tree(self) -> dict[str, Any]:
+        """As plain values."""
+        eras = [[era.number, [list(source) for source in era.sources], list(era.begins)] for era in self.eras]
+        return {"base": self.base.tree(), "eras": eras}
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any]) -> Past:
+        """Back from plain values."""
+        eras = [Era(number, tuple((p, s) for p, s in named), tuple(begins)) for number, named, begins in tree["eras"]]
+        return cls(Position.of(tree["base"]), tuple(eras))
+
+
+def places(old: Sequence[str], new: Sequence[str]) -> dict[int, int]:
+    """For each source of a model, by its place, the place it has in another one that has it, too."""
+    return {place: new.index(path) for place, path in enumerate(old) if path in new}
+
+
+def crossed(position: Position, old: Sequence[str], new: Sequence[str]) -> Position:
+    """A position behind the entry of a new model, with clients by the places that their inputs now have."""
+    moved, clients = places(old, new), {}
+    for client, last in position.clients.items():
+        place, _, name = client.partition("/")
+        if int(place) in moved:
+            clients[f"{moved[int(place)]}/{name}"] = last
+    return replace(position, clients=clients)
+
+
+def ends_at_change(position: Position, past: Past, graph: Graph, bus: Bus, streams: ProjectStreams) -> tuple[int, ...]:
+    """How the entry that brings a new model names its inputs: those that go on where they are, new ones at their start.
+
+    A source that was in the project before begins with what comes from now on.
+    """
+    ends = dict(zip(past.eras[-1].paths, position.ends, strict=True))
+    known = {path for era in past.eras for path in era.paths}
+    for node in sources(graph):
+        if node.path not in ends:
+            bounds = bus.open(streams.input(node)).bounds()
+            ends[node.path] = bounds.next if node.path in known else bounds.first
+    return tuple(ends[node.path] for node in sources(graph))
+
+
+def read_past(bus: Bus, streams: ProjectStreams) -> Past:
+    """The past as the sequence log tells it; clients are not in it, so that it is no place to read on from."""
+    log, position, past, graph = bus.open(streams.sequence), Position(), None, None
+    try:
+        for state, entry in counted(log, SequenceState()):
+            decision, known = Decision.of(entry), position
+            position = known.after(state, decision, Tally(decision.blocks, decision.events, {}))
+            if known.knows(decision):
+                continue
+            if decision.states is not None:
+                graph = compile_project(parse_yaml(decision.states.model, log.name))
+                past = Past.begin(position, graph) if past is None else past.changed(position, graph)
+            if decision.reset and graph is not None:
+                past = Past.begin(position, graph)
+    except Trimmed as error:
+        raise LogTooShort(window=log.name, stream=log.name, needed=0, first=log.bounds().first) from error
+    if past is None:
+        raise DataError(reason=f"No model is stated on {log.name}.")
+    return past
+
+
+class PastReader(RangeReader):
+    """Reads any range of the past, across entries that turn something, as the model in force sees it."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        graph: Graph,
+        streams: ProjectStreams,
+        past: Past,
+        needed: Mapping[str, frozenset[str]] | None = None,
+    ) -> None:
+        super().__init__(bus, graph, streams, needed)
+        self._bus, self._streams, self._past = bus, streams, past
+        self._opened: dict[int, RangeReader] = {}
+
+    def read(self, position: Position, upto: int, max_events: int | None = None) -> Range:
+        """Everything behind `position` through entry `upto`, or until it is large enough."""
+        end, spans = position, []
+        last = None if max_events is None else position.events + max_events
+        while end.number < upto and (last is None or end.events < last):
+            taken = self._read_on(end, upto, None if last is None else last - end.events)
+            spans.append(taken.span)
+            end = taken.end
+        return Range(_joined(position, end, spans), end, ())
+
+    def check_reach(self, position: Position) -> None:
+        """Refuse if an input begins behind what is needed of it."""
+        first = self._past.era_of(position)
+        for era in range(first, len(self._past.eras)):
+            begins = self._past.eras[era].begins
+            self._reader(era).check_reach(position if era == first else replace(position, ends=begins))
+
+    def _read_on(self, position: Position, upto: int, max_events: int | None) -> Range:
+        """A part of one era, or the entry that ends it."""
+        eras, at = self._past.eras, self._past.era_of(position)
+        taken = self._reader(at).read(position, upto, max_events)
+        if at + 1 < len(eras) and taken.end.number == eras[at + 1].number:
+            return replace(taken, end=crossed(taken.end, eras[at].paths, eras[at + 1].paths))
+        lasting = self._past.lasting(at)
+        inputs = {path: batch for path, batch in taken.span.inputs.items() if path in lasting}
+        return replace(taken, span=replace(taken.span, inputs=inputs))
+
+    def _reader(self, era: int) -> RangeReader:
+        """The reader of an era; of what the model in force does not need it decodes no columns."""
+        if era not in self._opened:
+            self._opened[era] = RangeReader(self._bus, self._past.eras[era].graph(), self._streams)
+        if self._needed is None:
+            return self._opened[era]
+        lasting = self._past.lasting(era)
+        wanted = {path: names for path, names in self._needed.items() if path in lasting}
+        nothing = dict.fromkeys(self._past.eras[era].paths, frozenset[str]())
+        return self._opened[era].only({**nothing, **wanted})
+
+
+def _source(index: int, path: str, schema: Schema) -> Node:
+    query, _, name = path.partition("/")
+    return Node(index, query, SourceWindow(name=name, schema=schema), schema, (), (), is_indexed=True)
+
+
+def _joined(start: Position, end: Position, spans: Sequence[Span]) -> Span:
+    """Ranges that follow each other, as one."""
+    if len(spans) == 1:
+        return spans[0]
+    paths = dict.fromkeys(path for span in spans for path in span.inputs)
+    inputs = {path: concat([span.inputs[path] for span in spans if path in span.inputs]) for path in paths}
+    ticks = tuple(tick for span in spans for tick in span.ticks)
+    transactional = np.concatenate([np.array([], np.int64), *(span.transactional for span in spans)])
+    return Span(start.block + 1, end.block, inputs, ticks, transactional)

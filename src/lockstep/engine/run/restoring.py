@@ -1,0 +1,34 @@
+"""What an engine begins with: its own state, or a newer snapshot that somebody persisted."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from lockstep.engine.run.kept import forget_kept, kept_position
+from lockstep.engine.run.persisting import SnapshotInfo, SnapshotStore
+from lockstep.engine.run.setup import EngineSetup
+from lockstep.engine.run.snapshot import HEAD, decode_head
+from lockstep.runtime import logger
+
+
+def begin_with_newest(setup: EngineSetup, fingerprint: str, folder: Path | None) -> EngineSetup:
+    """The setup of an engine that starts. A snapshot that is newer than its own state goes into a fresh checkpoint."""
+    own = Path(setup.folder)
+    kept = kept_position(own, setup.shards)
+    if folder is None or not folder.exists():
+        return replace(setup, known=kept.tree() if kept else None)
+    store = SnapshotStore(folder, setup.belongs)
+    found = store.newest(fingerprint, setup.shards)
+    if found is None or (kept is not None and kept.number >= found.number):
+        return replace(setup, known=kept.tree() if kept else None)
+    shutil.rmtree(own / "checkpoint", ignore_errors=True)
+    forget_kept(own)
+    logger.info("Restoring block %d from %s", found.block, found.path, extra={"action": "persist"})
+    return _seeded(setup, store, found)
+
+
+def _seeded(setup: EngineSetup, store: SnapshotStore, found: SnapshotInfo) -> EngineSetup:
+    head = decode_head(store.load(found, 0)[HEAD], found.fingerprint, str(found.path))
+    return replace(setup, seed=str(found.path), first=found.number, known=head.position.tree())

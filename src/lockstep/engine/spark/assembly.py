@@ -1,0 +1,110 @@
+"""The parts of an engine, made from its options and from what its bus says."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockstep.engine.model.graph import Graph
+from lockstep.engine.model.loading import to_yaml
+from lockstep.engine.model.plan import Plan, make_plan
+from lockstep.engine.run.beats import last_beat
+from lockstep.engine.run.position import Position
+from lockstep.engine.run.publishing import Publisher
+from lockstep.engine.run.reports import Report
+from lockstep.engine.run.restoring import begin_with_newest
+from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
+from lockstep.engine.run.setup import EngineSetup
+from lockstep.engine.run.spool import Spool
+from lockstep.engine.run.standing import inputs_of, restating
+from lockstep.engine.run.streams import CONTROL_STREAM, ProjectStreams, sources
+from lockstep.engine.spark.options import EngineOptions, EngineStatus
+from lockstep.log.port import Bus
+from lockstep.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """What an engine is made of."""
+
+    graph: Graph
+    wanted: frozenset[str]
+    bus: Bus
+    streams: ProjectStreams
+    folder: Path
+    runtime: Runtime
+    options: EngineOptions
+
+    def identity(self) -> dict[str, str]:
+        """What the state in the engine's folder belongs to."""
+        sequence = self.bus.create(self.streams.sequence, CONTROL_STREAM).identity
+        return {"shards": str(self.options.shards), "sequence": sequence}
+
+    def persist_to(self) -> Path | None:
+        """Where snapshots are: as the option says, or the model."""
+        restore = self.graph.project.restore
+        return self.options.persist_to or (Path(restore) if restore else None)
+
+    def setup(self, identity: Mapping[str, str]) -> EngineSetup:
+        """What workers must know."""
+        options = self.options
+        setup = EngineSetup(
+            url=self.bus.url,
+            cluster=options.cluster,
+            model=to_yaml(self.graph.project),
+            wanted=tuple(sorted(self.wanted)),
+            folder=str(self.folder.resolve()),
+            host=socket.gethostname(),
+            incarnation=self.runtime.new_id().hex(),
+            shards=options.shards,
+            batch_events=options.batch_events,
+            snapshot_every_s=options.snapshot_every_s,
+            buffer_blocks=options.buffer_blocks,
+            buffer_bytes=options.buffer_bytes,
+            belongs=identity["sequence"],
+        )
+        return begin_with_newest(setup, self.graph.fingerprint, self.persist_to())
+
+    def sequencer(self, me: str) -> Sequencer:
+        """It begins where everything is published."""
+        beat, ticks = last_beat(self.bus.open(self.streams.control)), self.options.ticks
+        start = Position(ends=tuple(0 for _ in sources(self.graph)))
+        return Sequencer(
+            self.bus.open(self.streams.sequence),
+            inputs_of(self.bus, self.streams, self.graph, ticks=ticks),
+            self.runtime,
+            SequencerOptions(entry_events=min(self.options.entry_events, self.options.batch_events)),
+            Position.of(beat.position) if beat.position else start,
+            me=me,
+            restate=restating(self.bus, self.streams, ticks=ticks),
+        )
+
+    def publisher(self, spools: list[Spool], me: str) -> Publisher:
+        """It follows until it is told to lead."""
+        nodes = [node for node in self.graph.nodes if node.path in self.wanted]
+        divided = divided_windows(make_plan(self.graph))
+        return Publisher(self.bus, self.streams, nodes, spools, self.runtime, me, divided)
+
+
+def divided_windows(plan: Plan) -> frozenset[str]:
+    """The windows whose rows are divided over shards."""
+    return frozenset(plan.graph.nodes[index].path for split in plan.splits for index in split.divided)
+
+
+def report_of(
+    status: EngineStatus, options: EngineOptions, setup: EngineSetup, *, member: str, state: str, at_ns: int
+) -> Report:
+    """What an engine says of itself, but for its snapshots and its REST."""
+    return Report(
+        engine=options.name, incarnation=setup.incarnation, member=member, pid=os.getpid(), host=setup.host,
+        role=status.role, epoch=status.epoch, state=state,
+        number=status.computed.number, block=status.computed.block, events=status.computed.events,
+        sequenced=status.sequenced.block, published=status.published,
+        buffer_blocks=status.buffer.blocks, buffer_bytes=status.buffer.size,
+        buffer_blocks_max=options.buffer_blocks, buffer_bytes_max=options.buffer_bytes,
+        buffer_peak_blocks=status.buffer.blocks, snapshot_block=0, snapshot_ns=0,
+        model=status.computed.fingerprint, counts=status.computed.counts, at_ns=at_ns,
+    )  # fmt: skip

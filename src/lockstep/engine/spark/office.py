@@ -1,0 +1,139 @@
+"""What an engine does when it is asked to, beside its daily work: the other side of the desk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from lockstep.engine.model.graph import Graph
+from lockstep.engine.run.decisions import Decision, PersistPoint
+from lockstep.engine.run.desk import standbys
+from lockstep.engine.run.election import Election
+from lockstep.engine.run.persisting import snapshot_name
+from lockstep.engine.run.position import Position
+from lockstep.engine.run.publishing import Publisher
+from lockstep.engine.run.reports import Report, latest_reports
+from lockstep.engine.run.sequencing import Sequencer
+from lockstep.engine.run.standing import input_logs, statement_of
+from lockstep.engine.run.streams import ProjectStreams, sources
+from lockstep.engine.run.trimming import trim_point
+from lockstep.engine.spark.computing import Computing
+from lockstep.engine.spark.options import EngineOptions
+from lockstep.log.port import Bus, Log
+from lockstep.runtime import Runtime
+
+
+@dataclass(slots=True)
+class InForce:
+    """The model that runs now, and what it publishes."""
+
+    graph: Graph
+    wanted: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Office:
+    """See lockstep.engine.run.desk.Leading."""
+
+    name: str
+    runtime: Runtime
+    bus: Bus
+    streams: ProjectStreams
+    in_force: InForce
+    sequencer: Sequencer
+    publisher: Publisher
+    computing: Computing
+    election: Election
+    books: Lock
+    report: Callable[[], Report]
+    folder: Path | None
+
+    def graph(self) -> Graph:
+        """The model in force."""
+        return self.in_force.graph
+
+    def published_windows(self) -> frozenset[str]:
+        """The windows that are published."""
+        return self.in_force.wanted
+
+    def decide(self, decision: Decision) -> None:
+        """Have something decided; a new model's streams are made first, and its inputs begin where they are."""
+        with self.books:
+            self.sequencer.ask(decision)
+
+    def decided(self) -> Position:
+        """What is decided."""
+        return self.sequencer.position
+
+    def published(self) -> Position | None:
+        """What is out."""
+        return self.publisher.position
+
+    def computed_fingerprint(self) -> str:
+        """The model that this engine computes with."""
+        computed = self.computing.computed()
+        return computed.fingerprint if computed else ""
+
+    def inputs(self) -> list[Log]:
+        """The inputs of the model in force."""
+        return list(input_logs(self.bus, self.streams, self.in_force.graph))
+
+    def reports(self) -> dict[str, Report]:
+        """What all engines say of themselves."""
+        return latest_reports(self.bus.open(self.streams.reports))
+
+    def hand_over(self) -> None:
+        """Let a standby lead."""
+        self.election.step_back()
+
+    def persist_folder(self) -> str | None:
+        """Where snapshots go if nobody says."""
+        return str(self.folder) if self.folder is not None else None
+
+    def purge(self, ends: tuple[int, ...]) -> None:
+        """Let go of everything on the inputs below these offsets, and on the out streams."""
+        for log, end in zip(self.inputs(), ends, strict=True):
+            log.trim(end)
+        for node in self.in_force.graph.nodes:
+            if node.path in self.in_force.wanted:
+                log = self.bus.open(self.streams.output(node))
+                log.trim(log.bounds().next)
+
+    def trim(self) -> Mapping[str, Any]:
+        """Have everybody let go of what no snapshot needs: the model is stated anew first, as that must stay."""
+        if self.folder is None:
+            return {"trimmed": False, "reason": "the engine has no --persist-to folder"}
+        names = [self.streams.input(node) for node in sources(self.in_force.graph)]
+        point = trim_point(self.folder, self.computing.setup.belongs, names, self.decided())
+        self.decide(Decision((), 0, 0, states=statement_of(self.in_force.graph, self.in_force.wanted)))
+        if point is None:
+            return {"trimmed": False, "reason": "two complete snapshots are needed"}
+        self.decide(Decision((), 0, 0, trim=point))
+        return {"trimmed": True, "sequence": point.sequence, "inputs": dict(zip(names, point.inputs, strict=True))}
+
+
+class Housekeeping:
+    """What an engine that leads does by itself: snapshots now and then, and letting go of what they make needless."""
+
+    def __init__(self, office: Office, options: EngineOptions) -> None:
+        self._office, self._every, self._trims = office, options.persist_every_s, options.trim
+        self._due = office.runtime.monotonic() + (options.persist_every_s or 0.0)
+        self._persisted = office.decided().block
+
+    def step(self) -> None:
+        """Have the next snapshot decided on when it is due, and something has happened since the last."""
+        office = self._office
+        if self._every is None or office.folder is None or office.runtime.monotonic() < self._due:
+            return
+        self._due = office.runtime.monotonic() + self._every
+        decided = office.decided()
+        if decided.block > self._persisted:
+            self._persisted = decided.block
+            name = snapshot_name(decided.number + 1, office.runtime.new_id().hex()[:16])
+            by = next(iter(standbys(office)), office.report())
+            office.decide(Decision((), 0, 0, persist=PersistPoint(name, by.incarnation, str(office.folder))))
+            if self._trims:
+                office.trim()

@@ -1,0 +1,32 @@
+"""Events for people and programs: publish to the source windows of a project, subscribe to what comes out.
+
+with lockstep.events.connect("lmdb:./bus") as events:
+    trades = events.project("trades")
+    with trades.publisher("TradesSource", block=64) as publisher:
+        publisher.publish({"ID": 1, "symbol": "IBM", "price": 101.5})
+    for row in trades.subscribe("Aggregate24HR", snapshot=True, timeout=5):
+        print(row)
+"""
+
+from __future__ import annotations
+
+from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.events.connection import Events, ProjectEvents, connect
+from lockstep.events.positions import Position
+from lockstep.events.publishing import Sent, WindowPublisher
+from lockstep.events.subscribing import Block, SubscribeOptions, Subscription
+
+__all__ = [
+    "Block",
+    "Event",
+    "Events",
+    "Flag",
+    "Opcode",
+    "Position",
+    "ProjectEvents",
+    "Sent",
+    "SubscribeOptions",
+    "Subscription",
+    "WindowPublisher",
+    "connect",
+]

@@ -1,0 +1,202 @@
+"""A publisher of a failover group at work: an election among them, the input stream, and the stream of checks."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lockstep.engine.errors import LogTooShort
+from lockstep.engine.events.columns import EventBatch
+from lockstep.engine.events.frames import encode_frame
+from lockstep.engine.model.graph import Node
+from lockstep.engine.run.reading import values_between
+from lockstep.errors import TimedOut
+from lockstep.events.clients import ClientTail, client_id
+from lockstep.events.connection import ProjectEvents
+from lockstep.events.relay import Check, Relay
+from lockstep.log.batch import NO_PRODUCER, pack
+from lockstep.log.config import StreamConfig, check_name
+from lockstep.log.port import Log
+from lockstep.runtime import logger
+from lockstep.streams.grouplog import GroupLog
+from lockstep.streams.member import GroupMember, seat_name
+from lockstep.streams.options import GroupOptions
+from lockstep.streams.receipt import Receipt
+
+CHECKS = StreamConfig(capacity=1_000)
+"""The newest one says all; the others are for those who read in between."""
+_REST_S = 0.05
+_SEE = 256
+"""Frames read in one go, between looks at everything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChange:
+    """A publisher became active or standby; `last` is the last block on the stream, `built` its own last one."""
+
+    role: str
+    last: int
+    built: int
+    epoch: int
+
+
+class FailoverPublisher:
+    """Publishes blocks together with others that read the same source. Not to be shared between threads.
+
+    Feed it with `offer`, block by block from the start of the source; call `pump` whenever there is time.
+    """
+
+    def __init__(
+        self,
+        project: ProjectEvents,
+        node: Node,
+        group: str,
+        *,
+        buffered: int = 1000,
+        check_every: int = 100,
+        transactional: bool = False,
+        options: GroupOptions | None = None,
+        on_role: Callable[[RoleChange], None] = lambda _: None,
+    ) -> None:
+        check_name("Group", group)
+        connection, root = project.connection, f"{project.streams.cluster}.{project.name}"
+        self.name = f"{root}.P.{group}"
+        self.client = client_id(self.name)
+        self.relay = Relay(group, room=buffered, every=check_every)
+        self._node, self._transactional, self._on_role = node, transactional, on_role
+        self._options = options or GroupOptions()
+        self._bus, self._runtime = connection.bus, connection.runtime
+        self._input = self._bus.open(project.input(node))
+        self._checks = self._bus.create(self.name, CHECKS)
+        self._checks_at = self._checks.bounds().first
+        self._tail = ClientTail.begin(self._bus, project.streams, project.graph, node, self.client)
+        self.relay.seen = self._tail.last
+        self._publisher = connection.publisher(self._input.name, create=False)
+        self._receipts: deque[Receipt] = deque()
+        self._waiter = self._bus.waiter()
+        self._waiter.watch(self._input)
+        self._member: GroupMember | None = None
+        self._epoch: int | None = None
+        self._target = 0
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this one sends."""
+        return self.relay.is_active
+
+    def offer(self, block: EventBatch) -> None:
+        """The next block of the source; waits while the buffer is full."""
+        while not self.relay.has_room:
+            self.pump()
+            if not self.relay.has_room:
+                self._waiter.wait(_REST_S)
+        number = block.block[:1]
+        marked = number if self._transactional else number[:0]
+        frame = encode_frame(block, client=self.client, first_id=self.relay.built + 1, transactional=marked)
+        self.relay.build(frame)
+
+    def pump(self) -> None:
+        """Look at everything once: what the others wrote, who is active, what is to be sent."""
+        self._read()
+        self._elect()
+        self._send()
+
+    def wait(self) -> None:
+        """A short rest that ends when something comes."""
+        self._waiter.wait(_REST_S)
+
+    def finish(self, timeout: float | None = None) -> None:
+        """The source has ended: return when all its blocks are on the stream, whoever sends them."""
+        end = None if timeout is None else self._runtime.monotonic() + timeout
+        while True:
+            self.pump()
+            if self._tail.is_at_end:
+                self.relay.end()
+            if not self.relay.unseen and self._tail.is_at_end:
+                break
+            if end is not None and self._runtime.monotonic() >= end:
+                raise TimedOut(what=f"Publishing {self.relay.unseen} blocks", seconds=timeout)
+            self._waiter.wait(_REST_S)
+        self._write_check(now=True)
+
+    def close(self) -> None:
+        """Leave the group: another one takes over at once."""
+        try:
+            if self._member is not None:
+                self._member.close()
+        finally:
+            self._publisher.close()
+            self._waiter.close()
+
+    def _read(self) -> None:
+        self._read_checks()  # before the input: what is checked was there before
+        if self.relay.may_see:
+            for first, last, frame in self._tail.read(_SEE):
+                self.relay.see(first, last, frame)
+
+    def _read_checks(self) -> None:
+        try:
+            for offset, value in values_between(self._checks, self._checks_at, self._checks.bounds().next):
+                self._checks_at = offset + 1
+                tree = json.loads(value)
+                self.relay.check(Check(tree["id"], bytes.fromhex(tree["digest"])))
+        except LogTooShort:  # older ones make room for newer ones, which say more
+            self._checks_at = self._checks.bounds().first
+
+    def _elect(self) -> None:
+        if self._member is None:
+            if not self.relay.may_lead or not self._tail.is_at_end:
+                return  # it can't be active yet, and must not keep another one from it
+            self._member = self._join(self._input)
+        member = self._member
+        if member.error is not None:
+            raise member.error
+        member.touch()
+        epoch = next(iter(member.held().values()), None)
+        for seat in member.yielding():
+            member.drained(seat)
+        if epoch != self._epoch:
+            self._epoch, self._target = epoch, self._input.bounds().next
+            if self.relay.is_active:
+                self.relay.follow()
+                self._say("standby")
+        if epoch is not None and not self.relay.is_active and self._tail.at >= self._target and self.relay.may_lead:
+            self.relay.lead()
+            self._say("active")
+            self._write_check(now=True)
+
+    def _join(self, log: Log) -> GroupMember:
+        return GroupMember(
+            GroupLog(self._bus, self.name, self._runtime),
+            self._bus.waiter(),
+            {seat_name(log): log},
+            self._runtime,
+            self._options,
+            starts=lambda found: found.bounds().first,
+            changed=self._waiter,
+            on_error=_log_error,
+        )
+
+    def _send(self) -> None:
+        while self._receipts and self._receipts[0].done():
+            self._receipts.popleft().result()
+        for frame in self.relay.to_send():
+            self._receipts.append(self._publisher.publish(frame))
+        self._write_check()
+
+    def _write_check(self, *, now: bool = False) -> None:
+        check = self.relay.check_due(now=now)
+        if check is not None:
+            text = json.dumps({"id": check.id, "digest": check.digest.hex()}).encode()
+            self._checks.append([pack([text], producer=NO_PRODUCER, sequence=0, created_ns=self._runtime.wall_ns())])
+            self.relay.checked = check.id
+
+    def _say(self, role: str) -> None:
+        relay = self.relay
+        self._on_role(RoleChange(role, relay.seen, relay.built, self._epoch or 0))
+
+
+def _log_error(summary: str, error: BaseException | None) -> None:
+    logger.warning(summary, exc_info=error, extra={"action": "group_error"})

@@ -1,0 +1,53 @@
+"""Where a subscriber is on an out stream: to be saved with what it did, and given back after a restart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lockstep.engine.errors import PositionForeign
+from lockstep.errors import BadArgument
+from lockstep.log.port import Log
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Position:
+    """Everything up to block `last` was handed out; reading goes on at `offset` of that very stream.
+
+    Blocks are handed out whole, so a position never lies within one.
+    """
+
+    stream: str
+    identity: str
+    """Of the stream: one that was deleted and made anew is another."""
+    offset: int
+    last: int | None
+    """None: nothing yet, and what comes first is taken as it is."""
+
+    def dumps(self) -> str:
+        """As text."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def loads(cls, text: str | bytes) -> Position:
+        """Back from text."""
+        try:
+            return cls.of(json.loads(text))
+        except ValueError as fault:
+            raise BadArgument(name="position", value=text, reason="it is not JSON") from fault
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any]) -> Position:
+        """Back from plain values."""
+        kinds: dict[str, Any] = {"stream": str, "identity": str, "offset": int, "last": (int, type(None))}
+        if not isinstance(tree, Mapping) or any(not isinstance(tree.get(name), kind) for name, kind in kinds.items()):
+            raise BadArgument(name="position", value=tree, reason="it must have stream, identity, offset and last")
+        return cls(**{name: tree[name] for name in kinds})
+
+    def check(self, log: Log) -> None:
+        """Refuse a position of another stream."""
+        if (self.stream, self.identity) != (log.name, log.identity):
+            found, wanted = f"{self.stream} ({self.identity[:12]})", f"{log.name} ({log.identity[:12]})"
+            raise PositionForeign(found=found, wanted=wanted)

@@ -1,0 +1,92 @@
+"""Reading an out stream block by block: whole ones, each once, with the position behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from lockstep.engine.errors import HistoryTrimmed, LogTooShort, OutputBroken
+from lockstep.engine.events.columns import EventBatch, concat
+from lockstep.engine.events.schema import Schema
+from lockstep.engine.run.feeding import OutFold
+from lockstep.engine.run.reading import values_between
+from lockstep.errors import Trimmed
+from lockstep.events.forms import single_blocks
+from lockstep.events.positions import Position
+from lockstep.log.port import Log
+
+
+class OutTail:
+    """Reads from a position on. A block that comes in pieces is held back until it is whole.
+
+    A gap may be filled by what somebody writes later; if it is not within `patience_s`, it is an error.
+    """
+
+    def __init__(
+        self, log: Log, schema: Schema, start: Position, *, patience_s: float, monotonic: Callable[[], float]
+    ) -> None:
+        self.position = start
+        self._log, self._patience_s, self._monotonic = log, patience_s, monotonic
+        self._fold = OutFold(log.name, schema, start.last)
+        self._at = start.offset
+        self._pieces: list[EventBatch] = []
+        self._gap_since: float | None = None
+
+    def read(self) -> Iterator[EventBatch]:
+        """The blocks that are there and were not read yet; `position` is then the one behind the last given."""
+        gap: tuple[int, OutputBroken] | None = None
+        for offset, value in self._values():
+            try:
+                batch = self._fold.take(offset, value)
+            except OutputBroken as error:
+                gap = gap or (offset, error)
+                continue
+            self._at = offset + 1 if gap is None else gap[0]
+            if len(batch):
+                if gap is not None:  # what was missing has come: look again at what stood behind it
+                    yield from self._whole(batch, offset, gap[0])
+                    self._gap_since = None
+                    return
+                yield from self._whole(batch, offset, offset + 1)
+            elif not self._pieces and gap is None:
+                self.position = self._position(offset + 1)
+        self._judge(gap)
+
+    def _values(self) -> Iterator[tuple[int, bytes]]:
+        try:
+            yield from values_between(self._log, self._at, self._log.bounds().next)
+        except (LogTooShort, Trimmed) as error:
+            first = self._log.bounds().first
+            raise HistoryTrimmed(what="A reader", stream=self._log.name, needed=self._at, first=first) from error
+
+    def _whole(self, batch: EventBatch, offset: int, then: int) -> Iterator[EventBatch]:
+        """The blocks that are whole with this frame; reading goes on at `then` behind the last of them."""
+        blocks = list(single_blocks(batch))
+        goes_on = self._fold.state is not None and self._fold.state.part > 0
+        if self._pieces:
+            blocks[0] = concat([*self._pieces, blocks[0]])
+            self._pieces = []
+        if goes_on:
+            self._pieces = [blocks.pop()]
+        for at, block in enumerate(blocks, 1):
+            is_last = at == len(blocks)
+            self.position = self._position(then if is_last else min(offset, then), int(block.block[-1]))
+            yield block
+
+    def _position(self, offset: int, last: int | None = None) -> Position:
+        known = self._fold.last if last is None else last
+        return Position(stream=self._log.name, identity=self._log.identity, offset=offset, last=known)
+
+    def _judge(self, gap: tuple[int, OutputBroken] | None) -> None:
+        if gap is None:
+            self._gap_since = None
+            return
+        now = self._monotonic()
+        self._gap_since = now if self._gap_since is None else self._gap_since
+        if now - self._gap_since >= self._patience_s:
+            raise gap[1]
+
+
+def begin_of(log: Log) -> Position:
+    """The start of a stream: block 0 is before everything, if nothing was trimmed."""
+    first = log.bounds().first
+    return Position(stream=log.name, identity=log.identity, offset=first, last=0 if first == 0 else None)

@@ -1,0 +1,105 @@
+"""Errors of an engine's REST, in the tree of lockstep.errors.
+
+UsageError                                         exit 2
+  TokenNeeded TokenFileUnusable BodyTooLarge
+NotFound                                           exit 3
+  WindowNotPublished
+Conflict                                           exit 4
+  RowsUnknown
+Forbidden                                          exit 5
+  TokenWrong OriginRefused PathRefused
+Unavailable                                        exit 6
+  PortUnusable TooManyRequests RowsNotReady
+"""
+
+from __future__ import annotations
+
+from lockstep.errors import Conflict, Forbidden, NotFound, Unavailable, UsageError
+
+
+class TokenNeeded(UsageError):
+    """REST that others than this machine can reach, without a token."""
+
+    code = "TOKEN_NEEDED"
+    template = "REST on {host} can be reached from other machines, and there is no token."
+    advice = "Give one with --token-file, or listen on 127.0.0.1."
+
+
+class TokenFileUnusable(UsageError):
+    """A file that holds no token, or that others can read."""
+
+    code = "TOKEN_FILE_UNUSABLE"
+    template = "The token file {path!r} can't be used: {reason}."
+    advice = "Write one line of 16 to 1024 printable characters into a file with mode 0600."
+
+
+class BodyTooLarge(UsageError):
+    """A request with more data than is taken."""
+
+    code = "BODY_TOO_LARGE"
+    template = "The request has more than {limit} bytes."
+    advice = "Send a smaller model, or publish events on the bus."
+
+
+class WindowNotPublished(NotFound):
+    """A window whose events do not leave the engine."""
+
+    code = "WINDOW_NOT_PUBLISHED"
+    template = "Window {window} is not published, so its rows can't be read."
+    advice = "Start the engines with --publish {window}, or set pubsub in the model. Published: {known}."
+
+
+class RowsUnknown(Conflict):
+    """A window whose rows can't be told from what it published."""
+
+    code = "ROWS_UNKNOWN"
+    template = "The rows of window {window} can't be told: {reason}."
+    advice = "Subscribe to its stream instead: 'lockstep engine subscribe'."
+
+
+class TokenWrong(Forbidden):
+    """A request without the token, or with another one."""
+
+    code = "TOKEN_WRONG"
+    template = "The request does not carry the token of this engine."
+    advice = "Send the header 'Authorization: Bearer TOKEN'."
+
+
+class OriginRefused(Forbidden):
+    """A request that a page of somebody else had a browser send."""
+
+    code = "ORIGIN_REFUSED"
+    template = "Requests for host {host!r} from {origin!r} are refused."
+    advice = "Ask by the address that the engine listens on, and not from a page of another site."
+
+
+class PathRefused(Forbidden):
+    """A path of this machine that a client may not name."""
+
+    code = "PATH_REFUSED"
+    template = "The path {path!r} is refused: {reason}."
+    advice = "Send the model as the body, or name a file below the engine's own folder."
+
+
+class PortUnusable(Unavailable):
+    """No server can be started on this address."""
+
+    code = "PORT_UNUSABLE"
+    template = "REST can't listen on {host}, port {port}: {reason}."
+    advice = "Choose another --http port; 0 takes any that is free."
+
+
+class TooManyRequests(Unavailable):
+    """As many requests as are worked on at a time."""
+
+    code = "TOO_MANY_REQUESTS"
+    template = "This engine works on {limit} requests already."
+    advice = "Ask again in a second."
+
+
+class RowsNotReady(Unavailable):
+    """The rows of a window are still being read from its stream."""
+
+    code = "ROWS_NOT_READY"
+    template = "The rows of window {window} are being read: {done} of {total} records so far."
+    advice = "Ask again in a second; reading goes on from there."

@@ -1,0 +1,152 @@
+"""ESP's routes that change: the state of the engine or of the project, and models that are checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from lockstep.engine.errors import ModelUnreadable
+from lockstep.engine.model.faults import Fault
+from lockstep.engine.model.loading import to_yaml
+from lockstep.engine.model.project import Project
+from lockstep.engine.model.validation import compile_project, faults
+from lockstep.engine.model.xml_common import Element
+from lockstep.errors import BadArgument, Conflict
+from lockstep.server.answers import answer, legal
+from lockstep.server.models import below, parse_model, read_model
+from lockstep.server.parameters import FORM, InPath, ModelUrl, PersistPath
+from lockstep.server.site import Site
+
+ServerState = Literal["persisted", "reloaded", "stopped"]
+ProjectState = Literal["running", "stopped", "persisted", "restored", "modified"]
+
+
+class ChangeRoutes:
+    """Routes that ask whoever leads the project to do something, and answer when it is done."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def router(self) -> APIRouter:
+        """All of them."""
+        router = APIRouter(tags=["change"], dependencies=[FORM])
+        for method, path, route, summary in (
+            ("PUT", "/server/state", self.server_state, "Persist, reload or stop"),
+            ("PUT", "/projects/{name}/state", self.project_state, "Run, stop, persist, restore or change a project"),
+            ("POST", "/runningProjects/{name}", self.run, "As projects/NAME/state?value=running"),
+            ("POST", "/stoppedProjects/{name}", self.stop, "As projects/NAME/state?value=stopped"),
+            ("POST", "/projectValidationResults", self.validate, "The faults of the model in the body"),
+        ):
+            router.add_api_route(path, route, methods=[method], summary=summary, response_class=Response)
+        return router
+
+    def server_state(
+        self,
+        request: Request,
+        value: Annotated[ServerState, Query(description="what the engine is to do")],
+        path: PersistPath = None,
+    ) -> Response:
+        """Persisting is done by one engine of the project, whichever leads or is asked by the leader."""
+        if value == "persisted":
+            return self._asked(request, "persist", self._persist(path), "was persisted")
+        params = {"value": value, "engine": self._site.view.engine}
+        return self._asked(request, "state", params, f"is {value}")
+
+    async def project_state(
+        self,
+        request: Request,
+        name: InPath,
+        value: Annotated[ProjectState, Query(description="the state that is wanted")],
+        path: PersistPath = None,
+        url: ModelUrl = None,
+    ) -> Response:
+        """With `modified` the body is the new model, XML or YAML; every engine changes at the same block."""
+        body = await request.body()
+        return await run_in_threadpool(self._change, request, name, value, path, url, body)
+
+    def run(self, request: Request, name: InPath) -> Response:
+        """Nothing happens if it runs."""
+        return self._change(request, name, "running")
+
+    def stop(self, request: Request, name: InPath) -> Response:
+        """Nothing happens if it is stopped."""
+        return self._change(request, name, "stopped")
+
+    async def validate(self, request: Request) -> Response:
+        """XML or YAML. Nothing is run or kept; a model that can't be read has one fault, with its line and column."""
+        body = await request.body()
+        found = await run_in_threadpool(_faults, body)
+        items = [{"place": fault.place, "problem": fault.problem, "remedy": fault.remedy} for fault in found]
+        elements = [_fault_element(fault) for fault in found]
+        head = {"valid": "false" if found else "true"}
+        return answer(
+            request,
+            Element("project-validation-results", head, elements),
+            {"project-validation-results": {"valid": not found, "faults": items}},
+        )
+
+    def _change(
+        self,
+        request: Request,
+        name: str,
+        value: ProjectState,
+        path: str | None = None,
+        url: str | None = None,
+        body: bytes = b"",
+    ) -> Response:
+        self._site.graph(name)
+        if value == "persisted":
+            return self._asked(request, "persist", self._persist(path), "was persisted")
+        if value == "modified":
+            return self._asked(request, "replace", {"model": self._model(name, url, body)}, "was modified")
+        more = self._persist(path) if value == "restored" else {}
+        return self._asked(request, "state", {"value": value, **more}, f"is {value}")
+
+    def _persist(self, path: str | None) -> dict[str, Any]:
+        return {"path": None if path is None else str(below(path, self._site.root))}
+
+    def _model(self, name: str, url: str | None, body: bytes) -> str:
+        """The new model as YAML, checked: what can't run does not get as far as the bus."""
+        if url is not None and body:
+            raise BadArgument(name="projectUrl", value=url, reason="there is a body too")
+        if url is None and not body:
+            raise BadArgument(name="body", value="", reason="it must be the new model, or projectUrl must name one")
+        limit = self._site.limits.body_bytes
+        project = parse_model(body) if url is None else read_model(url, self._site.root, limit)
+        _check(project, name)
+        return to_yaml(project)
+
+    def _asked(self, request: Request, kind: str, params: Mapping[str, Any], done: str) -> Response:
+        reply = self._site.ask(kind, params)
+        message = f"Project {self._site.name} {done}."
+        told = [Element("property", {"name": name}, text=_text(value)) for name, value in reply.result.items()]
+        element = Element("response", {"engine": reply.engine}, [Element("message", text=message), *told])
+        tree = {"message": message, "engine": reply.engine, "result": dict(reply.result)}
+        return answer(request, element, {"response": tree})
+
+
+def _check(project: Project, name: str) -> None:
+    compile_project(project)
+    if project.name != name:
+        raise Conflict(reason=f"The model is of project {project.name!r}, and {name!r} is to be changed.")
+
+
+def _faults(body: bytes) -> list[Fault]:
+    try:
+        return faults(parse_model(body))
+    except ModelUnreadable as error:
+        told = error.params
+        return [Fault(f"line {told['line']}, column {told['column']}", f"{told['reason']}.", str(told["remedy"]))]
+
+
+def _fault_element(fault: Fault) -> Element:
+    parts = [Element("problem", text=legal(fault.problem)), Element("remedy", text=legal(fault.remedy))]
+    return Element("fault", {"place": legal(fault.place)}, parts)
+
+
+def _text(value: Any) -> str:
+    return legal(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,35 @@
+"""Our own routes: how the project stands, and whether the server answers."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from lockstep.engine.run.cluster import project_status
+from lockstep.server.answers import as_json
+from lockstep.server.guard import HEALTH
+from lockstep.server.site import Site
+
+
+class OwnRoutes:
+    """Routes that ESP has not."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def router(self) -> APIRouter:
+        """Both of them."""
+        router = APIRouter(tags=["own"])
+        summary = "Every engine of the project: role, epoch, lag, buffer, last snapshot"
+        router.add_api_route("/v1/status", self.status, methods=["GET"], summary=summary, response_class=Response)
+        router.add_api_route(HEALTH, self.health, methods=["GET"], summary="Whether the server answers")
+        return router
+
+    def status(self) -> Response:
+        """As `lockstep status --json`; `engine`, `role` and `state` are those of the engine that was asked."""
+        view, report = self._site.view, self._site.view.report()
+        found = project_status(view.bus(), view.cluster, self._site.name, self._site.runtime.wall_ns())
+        return as_json({"engine": view.engine, "role": report.role, "state": report.state, **found.tree()})
+
+    def health(self) -> dict[str, str]:
+        """Needs no token, and says nothing else."""
+        return {"status": "ok"}

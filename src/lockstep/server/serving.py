@@ -1,0 +1,124 @@
+"""The server: uvicorn in a thread of the engine."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from lockstep.errors import TimedOut
+from lockstep.runtime import Runtime, ThreadRuntime, logger
+from lockstep.server.app import make_app
+from lockstep.server.errors import PortUnusable
+from lockstep.server.guard import Guard, Limits
+from lockstep.server.rows import RowLimits, RowsOfWindows
+from lockstep.server.site import Site
+from lockstep.server.tokens import check_host
+from lockstep.server.view import EngineView
+
+_START_S, _DRAIN_S = 10.0, 2
+_CONNECTIONS = 128
+_PORT_MAX = 65_535
+
+
+def serve(
+    view: EngineView,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+    root: Path | None = None,
+    runtime: Runtime | None = None,
+    limits: Limits | None = None,
+    row_limits: RowLimits | None = None,
+) -> RestServer:
+    """Serve an engine; returns when it listens. Port 0 takes any that is free.
+
+    A host that other machines can reach needs a token. Files that clients name must be below `root`; without one none
+    can be named.
+    """
+    check_host(host, token)
+    runtime, limits = runtime or ThreadRuntime(), limits or Limits()
+    site = Site(view, RowsOfWindows(runtime, row_limits or RowLimits()), runtime, limits, root)
+    guard = Guard(make_app(site), token=token, runtime=runtime, limits=limits)
+    return RestServer(guard, _listening(host, port), host)
+
+
+class RestServer:
+    """A server at work; `url` is where."""
+
+    def __init__(self, app: Any, listening: socket.socket, host: str) -> None:
+        port = listening.getsockname()[1]
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self._socket = listening
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                lifespan="off",
+                http="h11",
+                ws="none",
+                loop="asyncio",
+                timeout_keep_alive=5,
+                timeout_graceful_shutdown=_DRAIN_S,
+                limit_concurrency=_CONNECTIONS,
+                proxy_headers=False,
+            )
+        )
+        self._thread = threading.Thread(target=self._run, name="lockstep-rest", daemon=True)
+        self._thread.start()
+        if not self._server.is_up.wait(_START_S):
+            self._server.should_exit = True
+            raise PortUnusable(host=host, port=port, reason=f"the server did not start within {_START_S:g} s")
+        logger.info("REST is served", extra={"action": "rest_served", "url": self.url})
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Take no more requests; those at work have two seconds. May be called again."""
+        self._server.should_exit = True
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            self._server.force_exit = True
+            self._thread.join(1.0)
+        if self._thread.is_alive():
+            raise TimedOut(what="Stopping REST", seconds=timeout_s)
+
+    def _run(self) -> None:
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            self._socket.close()
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= _PORT_MAX:  # some systems cut it to size without a word
+        raise PortUnusable(host=host, port=port, reason=f"a port is at most {_PORT_MAX}")
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind)
+    except OSError as error:
+        raise PortUnusable(host=host, port=port, reason=str(error)) from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(_CONNECTIONS)
+    except OSError as error:
+        listening.close()
+        raise PortUnusable(host=host, port=port, reason=error.strerror or str(error)) from None
+    return listening

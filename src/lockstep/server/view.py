@@ -1,0 +1,33 @@
+"""What REST needs of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from lockstep.engine.model.graph import Graph
+from lockstep.engine.run.asking import Reply
+from lockstep.engine.run.reports import Report
+from lockstep.log.port import Bus
+
+
+class EngineView(Protocol):
+    """An engine as REST sees it. Called from several threads at once; no call but `ask` may wait."""
+
+    engine: str
+    cluster: str
+
+    def graph(self) -> Graph:
+        """The model in force."""
+
+    def report(self) -> Report:
+        """How the engine is, now."""
+
+    def bus(self) -> Bus:
+        """Where its streams are."""
+
+    def published(self) -> frozenset[str]:
+        """The paths of the windows with an out stream."""
+
+    def ask(self, kind: str, params: Mapping[str, Any], timeout_s: float) -> Reply:
+        """Ask whoever leads the project, over the bus; raises the error that it told."""

@@ -1,0 +1,259 @@
+"""How a project stands, told from reports and beats."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from cluster_worlds import COUNTS, NOW, SECOND, World
+from run_worlds import put
+
+from lockstep.engine.run.cluster import IN_STEP_S, SILENT_S, cluster_status, project_status
+from lockstep.engine.run.published import first_published_ns
+from lockstep.engine.run.reports import all_reports, latest_reports, parse_report
+from lockstep.engine.run.streams import REPORTS
+from lockstep.errors import DataError
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def status(world: World):
+    return project_status(world.bus, "local", "p", NOW)
+
+
+def row(world: World, engine: str):
+    return next(row for row in status(world).engines if row.engine == engine)
+
+
+# --- reports -----------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_report_of_each_engine(world):
+    world.report("b", block=1)
+    world.report("a", block=2)
+    newest = world.report("b", block=3)
+    found = latest_reports(world.bus.open(world.streams.reports))
+    assert list(found) == ["a", "b"]
+    assert found["b"] == newest
+    assert [report.block for report in all_reports(world.bus.open(world.streams.reports))] == [1, 2, 3]
+
+
+def test_a_report_that_can_not_be_read_is_passed_over(world, caplog):
+    good = world.report("a")
+    log = world.bus.open(world.streams.reports)
+    tree = {"kind": "report", "engine": "a"}
+    put(
+        log,
+        b"no JSON",
+        b"[]",
+        b'{"kind": "other"}',
+        json.dumps(tree).encode(),
+        json.dumps({**tree, "pid": "1"}).encode(),
+    )
+    with caplog.at_level(logging.WARNING, "lockstep"):
+        assert latest_reports(log) == {"a": good}
+    assert len(caplog.records) == 5
+
+
+def test_what_a_newer_version_adds_to_a_report_is_left_out(world):
+    world.report("a")
+    log = world.bus.open(world.streams.reports)
+    tree = json.loads(json.dumps({"kind": "report"}))
+    stored = next(iter(all_reports(log)))
+    tree |= {name: getattr(stored, name) for name in type(stored).__dataclass_fields__} | {"mood": "good"}
+    assert parse_report(json.dumps(tree).encode()) == stored
+
+
+def test_a_flag_is_no_number():
+    with pytest.raises(DataError, match="Its pid is True"):
+        parse_report(b'{"kind": "report", "pid": true}')
+
+
+def test_reports_are_bounded(world):
+    for number in range(REPORTS.capacity + 10):
+        world.report("a", block=number)
+    log = world.bus.open(world.streams.reports)
+    assert log.bounds().count <= REPORTS.capacity
+    assert latest_reports(log)["a"].block == REPORTS.capacity + 9
+
+
+# --- who is what -------------------------------------------------------------------------------------------------
+
+
+def test_an_active_engine_and_a_standby_in_step(world):
+    world.report("a", role="active", takeovers=2)
+    world.report("b")
+    world.beat(7)
+    found = status(world)
+    assert (found.active, found.epoch, found.published, found.events, found.takeovers) == ("a", 1, 7, 7, 2)
+    assert [(row.engine, row.role, row.lag_blocks, row.lag_s) for row in found.engines] == [
+        ("a", "active", 0, 0.0),
+        ("b", "standby", 0, 0.0),
+    ]
+    assert found.counts == COUNTS
+    assert found.counts_equal is True
+    assert found.is_well
+
+
+def test_a_fenced_engine_that_does_not_know_it_is_shown_as_standby(world):
+    world.report("a", role="active", epoch=1)
+    world.report("b", role="active", epoch=2)
+    found = status(world)
+    assert found.active == "b"
+    assert found.problems == ("Engine a says that it leads in epoch 1; epoch 2 is in force.",)
+
+
+@pytest.mark.parametrize("writer", ["a", "b"])
+def test_of_two_in_one_epoch_the_writer_of_the_beat_is_active(world, writer):
+    world.report("a", role="active")
+    world.report("b", role="active")
+    world.beat(7, incarnation=f"{writer}1")
+    assert status(world).active == writer
+
+
+def test_an_engine_that_tells_nothing_is_silent(world):
+    world.report("a", role="active", ago_s=SILENT_S + 1)
+    world.report("b", ago_s=SILENT_S)
+    found = status(world)
+    assert [row.role for row in found.engines] == ["silent", "standby"]
+    assert found.active is None
+    assert found.problems == ("No engine is active.", "Engine a was last heard of 6 s ago.")
+
+
+def test_an_engine_that_said_it_ends_is_stopped_and_no_problem(world):
+    world.report("a", role="active")
+    world.report("b", state="stopping", ago_s=60)
+    assert row(world, "b").role == "stopped"
+    assert status(world).is_well
+
+
+def test_an_engine_on_its_way_out_leads_until_it_is_gone(world):
+    world.report("a", role="active", state="stopping")
+    assert status(world).active == "a"
+
+
+def test_a_project_without_reports(world):
+    world.bus.delete(world.streams.reports)
+    world.beat(3)
+    found = status(world)
+    assert (found.active, found.published, found.sequenced, found.engines) == (None, 3, 3, ())
+    assert found.problems == ("No engine is active.",)
+
+
+def test_all_projects_of_a_cluster(world):
+    assert [found.project for found in cluster_status(world.bus, "local", NOW)] == ["p"]
+    assert cluster_status(world.bus, "other", NOW) == []
+
+
+# --- lag ---------------------------------------------------------------------------------------------------------
+
+
+def test_lag_counts_from_the_first_published_block_that_is_missing(world):
+    for published, ago_s in ((2, 9.0), (4, 8.0), (6, 7.0)):
+        world.beat(published, ago_s=ago_s)
+    world.report("b", block=4, sequenced=10, published=6, ago_s=1.0)
+    found = row(world, "b")
+    assert (found.lag_blocks, found.lag_s) == (6, 6.0)
+
+
+def test_what_is_decided_and_not_published_yet_is_lag_in_blocks_only(world):
+    world.beat(4)
+    world.report("b", block=4, sequenced=10, published=4)
+    assert (row(world, "b").lag_blocks, row(world, "b").lag_s) == (6, 0.0)
+
+
+def test_a_standby_ahead_of_the_leader_has_no_lag(world):
+    world.beat(4)
+    world.report("b", block=9, sequenced=9, published=4)
+    assert row(world, "b").lag_blocks == 0
+
+
+def test_a_silent_engine_lags_more_and_more(world):
+    world.report("b", block=4, sequenced=4, published=4, ago_s=30.0)
+    world.beat(4, ago_s=30.0)
+    world.beat(8, ago_s=20.0)
+    assert (row(world, "b").lag_blocks, row(world, "b").lag_s) == (4, 20.0)
+
+
+def test_a_standby_that_is_too_far_behind_is_a_problem(world):
+    world.report("a", role="active")
+    world.beat(4, ago_s=IN_STEP_S + 0.5)
+    world.report("b", block=2, sequenced=4, published=4, ago_s=0.5)
+    assert status(world).is_well
+    world.report("b", block=2, sequenced=4, published=4, ago_s=0.4)
+    assert status(world).problems == ("Engine b is 2 blocks, 5.1 s behind.",)
+
+
+@pytest.mark.parametrize("block", range(-1, 12))
+def test_when_a_block_was_published_is_what_a_walk_over_all_beats_says(world, block):
+    beats = [(1, 9), (1, 8), (3, 7), (6, 6), (6, 5), (7, 4), (10, 3)]
+    for published, ago_s in beats:
+        world.beat(published, ago_s=ago_s)
+    slow = next((NOW - ago_s * SECOND for published, ago_s in beats if published > block), None)
+    assert first_published_ns(world.bus, world.streams, block) == slow
+
+
+def test_where_beats_do_not_reach_back_reports_do(world):
+    world.report("a", published=5, ago_s=40)
+    world.report("a", published=6, ago_s=30)
+    world.beat(9, ago_s=2)
+    assert first_published_ns(world.bus, world.streams, 5) == NOW - 30 * SECOND
+    assert first_published_ns(world.bus, world.streams, 8) == NOW - 2 * SECOND
+
+
+def test_beats_that_were_trimmed(world):
+    for published in range(1, 9):
+        world.beat(published, ago_s=20 - published)
+    world.bus.open(world.streams.control).trim(4)
+    assert first_published_ns(world.bus, world.streams, 6) == NOW - 13 * SECOND
+    assert first_published_ns(world.bus, world.streams, 0) == NOW - 15 * SECOND
+
+
+# --- buffers, snapshots, counts ----------------------------------------------------------------------------------
+
+
+def test_a_buffer_is_as_full_as_its_fuller_measure(world):
+    world.report("a", buffer_blocks=10, buffer_bytes=255)
+    world.report("b", buffer_blocks=50, buffer_bytes=10)
+    world.report("c", buffer_blocks=50, buffer_blocks_max=0, buffer_bytes_max=0)
+    assert [row.buffer_percent for row in status(world).engines] == [25.5, 50.0, 0.0]
+
+
+def test_the_age_of_the_last_snapshot(world):
+    world.report("a", role="active")
+    assert status(world).snapshot_age_s is None
+    world.report("b", snapshot_block=5, snapshot_ns=NOW - 90 * SECOND)
+    world.report("a", role="active", snapshot_block=6, snapshot_ns=NOW - 30 * SECOND)
+    found = status(world)
+    assert (found.snapshot_block, found.snapshot_age_s) == (6, 30.0)
+    assert row(world, "b").snapshot_age_s == 90.0
+
+
+def test_counts_are_compared_at_the_same_block_only(world):
+    other = {**COUNTS, "q/in": [8, 8, 8, {}]}
+    world.report("a", role="active", counts=COUNTS)
+    world.report("b", block=8, sequenced=8, counts=other)
+    assert status(world).counts_equal is None
+    world.report("b", counts=other)
+    found = status(world)
+    assert found.counts_equal is False
+    assert found.problems == ("Engines at the same block have different counts.",)
+
+
+def test_counts_are_compared_with_the_beat_too(world):
+    world.report("a", role="active")
+    world.beat(7, counts={"q/in": [1, 1, 1, {}]})
+    assert status(world).counts_equal is False
+
+
+def test_as_plain_values(world):
+    world.report("a", role="active")
+    tree = status(world).tree()
+    assert json.loads(json.dumps(tree))["engines"][0]["engine"] == "a"
+    assert tree["ok"] is True
+    world.beat(7)
+    assert status(world).tree()["windows"][1] == {"window": "q/sums", "rows": 2, "in": 7, "out": 12, "bad": {}}

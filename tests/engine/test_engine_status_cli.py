@@ -1,0 +1,148 @@
+"""`lockstep status`: what it prints, and its exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+
+import pytest
+from cluster_worlds import NOW, SECOND, World
+
+from lockstep.cli import output as cli_output
+from lockstep.cli.main import main
+from lockstep.cli.output import Output
+from lockstep.cli.status import headline, watch
+from lockstep.engine.run.cluster import project_status
+from lockstep.runtime import ThreadRuntime
+
+
+class Clock(ThreadRuntime):
+    """A machine where it is always the same time."""
+
+    wall_ns = staticmethod(lambda: NOW)
+
+
+@pytest.fixture
+def world(monkeypatch) -> World:
+    monkeypatch.setattr(ThreadRuntime, "wall_ns", staticmethod(lambda: NOW))
+    return World()
+
+
+def printed(capsys, world, *arguments: str) -> tuple[int, str]:
+    code = main(["status", "--bus", world.bus.url, *arguments])
+    return code, capsys.readouterr().out
+
+
+def test_a_table_of_engines(world, capsys):
+    world.report(
+        "a", role="active", takeovers=1, http="http://127.0.0.1:8181", snapshot_block=5, snapshot_ns=NOW - SECOND
+    )
+    world.report("b", buffer_blocks=10, buffer_bytes=300)
+    world.beat(7)
+    code, text = printed(capsys, world)
+    assert code == 0
+    lines = text.splitlines()
+    assert lines[0] == (
+        "local.p: a is active in epoch 1; block 7 of 7 is published, 7 events, snapshot 1.0 s ago at block 5, "
+        "1 takeover, counts equal"
+    )
+    assert lines[1].split() == [
+        "ENGINE", "ROLE", "EPOCH", "BLOCK", "BEHIND", "LAG", "BUFFER", "SNAPSHOT", "HEARD", "TAKEOVERS", "REST",
+    ]  # fmt: skip
+    assert re.split(r"  +", lines[3]) == [
+        "b", "standby", "1", "7", "0", "0.0 s", "10 / 300 B (30 %)", "-", "0.5 s ago", "0", "-",
+    ]  # fmt: skip
+    assert len(lines) == 4
+
+
+def test_one_project_with_its_windows(world, capsys):
+    world.report("a", role="active")
+    world.beat(7)
+    code, text = printed(capsys, world, "--project", "p")
+    assert code == 0
+    assert re.search(r"^q/sums +2 +7 +12 +0$", text, re.MULTILINE)
+
+
+def test_what_is_off_is_said_and_the_exit_code_is_1(world, capsys):
+    world.report("a", role="active", ago_s=200)
+    world.report("b", state="draining")
+    code, text = printed(capsys, world)
+    assert code == 1
+    assert "! No engine is active.\n! Engine a was last heard of 200 s ago.\n" in text
+    assert "standby (draining)" in text
+    assert "3 min ago" in text
+    assert "no engine is active in epoch 1" in text
+
+
+def test_as_json(world, capsys):
+    world.report("a", role="active")
+    world.beat(7)
+    code, text = printed(capsys, world, "--json")
+    tree = json.loads(text)
+    assert code == 0
+    assert tree == json.loads(json.dumps(project_status(world.bus, "local", "p", NOW).tree()))
+    assert (tree["ok"], tree["active"], tree["engines"][0]["role"]) == (True, "a", "active")
+
+
+def test_a_cluster_without_projects(world, capsys):
+    assert main(["status", "--bus", world.bus.url, "--cluster", "other"]) == 1
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert "No engine has run in cluster other yet" in found.err
+
+
+def test_an_unknown_project(world, capsys):
+    assert main(["status", "--bus", world.bus.url, "--project", "pp"]) == 3
+    assert "Did you mean 'p'?" in capsys.readouterr().err
+
+
+def test_two_projects_have_a_line_between_them(world, capsys):
+    from run_worlds import sums_graph
+
+    world.streams = type(world.streams)(cluster="local", project="another")
+    world.streams.create(world.bus, sums_graph("another"), frozenset())
+    code, text = printed(capsys, world)
+    assert code == 1
+    assert [line.partition(":")[0] for line in text.splitlines() if line.startswith("local.")] == [
+        "local.another",
+        "local.p",
+    ]
+    assert "\n\nlocal.p:" in text
+
+
+def test_watching_draws_again_until_it_is_ended(world, capsys, monkeypatch):
+    world.report("a", role="active")
+    waits = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        world.beat(len(waits))
+        if len(waits) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_output.sys.stdout, "isatty", lambda: True)
+    options = argparse.Namespace(cluster="local", project=None, every=1.0)
+    with pytest.raises(KeyboardInterrupt):
+        watch(world.bus, options, Output(), Clock(), wait)
+    text = capsys.readouterr().out
+    assert waits == [1.0] * 3
+    assert text.count("\x1b[H\x1b[J") == 3
+    assert re.findall(r"block (\d)", text) == ["0", "1", "2"]
+
+
+def test_watching_into_a_file_clears_no_screen(world, capsys):
+    def stop(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    options = argparse.Namespace(cluster="local", project=None, every=1.0)
+    with pytest.raises(KeyboardInterrupt):
+        watch(world.bus, options, Output(), Clock(), stop)
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_the_headline_without_snapshot_and_with_counts_that_differ(world):
+    world.report("a", role="active")
+    world.report("b", counts={"q/in": [1, 1, 1, {}]})
+    text = headline(project_status(world.bus, "local", "p", NOW))
+    assert "no snapshot, 0 takeovers, counts differ" in text
