@@ -75,11 +75,15 @@ class Out:
         self.bus, self.log, self.last = bus, bus.open(OUTPUT), 0
 
     def put(self, *values: bytes) -> None:
-        for value in values:
-            self.log.append([pack([value], producer=NO_PRODUCER, sequence=0, created_ns=0)])
+        self.log.append([pack([value], producer=NO_PRODUCER, sequence=0, created_ns=0) for value in values])
 
     def frames(self, *blocks: tuple[int, list[Event]], previous: int, max_bytes: int = 1 << 20) -> list[bytes]:
         return cut_frames(EventBatch.of(SCHEMA, blocks), max_bytes, previous=previous)
+
+    def single(self, *numbers: int) -> None:
+        """A frame for each block of one event."""
+        self.put(*(self.frames((number, [event(number)]), previous=number - 1)[0] for number in numbers))
+        self.last = numbers[-1]
 
     def come(self, *blocks: tuple[int, list[Event]], max_bytes: int = 1 << 20) -> None:
         self.put(*self.frames(*blocks, previous=self.last, max_bytes=max_bytes))
@@ -278,8 +282,7 @@ def test_a_killed_subscriber_goes_on_to_the_byte(lockstep, bus, tmp_path, kind) 
     # Given a subscriber that writes a file, and is killed while an engine takes over from another
     out, file = Out(bus), tmp_path / "day"
     options = (*SUBSCRIBE, "--all", "-o", "day", "--resume", "--type", kind)
-    for number in range(1, 401):
-        out.come((number, [event(number)]))
+    out.single(*range(1, 401))
     process = lockstep.start(*options)
     until(lambda: file.exists() and file.stat().st_size > 0)
     process.kill()
@@ -294,8 +297,7 @@ def test_a_killed_subscriber_goes_on_to_the_byte(lockstep, bus, tmp_path, kind) 
     until(lambda: json.loads((tmp_path / "day.position").read_text())["bytes"] > known or file.stat().st_size > known)
     process.kill()
     process.communicate()
-    for number in range(403, 450):
-        out.come((number, [event(number)]))
+    out.single(*range(403, 450))
     done = lockstep(*options, "--until-block", "449", "--json").object
     assert done["resumed"]
     # Then the file is that of one who was never killed

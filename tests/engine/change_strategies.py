@@ -31,11 +31,11 @@ EDITS = ["retention", "aggregate", "filter", "options", "leaf", "leaf", "cut", "
 
 
 @st.composite
-def edits(draw, graph: Graph) -> Graph:
-    """Another model, by one edit or a few."""
+def edits(draw, graph: Graph, age: int = 1) -> Graph:
+    """Another model, by one edit or a few; new sources have names of their age."""
     draft = draft_of(graph)
     for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3]))):
-        draw(_edit(draft, draw(st.sampled_from(EDITS), label="edit")))
+        draw(_edit(draft, draw(st.sampled_from(EDITS), label="edit"), age))
     assume(any(isinstance(window, SourceWindow) for window in draft.windows))
     return compiled(draft)
 
@@ -48,11 +48,11 @@ def draft_of(graph: Graph) -> Draft:
 
 
 @st.composite
-def _edit(draw, draft: Draft, kind: str) -> None:
+def _edit(draw, draft: Draft, kind: str, age: int) -> None:
     if kind == "leaf":
         draw(_child(draft, draw(st.sampled_from(_free(draft, "w", 20)))))
     elif kind == "source":
-        place = draw(st.sampled_from(_free(draft, "in", 9)))
+        place = f"{age}{_free(draft, f'in{age}', 9)[0]}"
         schema = draw(st.sampled_from(sorted(draft.schemas.values()) or SOURCES))
         draft.windows.insert(draw(st.integers(0, len(draft.windows))), draw(sources(f"in{place}", schema)))
         draft.schemas[f"in{place}"] = schema

@@ -11,15 +11,15 @@ from lockstep.engine.events.block import InputBlock
 from lockstep.engine.kernels.span import Results
 from lockstep.engine.model.changes import compare
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.model.loading import parse_yaml, to_yaml
-from lockstep.engine.model.validation import compile_project
-from lockstep.engine.run.decisions import Decision, Statement
-from lockstep.engine.run.eras import Past, ends_at_change, places
+from lockstep.engine.run.catalog import compiled
+from lockstep.engine.run.decisions import Decision
+from lockstep.engine.run.eras import Past
 from lockstep.engine.run.feeding import EventPublisher
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.reading import Range, RangeReader
 from lockstep.engine.run.replacing import Seat, Standing, empty_windows, page_changes, replace_model, seated
-from lockstep.engine.run.sequencing import Model, Sequencer, SequencerOptions
+from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
+from lockstep.engine.run.standing import inputs_of, restating, statement_of
 from lockstep.engine.run.streams import ProjectStreams, sources
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.engine.windows.interpreter import Interpreter
@@ -106,7 +106,7 @@ class Worker:
         self.snapshot()
         graph, wanted = self.standing.graph, self.standing.wanted
         if taken.turn.states is not None:
-            graph, wanted = compile_statement(taken.turn.states), frozenset(taken.turn.states.publish)
+            graph, wanted = compiled(taken.turn.states), frozenset(taken.turn.states.publish)
         turn = empty_windows if taken.turn.reset else replace_model
         if taken.turn.reset or taken.turn.states is not None:
             made = turn(self.standing, taken.end, graph, wanted, self.seat)
@@ -119,10 +119,7 @@ class Worker:
             self._open()
         else:
             self.position = taken.end
-
-
-def compile_statement(states: Statement) -> Graph:
-    return compile_project(parse_yaml(states.model, "the entry"))
+            self.history.seal(self.position)
 
 
 class ChangingProject:
@@ -138,11 +135,11 @@ class ChangingProject:
         self.past = Past.begin(Position(ends=tuple(0 for _ in sources(graph))), graph)
         self.sequencer = Sequencer(
             self.bus.open(self.streams.sequence),
-            self._inputs(graph),
+            inputs_of(self.bus, self.streams, graph),
             self.runtime,
             SequencerOptions(entry_events=entry_events),
             self.past.base,
-            restate=self._restate,
+            restate=restating(self.bus, self.streams, ticks=False),
         )
         self.sequencer.lead()
         self._open_publishers()
@@ -170,10 +167,7 @@ class ChangingProject:
 
     def change(self, graph: Graph, *, reset: bool = False) -> None:
         """Have an entry with another model."""
-        self.streams.create(self.bus, graph, frozenset())
-        ends = ends_at_change(self.sequencer.position, self.past, graph, self.bus, self.streams)
-        states = Statement(to_yaml(graph.project), tuple(sorted(self.shown(graph))))
-        self.sequencer.ask(Decision(ends, 0, 0, states=states, reset=reset))
+        self.sequencer.ask(Decision((), 0, 0, states=statement_of(graph, self.shown(graph)), reset=reset))
         while self.sequencer.step():
             pass
         self.graph = graph
@@ -201,14 +195,6 @@ class ChangingProject:
             for path, counts in worker.evaluator.counts().items():
                 found[path] = found.get(path, WindowCounts()) + counts
         return found
-
-    def _inputs(self, graph: Graph) -> list:
-        return [self.bus.open(self.streams.input(node)) for node in sources(graph)]
-
-    def _restate(self, states: Statement) -> Model:
-        graph = compile_statement(states)
-        moved = places(self.past.eras[-1].paths, [node.path for node in sources(graph)])
-        return Model(self._inputs(graph), None, moved)
 
     def _open_publishers(self) -> None:
         self.publishers = {

@@ -92,6 +92,16 @@ def test_what_was_asked_before_by_somebody_who_is_gone_is_never_carried_out(worl
     assert answerer.waiting() == [REQUEST]
 
 
+def test_what_was_heard_before_a_long_stall_must_be_heard_again(world):
+    world.bus.create(REQUEST.reply, REPLIES)
+    answerer = world.answerer()
+    answerer.waiting()
+    world.ask_raw(REQUEST)
+    assert answerer.waiting() == [REQUEST]
+    world.clock.advance(asking.STALL_S + 1)
+    assert answerer.waiting() == []
+
+
 def test_the_same_id_asked_twice_is_answered_twice(world):
     world.engine(echo)
     first, second = (world.asker.ask("persist", {}, id="same") for _ in range(2))

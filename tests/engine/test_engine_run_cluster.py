@@ -14,6 +14,7 @@ from lockstep.engine.run.published import first_published_ns
 from lockstep.engine.run.reports import all_reports, latest_reports, parse_report
 from lockstep.engine.run.streams import REPORTS
 from lockstep.errors import DataError
+from lockstep.log.port import Bounds, Entry
 
 
 @pytest.fixture
@@ -79,6 +80,39 @@ def test_reports_are_bounded(world):
     log = world.bus.open(world.streams.reports)
     assert log.bounds().count <= REPORTS.capacity
     assert latest_reports(log)["a"].block == REPORTS.capacity + 9
+
+
+class Odd:
+    """A log of reports that is trimmed, or damaged, while it is read."""
+
+    def __init__(self, log, *, first: int | None = None, damaged: int | None = None) -> None:
+        self._log, self._first, self._damaged, self.name = log, first, damaged, log.name
+
+    def bounds(self) -> Bounds:
+        found = self._log.bounds()
+        first, self._first = self._first, None
+        return found if first is None else Bounds(first, found.next)
+
+    def read(self, offset: int) -> list[Entry]:
+        found = self._log.read(offset)
+        return [Entry(one.base, one.data[:-1] + b"?") if one.base == self._damaged else one for one in found]
+
+
+def test_reports_that_are_trimmed_while_they_are_read(world):
+    for number in range(5):
+        world.report("a", block=number)
+    log = world.bus.open(world.streams.reports)
+    log.trim(3)
+    assert [report.block for report in all_reports(Odd(log, first=1))] == [3, 4]
+
+
+def test_a_damaged_batch_is_passed_over(world, caplog):
+    for number in range(3):
+        world.report("a", block=number)
+    log = world.bus.open(world.streams.reports)
+    assert latest_reports(Odd(log, damaged=2))["a"].block == 1
+    assert [report.block for report in all_reports(Odd(log, damaged=1))] == [0, 2]
+    assert "A report can't be read" in caplog.text
 
 
 # --- who is what -------------------------------------------------------------------------------------------------

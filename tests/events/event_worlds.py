@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lockstep.core.outputs import Barrier
+from lockstep.core.sequence import Entry, Mark
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import cut_frames, decode_frame
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.graph import Graph
+from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import CopyWindow, SourceWindow
 from lockstep.engine.run.barriers import encode_barrier
 from lockstep.engine.run.beats import Beat
+from lockstep.engine.run.decisions import Decision, Statement, encode
 from lockstep.engine.run.reading import values_between
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.events import Events, ProjectEvents
@@ -81,6 +84,14 @@ class Desk:
             offsets={"q/Copy": self.out.bounds().next if offset is None else offset},
         )
         self.bus.open(self.streams.control).append([beat.batch(0)])
+
+    def state(self) -> None:
+        """The model, as an engine states it."""
+        states = Statement(to_yaml(self.graph.project), ("q/Copy",))
+        entry = Entry(1, "me", 1, "", Decision((0,), 0, 0, states=states).body())
+        records = [encode(record) for record in (Mark(1, "me"), entry)]
+        log = self.bus.open(self.streams.sequence)
+        log.append([pack(records, producer=NO_PRODUCER, sequence=0, created_ns=0)])
 
     def close(self) -> None:
         self.client.close()

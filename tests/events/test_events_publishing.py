@@ -172,6 +172,8 @@ def test_names_that_are_not_there_are_refused(desk, tmp_path):
             events.project("desk")
         with pytest.raises(NotFound, match="'dusk' does not exist"):
             events.project("dusk")
+        desk.state()
+        assert events.project("desk").sources() == ["q/Trades"]
         with pytest.raises(BadArgument, match="not the model of"):
             events.project("dusk", model=desk.graph)
 

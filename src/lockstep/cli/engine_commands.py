@@ -58,6 +58,8 @@ def _failover(parser: argparse.ArgumentParser) -> None:
                           help="blocks that a standby keeps until they are published (1000000)")  # fmt: skip
     failover.add_argument("--buffer-bytes", type=kinds.size, default=512 << 20, metavar="SIZE",
                           help="and bytes (512MiB); when either is reached it waits, and drops nothing")  # fmt: skip
+    failover.add_argument("--restarts", type=kinds.not_negative, default=5, metavar="N",
+                          help="start again as a standby when Spark fails, so often in ten minutes (5)")  # fmt: skip
     failover.add_argument("--persist-to", metavar="FOLDER",
                           help="snapshots are written there, and it starts from the newest; may be shared")  # fmt: skip
     failover.add_argument("--persist-every", type=kinds.above_zero, metavar="S", help="write one every S seconds")

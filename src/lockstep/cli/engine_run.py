@@ -6,10 +6,11 @@ import argparse
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ _CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 _STATE = ".lockstep-engine"
 """Not inside a bus's folder: that holds a store, and nothing else."""
 _EVERY_S, _JSON_EVERY_S = 1.0, 5.0
+_RESTARTS, _RESTARTS_S = "LOCKSTEP_RESTARTS", 600.0
+"""Restarts are counted over ten minutes, through the environment of the process itself."""
 _TOLD = frozenset({"role", "takeover", "buffer", "persist", "replace"})
 """The actions of which an engine tells everybody."""
 
@@ -67,7 +70,22 @@ class Stopping:
 
 
 def run(options: argparse.Namespace, output: Output) -> int:
-    """Run it until it is asked to end, or until nothing is left to do."""
+    """Run it until it is asked to end, or until nothing is left to do; if Spark fails, start again as a standby."""
+    from lockstep.engine.errors import SparkFailed
+
+    try:
+        return _run(options, output)
+    except SparkFailed as error:
+        again = Restarts.of(os.environ.get(_RESTARTS), time.time()).next(options.restarts, time.time())
+        if again is None:
+            raise
+        output.note(f"{error} Starting again as a standby ({again.count} of {options.restarts}).")
+        output.flush()
+        os.environ[_RESTARTS] = again.text()
+        os.execv(sys.executable, [sys.executable, "-m", "lockstep.cli.main", *sys.argv[1:]])  # noqa: S606 - itself
+
+
+def _run(options: argparse.Namespace, output: Output) -> int:
     from lockstep.engine.run.streams import ProjectStreams
     from lockstep.engine.spark.engine import Engine
     from lockstep.engine.spark.session import check_java
@@ -98,6 +116,30 @@ def run(options: argparse.Namespace, output: Output) -> int:
             telling.progress.end()
         telling.stopped(engine.status(), stopping)
         return stopping.code
+
+
+@dataclass(frozen=True, slots=True)
+class Restarts:
+    """How often this process has started itself again, and since when."""
+
+    count: int
+    since: float
+
+    @classmethod
+    def of(cls, text: str | None, now: float) -> Restarts:
+        """As the process before left it."""
+        count, _, since = (text or "").partition(":")
+        return cls(int(count), float(since)) if count.isdigit() and since else cls(0, now)
+
+    def next(self, most: int, now: float) -> Restarts | None:
+        """One more, unless there were too many in a while."""
+        if now - self.since > _RESTARTS_S:
+            return Restarts(1, now) if most else None
+        return Restarts(self.count + 1, self.since) if self.count < most else None
+
+    def text(self) -> str:
+        """For the process that follows."""
+        return f"{self.count}:{self.since}"
 
 
 @contextmanager

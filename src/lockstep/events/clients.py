@@ -45,8 +45,8 @@ class ClientTail:
         if streams.control in set(bus.names()):
             known = last_beat(bus.open(streams.control)).position
             position = Position.of(known) if known else Position()
-            source = sources(graph).index(node)
-            if source < len(position.ends) and position.ends[source] >= first:
+            known_sources, source = sources(graph), sources(graph).index(node)
+            if len(position.ends) == len(known_sources) and position.ends[source] >= first:
                 return cls(log, client, position.clients.get(f"{source}/{client.hex()}", 0), position.ends[source])
         return cls(log, client, 0, first)
 

@@ -141,9 +141,8 @@ class Subscription:
 
     def is_published(self, block: int) -> bool:
         """Whether everything up to a block was published, and of this window's blocks was handed out."""
-        beat = self._source.beat()
-        wanted = min(beat.last.get(self.node.path, 0), block)
-        return beat.published >= block and (self._tail.position.last or 0) >= wanted
+        beat, last = self._source.beat(), self._tail.position.last or 0
+        return last >= block or (beat.published >= block and last >= min(beat.last.get(self.node.path, 0), block))
 
     def __iter__(self) -> Iterator[Row | Block]:
         while True:

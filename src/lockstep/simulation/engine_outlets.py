@@ -19,6 +19,7 @@ OutLog = SimLog[Any]  # frames and barriers
 FRAME_PIECES = 3
 BUFFERED_AT_MOST = 14  # pieces: a full buffer stops computing, it never drops
 PATIENCE = 6.0  # longer than any reading stalls
+STUCK_FOR_AT_MOST = 10.0  # no progress for so long: it is not the log that is slow
 NOWHERE = -1
 
 
@@ -43,6 +44,7 @@ class Outlet:
         self.out_at = NOWHERE
         self.buffer: list[Piece] = []
         self.flying: Frame | None = None
+        self.offered_at = 0.0
         self.made: dict[tuple[int, int], int] = {}
         self.seen: dict[tuple[int, int], int] = {}
         self.behind_since: float | None = None
@@ -116,10 +118,16 @@ class Outlet:
         """Offer the next frame, and send what is due."""
         if outlet.ready(self.state) and self.buffer and self._has_read_what_is_out():
             rest = [piece for piece in self.buffer if further(self.state.out, piece.state) != self.state.out]
-            self.flying = frame_of(self._next_pieces(rest))
+            self.flying, self.offered_at = frame_of(self._next_pieces(rest)), self.process.world.now
             self._step(Offer(self.flying.cut))
+        self._look_for_progress()
         if self.state.epoch is not None:
             self._step(Tick(self.process.host.monotonic(self.process.world.now)))
+
+    def _look_for_progress(self) -> None:
+        if self.state.in_flight is not None and self.process.world.now - self.offered_at > STUCK_FOR_AT_MOST:
+            message = f"{self.log.name}: {self.state.in_flight} does not come out behind {self.state.out}"
+            raise Doubt(message)
 
     def _has_read_what_is_out(self) -> bool:
         """Blocks that a leader says are out may be gone from the buffer: they are read first, not published."""

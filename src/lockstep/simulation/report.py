@@ -26,9 +26,10 @@ def replay_command(seed: int, variant: str) -> str:
 def as_text(summary: Summary) -> str:
     """Tables, and how to replay what failed."""
     rate = summary.seeds / summary.elapsed_seconds
+    kinds = ", ".join(f"{name} {count:,}" for name, count in summary.kinds.items())
     head = [
         f"variant            {summary.variant}",
-        f"seeds              {summary.seeds:,}",
+        f"seeds              {summary.seeds:,} ({kinds})",
         f"events             {summary.events:,}",
         f"simulated seconds  {summary.simulated_seconds:,.0f}",
         f"slowest healing    {summary.healing_ticks_max} ticks",
@@ -62,6 +63,7 @@ def as_json(summary: Summary) -> str:
         {
             "variant": summary.variant,
             "seeds": summary.seeds,
+            "kinds": dict(summary.kinds),
             "events": summary.events,
             "simulated_seconds": round(summary.simulated_seconds, 1),
             "healing_ticks_max": summary.healing_ticks_max,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 FAULT_TICKS = (50, 100)
-PATIENCE = {"engine": 2}  # what is to be seen of engines needs several takeovers
+LONGER = {"engine": 2}  # what is to be seen of engines needs several takeovers
 HEALING_TICKS = 200
 STEADY_TICKS = 12  # longer than a lease: converged means that it stays so
 CHUNK = 25
@@ -99,23 +99,24 @@ def run_seed(seed: int, variant: str = "correct", *, trace: bool = False) -> See
     """One run: faults, then healing. It ends with the tick in which something was found."""
     world = World(random.Random(seed), VARIANTS[variant], Trace(trace))
     sim = KINDS[kind_of(seed)](world)
-    for _ in range(world.rng.randint(*FAULT_TICKS) * PATIENCE.get(kind_of(seed), 1)):
+    longer = LONGER.get(kind_of(seed), 1)
+    for _ in range(world.rng.randint(*FAULT_TICKS) * longer):
         world.tick()
         sim.after_tick()
         if world.findings.anomalies:
             break
-    healing_ticks = 0 if world.findings.anomalies else _heal(world, sim)
+    healing_ticks = 0 if world.findings.anomalies else _heal(world, sim, HEALING_TICKS * longer)
     text = world.trace.text() if trace else ""
     found = tuple(world.findings.anomalies)
     return SeedResult(seed, world.events, world.now, world.faults.count, found, healing_ticks, text)
 
 
-def _heal(world: World, sim: Sim) -> int:
+def _heal(world: World, sim: Sim, ticks: int) -> int:
     """Let everything converge, and stay so for a while; the number of ticks until it began to."""
     world.heal()
     sim.heal()
     steady = 0
-    for tick in range(HEALING_TICKS):
+    for tick in range(ticks):
         world.tick()
         sim.after_tick()
         if world.findings.anomalies:
@@ -124,8 +125,8 @@ def _heal(world: World, sim: Sim) -> int:
         if steady == STEADY_TICKS:
             sim.finish()
             return tick - STEADY_TICKS
-    world.report(checks.NOT_CONVERGED, f"after {HEALING_TICKS} ticks without faults: {sim.unfinished()}")
-    return HEALING_TICKS
+    world.report(checks.NOT_CONVERGED, f"after {ticks} ticks without faults: {sim.unfinished()}")
+    return ticks
 
 
 def run_many(

@@ -175,7 +175,7 @@ class Answerer:
     def _start(self, now: float) -> None:
         self._waiting.clear()
         self._heard.clear()
-        self._suspects, self._swept_at = frozenset(), now
+        self._swept_at = now  # whoever lives is heard before the next sweep
         self._next = self._log.bounds().next
 
     def _new(self) -> Iterator[bytes]:

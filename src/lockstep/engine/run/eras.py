@@ -19,10 +19,9 @@ from lockstep.engine.events.columns import concat
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.kernels.span import Span
 from lockstep.engine.model.graph import Graph, Node
-from lockstep.engine.model.loading import parse_yaml
 from lockstep.engine.model.project import Project
-from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import SourceWindow
+from lockstep.engine.run.catalog import compiled
 from lockstep.engine.run.decisions import Decision, counted
 from lockstep.engine.run.position import Position, Tally
 from lockstep.engine.run.reading import Range, RangeReader
@@ -102,33 +101,14 @@ class Past:
         return cls(Position.of(tree["base"]), tuple(eras))
 
 
-def places(old: Sequence[str], new: Sequence[str]) -> dict[int, int]:
-    """For each source of a model, by its place, the place it has in another one that has it, too."""
-    return {place: new.index(path) for place, path in enumerate(old) if path in new}
-
-
 def crossed(position: Position, old: Sequence[str], new: Sequence[str]) -> Position:
     """A position behind the entry of a new model, with clients by the places that their inputs now have."""
-    moved, clients = places(old, new), {}
+    places, clients = {path: place for place, path in enumerate(new)}, {}
     for client, last in position.clients.items():
         place, _, name = client.partition("/")
-        if int(place) in moved:
-            clients[f"{moved[int(place)]}/{name}"] = last
+        if old[int(place)] in places:
+            clients[f"{places[old[int(place)]]}/{name}"] = last
     return replace(position, clients=clients)
-
-
-def ends_at_change(position: Position, past: Past, graph: Graph, bus: Bus, streams: ProjectStreams) -> tuple[int, ...]:
-    """How the entry that brings a new model names its inputs: those that go on where they are, new ones at their start.
-
-    A source that was in the project before begins with what comes from now on.
-    """
-    ends = dict(zip(past.eras[-1].paths, position.ends, strict=True))
-    known = {path for era in past.eras for path in era.paths}
-    for node in sources(graph):
-        if node.path not in ends:
-            bounds = bus.open(streams.input(node)).bounds()
-            ends[node.path] = bounds.next if node.path in known else bounds.first
-    return tuple(ends[node.path] for node in sources(graph))
 
 
 def read_past(bus: Bus, streams: ProjectStreams) -> Past:
@@ -141,7 +121,7 @@ def read_past(bus: Bus, streams: ProjectStreams) -> Past:
             if known.knows(decision):
                 continue
             if decision.states is not None:
-                graph = compile_project(parse_yaml(decision.states.model, log.name))
+                graph = compiled(decision.states)
                 past = Past.begin(position, graph) if past is None else past.changed(position, graph)
             if decision.reset and graph is not None:
                 past = Past.begin(position, graph)

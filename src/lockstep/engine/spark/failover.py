@@ -1,0 +1,219 @@
+"""One engine among those of its project: what it does with its lead, what it says of itself, what it is asked.
+
+No threads here: an engine calls these steps from its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+
+from lockstep.engine.errors import BufferGap
+from lockstep.engine.model.graph import Node
+from lockstep.engine.model.plan import make_plan
+from lockstep.engine.run.asking import Answerer
+from lockstep.engine.run.catalog import compiled
+from lockstep.engine.run.conducting import ACTIVE, Conductor, RoleChange
+from lockstep.engine.run.decisions import Decision, Statement
+from lockstep.engine.run.desk import Desk, standbys
+from lockstep.engine.run.election import Election
+from lockstep.engine.run.persister import Persister
+from lockstep.engine.run.position import Position
+from lockstep.engine.run.reports import Report, write_report
+from lockstep.engine.run.spool import Progress as Computed
+from lockstep.engine.run.standing import compare, input_logs, statement_of
+from lockstep.engine.run.watching import Progress, buffer_too_small
+from lockstep.engine.spark.assembly import Assembly, divided_windows, report_of
+from lockstep.engine.spark.computing import Computing
+from lockstep.engine.spark.office import Housekeeping, InForce, Office
+from lockstep.engine.spark.options import EngineStatus
+from lockstep.runtime import Waiter, logger
+
+_POLL_S, _ENTRY_S, _DESK_S, _IDLE_S = 0.004, 0.01, 0.05, 0.1
+REPORT_S = 1.0
+STARTING, RUNNING, STOPPING = "starting", "running", "stopping"
+
+
+class Failover:
+    """The engine as one of several. `state` is starting until it is in step with what is decided."""
+
+    def __init__(
+        self, assembly: Assembly, computing: Computing, changed: Waiter, on_role: Callable[[RoleChange], None]
+    ) -> None:
+        self._assembly, self._computing = assembly, computing
+        self._bus, self._streams, self._runtime = assembly.bus, assembly.streams, assembly.runtime
+        self._options = options = assembly.options
+        self.in_force = InForce(assembly.graph, assembly.wanted)
+        self.sequencer = assembly.sequencer(computing.setup.incarnation)
+        self.publisher = assembly.publisher(computing.spools, computing.setup.incarnation)
+        self.election = Election(
+            self._bus, self._streams, self._runtime, lease_s=options.lease_s, rank=options.preference, changed=changed
+        )
+        self._conductor = Conductor(
+            self.election, self.sequencer, self.publisher, self._runtime, self._last_computed, on_role
+        )
+        self.books = Lock()
+        self.state, self.http = STARTING, ""
+        self.gap: BufferGap | None = None
+        self._new_nodes: list[Node] = []
+        self._peak = self._reported = 0
+        self._warned = False
+        self._reports = self._bus.open(self._streams.reports)
+        self._persister = Persister(computing.setup, self._runtime)
+        self._office = self._make_office(assembly.persist_to())
+        self._desk = Desk(self._office, Answerer(self._bus, self._streams, options.name, self._runtime))
+        self._housekeeping = Housekeeping(self._office, options)
+        self._progress = Progress(max(2.0, 4 * options.lease_s))
+
+    def _make_office(self, folder: Path | None) -> Office:
+        return Office(
+            name=self._options.name, runtime=self._runtime, bus=self._bus, streams=self._streams,
+            in_force=self.in_force, sequencer=self.sequencer, publisher=self.publisher, computing=self._computing,
+            election=self.election, books=self.books, report=self.report, folder=folder,
+        )  # fmt: skip
+
+    @property
+    def role(self) -> str:
+        """Active or standby."""
+        return self._conductor.role
+
+    def status(self) -> EngineStatus:
+        """How far it is."""
+        with self.books:
+            publisher, computing = self.publisher, self._computing
+            events = publisher.position.events if publisher.position else 0
+            return EngineStatus(
+                self.sequencer.position, publisher.published, events, dict(publisher.counts), dict(publisher.bad),
+                publisher.seconds, computing.figures(), self.role, self.sequencer.epoch,
+                computing.computed() or Computed(), computing.buffer(),
+            )  # fmt: skip
+
+    def report(self) -> Report:
+        """What it says of itself."""
+        status, last = self.status(), self._persister.last
+        self._peak = max(self._peak, status.buffer.blocks)
+        now, setup = self._runtime.wall_ns(), self._computing.setup
+        told = report_of(status, self._options, setup, member=self.election.me, state=self.state, at_ns=now)
+        return replace(
+            told,
+            buffer_peak_blocks=self._peak,
+            snapshot_block=last.block if last else 0,
+            snapshot_ns=last.made_ns if last else 0,
+            takeovers=self._conductor.takeovers,
+            http=self.http,
+        )
+
+    def sequence(self) -> float:
+        """A full entry is followed by the next at once; small ones are given time to grow, as each is a write."""
+        with self.books:
+            self._conductor.lead()
+            before = self.sequencer.position
+            if self.sequencer.leads and before.stated_at < 0:
+                self._state_model()
+            self.sequencer.step()
+            after = self.sequencer.position
+            for position, decision in self.sequencer.turned():
+                self._turn(position, decision)
+        self._join_when_in_step()
+        if after is before:
+            return _POLL_S
+        return 0.0 if after.events - before.events >= self._options.entry_events // 2 else _ENTRY_S
+
+    def publish(self) -> float:
+        """Publish if it leads; let go of what is published if it does not."""
+        if self._new_nodes:
+            nodes, self._new_nodes = self._new_nodes, []
+            self.publisher.use(nodes, divided_windows(make_plan(self.in_force.graph)))
+        try:
+            return 0.0 if self._conductor.publish() else _POLL_S
+        except BufferGap as error:
+            self.gap = error
+            self.election.step_back()
+            return _IDLE_S
+
+    def serve(self) -> float:
+        """What is asked of this engine while it leads, and snapshots that became complete."""
+        if self._persister.step(self.publisher.published) is not None:
+            write_report(self._reports, self.report())
+        if self.role == ACTIVE:
+            self._desk.step()
+            self._housekeeping.step()
+            self._yield_if_stalled()
+        else:
+            self._desk.close()
+            self._rejoin()
+        return _DESK_S
+
+    def tell(self) -> float:
+        """Write a report; say once if the buffer is too small for what comes."""
+        report, options = self.report(), self._options
+        write_report(self._reports, report)
+        rate, self._reported = (report.block - self._reported) / REPORT_S, report.block
+        if not self._warned and buffer_too_small(rate, options.lease_s, options.buffer_blocks):
+            self._warned = True
+            words = "The buffer of %d blocks is less than what comes until a leader's silence is noticed"
+            logger.warning(words, options.buffer_blocks, extra={"action": "buffer"})
+        return REPORT_S
+
+    def recomputed(self) -> None:
+        """What is to be published and was not in the buffer any more comes into other spools."""
+        self.publisher.take_from(self._computing.spools)
+        self.gap, self.state = None, STARTING
+
+    def close(self) -> None:
+        """Let a standby lead, and say goodbye."""
+        self.election.close()
+        write_report(self._reports, replace(self.report(), role="standby"))
+
+    def _turn(self, position: Position, decision: Decision) -> None:
+        """What an entry means to the engine itself; its windows are the workers' business."""
+        if decision.persist is not None:
+            self._persister.expect(decision.persist)
+        if decision.trim is not None and self.sequencer.leads:
+            self._bus.open(self._streams.sequence).trim(decision.trim.sequence)
+            inputs = input_logs(self._bus, self._streams, self.in_force.graph)
+            for log, offset in zip(inputs, decision.trim.inputs, strict=True):
+                log.trim(offset)
+        if decision.states is not None:
+            self._restated(position, decision.states)
+
+    def _restated(self, position: Position, states: Statement) -> None:
+        """A model was stated: the first one must be this engine's, a later one takes its place."""
+        if position.number == 1:
+            compare(states, self.in_force.graph, self.in_force.wanted, self._streams.sequence)
+            return
+        graph, wanted = compiled(states), frozenset(states.publish)
+        self._new_nodes = [node for node in graph.nodes if node.path in wanted]
+        self.in_force.graph, self.in_force.wanted = graph, wanted
+
+    def _state_model(self) -> None:
+        """Say first what everything that follows is to be computed with."""
+        states = statement_of(self.in_force.graph, self.in_force.wanted)
+        self.sequencer.ask(Decision((), 0, 0, states=states, request="first"))
+
+    def _join_when_in_step(self) -> None:
+        """Whoever leads must be able to publish soon: not while the log is still replayed."""
+        if self.state != STARTING or self.gap is not None:
+            return
+        computed, decided = self._computing.computed(), self.sequencer.position
+        if computed is not None and decided.events - computed.events <= self._options.batch_events:
+            self.election.join()
+            self.state = RUNNING
+
+    def _yield_if_stalled(self) -> None:
+        """A live beat over dead workers helps nobody: let a standby lead that is further."""
+        now, sequenced = self._runtime.monotonic(), self.sequencer.position.block
+        if self._progress.is_stalled(self.publisher.published, sequenced, now, lambda: standbys(self._office)):
+            logger.warning("Nothing was published for a while: a standby is to lead", extra={"action": "role"})
+            self._office.hand_over()
+
+    def _rejoin(self) -> None:
+        """An engine that stepped back stands for election again once somebody else leads, or nobody would."""
+        if self.state == RUNNING and self.gap is None and self.election.leader() != self.election.me:
+            self.election.join()
+
+    def _last_computed(self) -> int:
+        computed = self._computing.computed()
+        return computed.block if computed is not None else 0
