@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from lockstep.cli.engine_commands import ENGINE
+from lockstep.core.outputs import Barrier
+from lockstep.core.sequence import Entry, Mark
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.kernels.pages import pack, unpack
 from lockstep.engine.model.document_windows import WINDOWS
@@ -20,11 +22,14 @@ from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import Window
+from lockstep.engine.run.barriers import encode_barrier
 from lockstep.engine.run.beats import Beat
 from lockstep.engine.run.decisions import Decision, encode
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.reading import BrokenFrame
 from lockstep.engine.run.records import bad_tree, broken_tree, notice_tree
+from lockstep.engine.run.reports import Report
+from lockstep.engine.run.sidelog import numbered
 from lockstep.engine.run.snapshot import HEAD, VERSION, Head, encode_head, unseal
 from lockstep.engine.run.spool import SpoolPart
 from lockstep.engine.run.streams import ProjectStreams
@@ -32,6 +37,7 @@ from lockstep.engine.spark.engine import EngineOptions
 from lockstep.engine.windows.function_calls import CALLS, REFUSED
 from lockstep.engine.windows.function_special import SPECIALS
 from lockstep.engine.windows.operator import BadEvent, Notice
+from lockstep.streams.grouplog import PREFIX
 
 DOCS = Path(__file__).parents[2] / "docs"
 WITH_MODELS = [
@@ -141,7 +147,8 @@ STREAMS = DOCS / "reference" / "project-streams.md"
 
 def test_names_of_a_projects_streams():
     streams = ProjectStreams(cluster="local", project="trades")
-    names = [streams.sequence, streams.control, streams.bad, streams.notices]
+    names = [streams.sequence, streams.control, streams.bad, streams.notices, streams.reports, streams.requests]
+    names += [streams.replies("ID"), PREFIX + streams.group]
     assert [name.strip("`") for name, *_ in table(STREAMS, "Names")][2:] == names
 
 
@@ -151,19 +158,18 @@ def fields(heading: str) -> list[str]:
 
 def test_fields_of_the_records():
     event = Event(Opcode.INSERT, Flag.NORMAL, (1,))
-    bad = bad_tree(BadEvent(1, "q/w", "null-key", "", event))
-    assert fields("Bad records") == list(bad) == list(broken_tree(BrokenFrame("s", 0, 1, "")))
-    assert fields("Notices") == list(notice_tree(Notice(1, "q/w", "email", ())))
+    bad, broken = bad_tree(BadEvent(1, "q/w", "null-key", "", event)), broken_tree(BrokenFrame("s", 0, 1, ""))
+    shown = [list(item) for item in numbered([bad, broken, notice_tree(Notice(1, "q/w", "email", ()))])]
+    assert [fields("Bad records")] * 2 + [fields("Notices")] == shown
+    assert fields("Reports") == ["kind", *(field.name for field in dataclasses.fields(Report))]
     assert fields("Beats") == ["kind", *(field.name for field in dataclasses.fields(Beat))]
     assert fields("The body of an entry") == [field.name for field in dataclasses.fields(Decision)]
 
 
-def test_marks_and_entries_look_as_shown():
-    from lockstep.core.sequence import Entry, Mark
-
+def test_marks_entries_and_barriers_look_as_shown():
     shown = [set(json.loads(line)) for line in re.findall(r'^\{"kind".*\}$', STREAMS.read_text(), re.MULTILINE)]
-    mark, entry = Mark(1, "a"), Entry(1, "a", 1, "", "{}")
-    assert shown == [set(json.loads(encode(record))) for record in (mark, entry)]
+    records = [encode(Mark(1, "a")), encode(Entry(1, "a", 1, "", "{}")), encode_barrier(Barrier(1, "a"))]
+    assert shown == [set(json.loads(record)) for record in records]
 
 
 SNAPSHOT = DOCS / "reference" / "snapshot-format.md"

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from lockstep.core import leader, member
+from lockstep.core import leader, member, outlet
 from lockstep.core.group import Confirm, GroupState, Record, Reset, fold
 from lockstep.core.leader import LeaderState
 from lockstep.core.member import Assigned, MemberState, Revoked, Send, Yield
+from lockstep.core.outlet import OutletState
+from lockstep.core.outputs import Barrier, Cut, OutState, Verdict, after, further
+from lockstep.core.outputs import fold as fold_out
 from lockstep.core.sequence import Entry, Mark, SequenceState
 from lockstep.core.sequence import fold as fold_sequence
 from lockstep.simulation.trace import show
 
 SEPARATOR = "----"
+LONG = "*"  # a body `x*3` makes a block of three pieces
+
+
+class Frame(NamedTuple):
+    """One piece of a block on the out stream: what a cut says of it, and what is in it."""
+
+    cut: Cut
+    body: str
+
+    def __str__(self) -> str:
+        part = f".{self.cut.part}" if self.cut.part or self.cut.more else ""
+        return f"block {self.cut.first}{part} {self.body} behind {self.cut.previous}" + " (goes on)" * self.cut.more
 
 
 @dataclass
@@ -46,8 +62,11 @@ def parse(text: str) -> list[Block]:
     return blocks
 
 
+Sent = Record | Mark | Entry | Frame | Barrier
+
+
 class Runner:
-    """A group log with members, and a sequence log with engines.
+    """A group log with members, and a sequence log with engines, which publish a block for every entry.
 
     tick NAME TIME [lost|late] [behind]   let time pass; what it sends lands, is lost, or waits for `land`
     read NAME TIME [upto=N]               read the log, to its end or to an offset
@@ -59,6 +78,10 @@ class Runner:
     seats                                 what the log says
     won NAME EPOCH, lost NAME, propose NAME BODY, lead NAME TIME [lost|late], follow NAME, sequence
                                           the same for engines on the sequence log
+    publish NAME TIME [lost|late]         send the barrier, or what is next, to the out stream
+    read-out NAME                         read the out stream to its end
+    eager NAME                            from now on it breaks a rule: it computes what is only acknowledged
+    subscriber                            what somebody gets who reads the out stream
     """
 
     def __init__(self) -> None:
@@ -66,7 +89,12 @@ class Runner:
         self.sequence: list[Mark | Entry] = []
         self.members: dict[str, MemberState] = {}
         self.engines: dict[str, LeaderState] = {}
-        self.waiting: list[tuple[str, Record | Mark | Entry]] = []
+        self.waiting: list[tuple[str, Sent]] = []
+        self.outs: list[Frame | Barrier] = []
+        self.outlets: dict[str, OutletState] = {}
+        self.read_to: dict[str, int] = {}
+        self.computed: dict[str, dict[int, str]] = {}
+        self.eager: set[str] = set()
         self.out: list[str] = []
 
     def run(self, block: Block) -> list[str]:
@@ -82,6 +110,11 @@ class Runner:
 
     def do_engines(self, *names: str) -> None:
         self.engines = {name: LeaderState(name) for name in names}
+        self.outlets = {name: OutletState(name, OutState()) for name in names}
+        self.computed = {name: {} for name in names}
+
+    def do_eager(self, name: str) -> None:
+        self.eager.add(name)
 
     def do_tick(self, name: str, now: str, *how: str) -> None:
         self._step(name, member.Tick(float(now), "behind" not in how), how)
@@ -142,6 +175,61 @@ class Runner:
             state, counted = fold_sequence(state, at, record)
             self.out.append(f"@{at} {show(record)}: {'counts' if counted else 'does not count'}")
 
+    def do_publish(self, name: str, now: str, *how: str) -> None:
+        state = self.engines[name]
+        self._out(name, outlet.Lead(state.epoch) if leader.leads(state) else outlet.Follow(), how)
+        if outlet.ready(self.outlets[name]) and (frame := self._next(name)):
+            self._out(name, outlet.Offer(frame.cut), how)
+        self._out(name, outlet.Tick(float(now)), how)
+
+    def do_read_out(self, name: str) -> None:
+        for record in self.outs[self.read_to.get(name, 0) :]:
+            self._out(name, outlet.Observed(record.cut if isinstance(record, Frame) else record), ())
+        self.read_to[name] = len(self.outs)
+
+    def do_subscriber(self) -> None:
+        state, counted = OutState(), self._counted()
+        for frame in self.outs:
+            if isinstance(frame, Frame):
+                state, verdict = fold_out(state, frame.cut)
+                if verdict is Verdict.NEW:
+                    right = counted.get(frame.cut.first, "").split(LONG)[0] == frame.body
+                    self.out.append(f"gets {frame}" + ("" if right else ": the sequence says otherwise"))
+
+    def _counted(self) -> dict[int, str]:
+        state, found = SequenceState(), {}
+        for at, record in enumerate(self.sequence):
+            state, counts = fold_sequence(state, at, record)
+            if counts and isinstance(record, Entry):
+                found[record.number] = record.body
+        return found
+
+    def _next(self, name: str) -> Frame | None:
+        """The first piece that is computed and not out."""
+        out = self.outlets[name].out
+        return next((frame for frame in self._frames(name) if further(out, after(frame.cut)) != out), None)
+
+    def _frames(self, name: str) -> list[Frame]:
+        found = []
+        for number, body in sorted(self.computed[name].items()):
+            text, _, pieces = body.partition(LONG)
+            last = int(pieces or 1) - 1
+            found += [Frame(Cut(number, number, number - 1, part, part < last), text) for part in range(last + 1)]
+        return found
+
+    def _out(self, name: str, event: outlet.Event, how: tuple[str, ...]) -> None:
+        self.outlets[name], actions = outlet.step(self.outlets[name], event)
+        for action in actions:
+            match action:
+                case outlet.Send(Cut() as cut):
+                    self._send("out", name, next(frame for frame in self._frames(name) if frame.cut == cut), how)
+                case outlet.Send(barrier):
+                    self._send("out", name, barrier, how)
+                case outlet.Published(cut):
+                    self.out.append(f"{name} knows that block {cut.first} is out" + f" to piece {cut.part}" * cut.more)
+                case outlet.Broken(cut, last):
+                    self.out.append(f"{name} can't publish block {cut.first} behind block {last}")
+
     def _step(self, name: str, event: member.Event, how: tuple[str, ...]) -> None:
         self.members[name], actions = member.step(self.members[name], event)
         for action in actions:
@@ -164,17 +252,21 @@ class Runner:
                 case leader.Send(record):
                     self._send("sequence", name, record, how)
                 case leader.Apply(entry):
+                    self.computed[name].setdefault(entry.number, entry.body)
                     self.out.append(f"{name} applies {entry.number} {entry.body}")
                 case leader.StepDown(epoch):
                     self.out.append(f"{name} steps down from #{epoch}")
 
-    def _send(self, log: str, who: str, record: Record | Mark | Entry, how: tuple[str, ...]) -> None:
+    def _send(self, log: str, who: str, record: Sent, how: tuple[str, ...]) -> None:
         fate = next((word for word in how if word in ("lost", "late")), None)
         if fate == "late":
             self.waiting.append((log, record))
         if fate is not None:
             self.out.append(f"{who}: {show(record)} ({fate})")
             return
-        landed = self.log if log == "log" else self.sequence
+        landed: list = {"log": self.log, "sequence": self.sequence, "out": self.outs}[log]
         landed.append(record)
         self.out.append(f"{who}: {show(record)} @{len(landed) - 1}")
+        if who in self.eager and isinstance(record, Entry):
+            self.computed[who][record.number] = record.body
+            self.out.append(f"{who} computes {record.number} {record.body}, which is only acknowledged")

@@ -20,7 +20,7 @@ from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.engine_rest import served
 from lockstep.cli.model_files import find_window, load_graph
 from lockstep.cli.output import Output, plural
-from lockstep.errors import UnsupportedByBackend, UsageError
+from lockstep.errors import LockstepError, UnsupportedByBackend, UsageError
 from lockstep.log.urls import split_url
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lockstep.engine.run.conducting import RoleChange
     from lockstep.engine.run.streams import ProjectStreams
     from lockstep.engine.spark.engine import Engine, EngineOptions, EngineStatus
+    from lockstep.streams.client import Lockstep
 
 _CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 _STATE = ".lockstep-engine"
@@ -35,6 +36,7 @@ _STATE = ".lockstep-engine"
 _EVERY_S, _JSON_EVERY_S = 1.0, 5.0
 _RESTARTS, _RESTARTS_S = "LOCKSTEP_RESTARTS", 600.0
 """Restarts are counted over ten minutes, through the environment of the process itself."""
+_PERSIST_S = 15.0
 _TOLD = frozenset({"role", "takeover", "buffer", "persist", "replace"})
 """The actions of which an engine tells everybody."""
 
@@ -93,6 +95,8 @@ def _run(options: argparse.Namespace, output: Output) -> int:
 
     graph = load_graph(options.model)
     published = published_windows(graph, options.publish)
+    if _RESTARTS in os.environ:
+        graph, published = _in_force(options, graph, published)
     state = Path(options.state or Path(_STATE) / f"{options.cluster}.{graph.project.name}")
     url = _shared(bus_url(options))
     check_java()
@@ -112,10 +116,35 @@ def _run(options: argparse.Namespace, output: Output) -> int:
                     _work(engine, telling, stopping, until_idle=options.until_idle)
                 telling.progress.end()
                 telling.stopping(stopping)
+                if stopping.code and options.persist_to:
+                    _persist(client, streams, output)
         finally:
             telling.progress.end()
         telling.stopped(engine.status(), stopping)
         return stopping.code
+
+
+def _in_force(options: argparse.Namespace, graph: Graph, published: list[Node]) -> tuple[Graph, list[Node]]:
+    """After a restart of itself the model that is in force: it may have been replaced since the first start."""
+    from lockstep.engine.run.catalog import compiled, published_nodes, stated
+    from lockstep.engine.run.streams import ProjectStreams
+
+    with opened(bus_url(options)) as client:
+        found = stated(client.bus, ProjectStreams(cluster=options.cluster, project=graph.project.name))
+    if found is None:
+        return graph, published
+    graph = compiled(found)
+    return graph, published_nodes(found, graph)
+
+
+def _persist(client: Lockstep, streams: ProjectStreams, output: Output) -> None:
+    """Before a planned stop one engine writes a snapshot, so that whoever starts next has little to replay."""
+    from lockstep.engine.run.asking import Asker
+
+    try:
+        Asker(client.bus, streams, client.runtime).ask("persist", {}, timeout_s=_PERSIST_S)
+    except LockstepError as error:
+        output.note(f"Stopping without a new snapshot: {error}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def _last_note(notes: BinaryIO) -> Arrival | None:
     notes.seek(0)
     text = notes.read().decode()
     known = parse(text)
-    pass
+    notes.truncate(len(text[: text.rfind("\n") + 1].encode()))
     notes.seek(0, 2)
     return known[-1] if known else None
 

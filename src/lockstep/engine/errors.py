@@ -5,7 +5,8 @@ UsageError                                         exit 2
 NotFound                                           exit 3
   WindowNotFound FileMissing ProjectNotStated
 Conflict                                           exit 4
-  ModelMismatch EngineRunning RequestRefused SourceDiffers PositionForeign
+  ModelMismatch EngineRunning RequestRefused SourceDiffers PositionForeign SnapshotRefused ModelNotReplaceable
+  NoStandby PublishersActive
 Unavailable                                        exit 6
   SparkUnavailable SparkFailed LogTooShort LogForgets BusNotShared FileUnwritable
   SnapshotFolderUnusable HistoryTrimmed RequestTimedOut (TimedOut)

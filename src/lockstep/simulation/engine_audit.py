@@ -26,9 +26,9 @@ def audit(sim: EngineSim) -> None:
             wrong = [piece for piece in pieces if not oracle.has(name, piece)]
             if wrong:
                 sim.world.report(checks.SILENT_LOSS, f"{subscriber.host.me} got {name} {wrong[0]}")
-    states = {engine.fold.windows.value for engine in sim.engines}
-    if states != {oracle.windows.value}:
-        sim.world.report(checks.SILENT_LOSS, f"engines are at {states}, a newcomer would be at {oracle.windows.value}")
+    states = {engine.fold.windows.state for engine in sim.engines}
+    if states != {oracle.windows.state}:
+        sim.world.report(checks.SILENT_LOSS, f"engines are at {states}, a newcomer would be at {oracle.windows.state}")
 
 
 def _replay(sim: EngineSim) -> tuple[Oracle, str]:

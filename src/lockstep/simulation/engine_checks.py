@@ -60,7 +60,7 @@ class Oracle:
             self._out(self.windows.tick(decision.tick))
         self.values += [message.value for message in new]
         self.ends = list(decision.ends)
-        self.entries.append(([message.value for message in new], self.windows.value))
+        self.entries.append(([message.value for message in new], self.windows.state))
 
     def _first_copy(self, message: Published) -> bool:
         wanted = self.numbers.get(message.producer, 0)
@@ -138,8 +138,8 @@ class EngineBook:
         values, state = self.oracle.entries[fold.number - 1]
         if values != accepted:
             self.report(checks.INPUT_NOT_ONCE, f"{where}: counted {accepted}, and should count {values}")
-        elif state != fold.windows.value:
-            self.report(checks.DIVERGED, f"{where}: state {fold.windows.value}, and should be {state}")
+        elif state != fold.windows.state:
+            self.report(checks.DIVERGED, f"{where}: state {fold.windows.state}, and should be {state}")
 
     def passed(self, who: str, at: int) -> None:
         """An engine read a record and did not count it."""

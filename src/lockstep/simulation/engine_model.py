@@ -124,6 +124,11 @@ class Windows:
         """To be kept."""
         return replace(self, outs=dict(self.outs))
 
+    @property
+    def state(self) -> int:
+        """Everything in one number, to be compared."""
+        return hash((self.block, self.value, self.model, self.time))
+
     def take(self, value: int) -> list[tuple[str, Piece]]:
         """One message, one block."""
         self.block += 1

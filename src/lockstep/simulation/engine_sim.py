@@ -200,7 +200,7 @@ class EngineSim:
         return f"{first.wishes.waiting} is not done" if first.wishes.waiting else None
 
     def _uncomputed(self) -> str | None:
-        states = {(e.fold.number, e.fold.windows.value, bool(e.counted)) for e in self.engines}
+        states = {(e.fold.number, e.fold.windows.state, bool(e.counted)) for e in self.engines}
         number = len(self.book.oracle.entries)
         if len(states) > 1 or (not self.lossy and {state[0] for state in states} != {number}):
             return f"engines are at {sorted(states)}, the oracle at {number}"
@@ -222,3 +222,13 @@ class EngineSim:
             audit(self)
         else:
             self.book.after_healing()
+        self._count()
+
+    def _count(self) -> None:
+        seen = self.world.seen
+        seen["takeovers"] += max(self.seats.seats[LEAD].epoch - 1, 0)
+        seen["blocks delivered"] += sum(len(got) for each in self.subscribers for got in each.delivered.values())
+        seen["seeds with a trimmed sequence"] += self.sequence.first > 0
+        if self.lossy:
+            seen["lossy seeds, an error was told"] += bool(self.book.errors)
+            seen["lossy seeds, the output is right"] += not self.book.errors

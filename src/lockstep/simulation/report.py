@@ -36,6 +36,7 @@ def as_text(summary: Summary) -> str:
         f"seeds/s            {rate:.1f}",
     ]
     tables = [
+        *_table("engines", "times", sorted(summary.seen), summary.seen),
         *_table("fault", "times", faults.KINDS, summary.faults),
         *_table("anomaly", "seeds", checks.NAMES, summary.anomalies),
     ]
@@ -68,6 +69,7 @@ def as_json(summary: Summary) -> str:
             "simulated_seconds": round(summary.simulated_seconds, 1),
             "healing_ticks_max": summary.healing_ticks_max,
             "seeds_per_second": round(summary.seeds / summary.elapsed_seconds, 1),
+            "seen": dict(sorted(summary.seen.items())),
             "faults": {name: summary.faults[name] for name in faults.KINDS},
             "anomalies": {name: summary.anomalies[name] for name in checks.NAMES},
             "failed": [_failure(result, summary.variant) for result in summary.failed],

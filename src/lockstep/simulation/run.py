@@ -59,6 +59,7 @@ class SeedResult:
     faults: Counter[str]
     anomalies: tuple[Anomaly, ...]
     healing_ticks: int
+    seen: Counter[str]
     trace: str = ""
 
 
@@ -75,6 +76,7 @@ class Summary:
     healing_ticks_max: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     anomalies: Counter[str] = field(default_factory=Counter)
+    seen: Counter[str] = field(default_factory=Counter)
     failed: list[SeedResult] = field(default_factory=list)
 
     def add(self, result: SeedResult) -> None:
@@ -85,6 +87,7 @@ class Summary:
         self.simulated_seconds += result.seconds
         self.healing_ticks_max = max(self.healing_ticks_max, result.healing_ticks)
         self.faults.update(result.faults)
+        self.seen.update(result.seen)
         self.anomalies.update({anomaly.name for anomaly in result.anomalies})
         if result.anomalies:
             self.failed.append(result)
@@ -108,7 +111,7 @@ def run_seed(seed: int, variant: str = "correct", *, trace: bool = False) -> See
     healing_ticks = 0 if world.findings.anomalies else _heal(world, sim, HEALING_TICKS * longer)
     text = world.trace.text() if trace else ""
     found = tuple(world.findings.anomalies)
-    return SeedResult(seed, world.events, world.now, world.faults.count, found, healing_ticks, text)
+    return SeedResult(seed, world.events, world.now, world.faults.count, found, healing_ticks, world.seen, text)
 
 
 def _heal(world: World, sim: Sim, ticks: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lockstep.core.group import Beat, Claim, Confirm, Leave, Release, Reset, Snapshot
+from lockstep.core.outputs import Barrier
 from lockstep.core.sequence import Entry, Mark
 
 LEGEND = """\
@@ -55,6 +56,8 @@ def show(record: object) -> str:
             return f"snapshot upto={upto}"
         case Mark(epoch, owner):
             return f"mark #{epoch} {owner}"
+        case Barrier(epoch, owner):
+            return f"barrier #{epoch} {owner}"
         case Entry(epoch, _, number, _, body):
             return f"entry #{epoch} number={number} {body}"
         case _:

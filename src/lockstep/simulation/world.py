@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -96,6 +97,7 @@ class World:
         self.trace = trace
         self.faults = faults.plan(rng)
         self.findings = Findings()
+        self.seen: Counter[str] = Counter()  # what is good to know, and no fault
         self.now = 0.0
         self.events = 0
         self.logs: list[SimLog[Any]] = []

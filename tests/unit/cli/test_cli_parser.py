@@ -30,12 +30,15 @@ def test_all_commands_are_there() -> None:
         "group": ["ls", "show", "reset", "delete"],
         "dlq": ["ls", "redrive"],
         "model": ["check", "explain", "graph", "convert", "run"],
-        "engine": ["run", "replay", "status", "publish", "subscribe"],
+        "engine": [
+            "run", "replay", "status", "publish", "subscribe",
+            "handover", "persist", "quiesce", "replace", "reset", "trim", "state", "query",
+        ],
         "adapter": ["publish", "subscribe"],
         "status": [],
         "data": ["trades"],
         "bench": ["streams", "engine"],
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("noun", "verb"), VERBS, ids=IDS)

@@ -22,9 +22,9 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class PersistPoint:
-    """One engine, of that incarnation, writes its state at this entry as snapshot `name` into folder `path`."""
+    """One engine, of that incarnation, writes its state behind this entry into folder `path`."""
 
-    name: str
+    id: str
     by: str
     path: str
 

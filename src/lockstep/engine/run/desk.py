@@ -17,7 +17,7 @@ from lockstep.engine.model.loading import parse_model, to_yaml
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.run.asking import Answerer, Request
 from lockstep.engine.run.decisions import Decision, PersistPoint, Statement
-from lockstep.engine.run.persisting import SnapshotStore, snapshot_name
+from lockstep.engine.run.persisting import SnapshotStore
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.querying import describe
 from lockstep.engine.run.reports import Report
@@ -154,9 +154,7 @@ class Desk:
             raise BadArgument(name="path", value="", reason="say where to, or start engines with --persist-to")
         SnapshotStore(Path(folder)).prepare()
         by = next((report for report in standbys(self._engine)), engine.report())
-        begun, number = engine.decided().block, engine.decided().number + 1
-        name = snapshot_name(number, request.id[:16])
-        point = PersistPoint(name, by.incarnation, str(folder))
+        begun, point = engine.decided().block, PersistPoint(request.id[:16], by.incarnation, str(folder))
         yield from self._decided(request, Decision((), 0, 0, persist=point))
         while True:
             now = {**engine.reports(), engine.name: engine.report()}.get(by.engine)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.engine.run.decisions import PersistPoint
-from lockstep.engine.run.persisting import SnapshotInfo, SnapshotStore
+from lockstep.engine.run.persisting import SnapshotInfo, SnapshotStore, snapshot_name
+from lockstep.engine.run.position import Position
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.runtime import Runtime, logger
 
@@ -24,29 +25,36 @@ class Persisted:
     place: Path
 
 
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    point: PersistPoint
+    block: int
+
+
 class Persister:
     """One engine's staged snapshots. Not to be shared between threads."""
 
     def __init__(self, setup: EngineSetup, runtime: Runtime) -> None:
         self._setup, self._runtime = setup, runtime
         self._staged = SnapshotStore(setup.staging, setup.belongs, runtime)
-        self._wanted: dict[str, PersistPoint] = {}
+        self._wanted: dict[str, _Expected] = {}
         self.last: Persisted | None = None
 
-    def expect(self, point: PersistPoint) -> None:
+    def expect(self, point: PersistPoint, position: Position) -> None:
         """A persist point was decided on; this engine's workers write it if it is theirs."""
         if point.by == self._setup.incarnation:
-            self._wanted[point.name] = point
+            self._wanted[snapshot_name(position.number, point.id)] = _Expected(point, position.block)
 
     def step(self, published: int) -> Persisted | None:
-        """Hand out the next snapshot that may be used by others."""
-        if not self._wanted:
-            return None
-        for info in self._staged.complete():
-            point = self._wanted.get(info.name)
-            if point is not None and info.block <= published:
-                return self._hand_out(info, point)
+        """Hand out the next snapshot that may be used by others: all its output is out, and all shards wrote it."""
+        for name, expected in self._wanted.items():
+            if expected.block <= published and self._is_staged(name):
+                return self._hand_out(self._staged.find(name, self._setup.shards), expected.point)
         return None
+
+    def _is_staged(self, name: str) -> bool:
+        """Whether every shard has written its part: a file appears whole or not at all."""
+        return len(list((self._setup.staging / name).glob("*.snapshot"))) == self._setup.shards
 
     def _hand_out(self, info: SnapshotInfo, point: PersistPoint) -> Persisted:
         target = SnapshotStore(Path(point.path), self._setup.belongs, self._runtime)

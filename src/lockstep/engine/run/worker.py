@@ -18,7 +18,7 @@ from lockstep.engine.kernels.span import Results
 from lockstep.engine.run.beats import last_beat
 from lockstep.engine.run.decisions import Decision, PersistPoint
 from lockstep.engine.run.history import LogHistory
-from lockstep.engine.run.persisting import SnapshotStore
+from lockstep.engine.run.persisting import SnapshotStore, snapshot_name
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.reading import Range, RangeReader
 from lockstep.engine.run.records import bad_tree, broken_tree, notice_tree, with_all_fields
@@ -129,8 +129,10 @@ class ShardWorker:
         self._pending = self._take()
         head = self._pending.pages[HEAD]
         assert head is not None
+        self._setup.staging.mkdir(parents=True, exist_ok=True)
         store = SnapshotStore(self._setup.staging, self._setup.belongs, self._runtime)
-        store.write(name=point.name, shard=self._shard, shards=self._setup.shards, head=head, pages=self._all)
+        name = snapshot_name(self.position.number, point.id)
+        store.write(name=name, shard=self._shard, shards=self._setup.shards, head=head, pages=self._all)
 
     def _note(self) -> None:
         """Say how far it is, also of what others published before it was computed here."""

@@ -170,7 +170,7 @@ class Failover:
     def _turn(self, position: Position, decision: Decision) -> None:
         """What an entry means to the engine itself; its windows are the workers' business."""
         if decision.persist is not None:
-            self._persister.expect(decision.persist)
+            self._persister.expect(decision.persist, position)
         if decision.trim is not None and self.sequencer.leads:
             self._bus.open(self._streams.sequence).trim(decision.trim.sequence)
             inputs = input_logs(self._bus, self._streams, self.in_force.graph)

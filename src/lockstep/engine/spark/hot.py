@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from lockstep.engine.errors import SnapshotRefused
 from lockstep.engine.run.kept import note_kept
 from lockstep.engine.run.persisting import SnapshotStore
 from lockstep.engine.run.setup import EngineSetup
@@ -61,10 +60,7 @@ def run_orders(
 def read_seed(setup: EngineSetup, seed: str, shard: int) -> dict[str, bytes]:
     """The pages of the persisted snapshot that an engine is to begin with."""
     store = SnapshotStore(Path(seed).parent, setup.belongs)
-    for info in store.complete():
-        if info.name == Path(seed).name:
-            return store.load(info, shard)
-    raise SnapshotRefused(place=seed, reason="it is gone, or no longer whole")
+    return store.load(store.find(Path(seed).name, setup.shards), shard)
 
 
 def _bus(url: str) -> Bus:

@@ -12,7 +12,6 @@ from lockstep.engine.model.graph import Graph
 from lockstep.engine.run.decisions import Decision, PersistPoint
 from lockstep.engine.run.desk import standbys
 from lockstep.engine.run.election import Election
-from lockstep.engine.run.persisting import snapshot_name
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.publishing import Publisher
 from lockstep.engine.run.reports import Report, latest_reports
@@ -132,8 +131,8 @@ class Housekeeping:
         decided = office.decided()
         if decided.block > self._persisted:
             self._persisted = decided.block
-            name = snapshot_name(decided.number + 1, office.runtime.new_id().hex()[:16])
             by = next(iter(standbys(office)), office.report())
-            office.decide(Decision((), 0, 0, persist=PersistPoint(name, by.incarnation, str(office.folder))))
+            point = PersistPoint(office.runtime.new_id().hex()[:16], by.incarnation, str(office.folder))
+            office.decide(Decision((), 0, 0, persist=point))
             if self._trims:
                 office.trim()

@@ -1,0 +1,370 @@
+"""Engines of one project in one process, without Spark, on one bus in memory and in virtual time.
+
+    cluster = LocalCluster(sums_graph(), WANTED, tmp_path)
+    a, b = cluster.start("a"), cluster.start("b")
+    cluster.publish("q/in", [trade(1)])
+    a.kill()
+    cluster.settle()    # until everything that was decided is out
+    cluster.check()     # what subscribers got is what the interpreter says
+
+Everything but Spark is the engine's own; steps come in a random order that the seed decides.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from cluster_oracle import Oracle
+from kernel_worlds import texts
+from local_machine import Killed, Machine, MachineBus
+from local_spark import Disk, LocalComputing
+
+from lockstep.engine.events.columns import EventBatch
+from lockstep.engine.events.event import Event
+from lockstep.engine.events.frames import encode_frame
+from lockstep.engine.model.graph import Graph
+from lockstep.engine.run.asking import Asker, Reply
+from lockstep.engine.run.conducting import ACTIVE, RoleChange
+from lockstep.engine.run.decisions import Decision
+from lockstep.engine.run.feeding import OutFold
+from lockstep.engine.run.reading import values_between
+from lockstep.engine.run.reports import Report, latest_reports
+from lockstep.engine.run.spool import Fill, Progress
+from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.spark import engine as engine_module
+from lockstep.engine.spark.engine import Engine, EngineOptions
+from lockstep.engine.spark.failover import Failover
+from lockstep.errors import LockstepError
+from lockstep.log.batch import NO_PRODUCER, pack
+from lockstep.log.memory import Grid
+from lockstep.log.port import Log
+from lockstep.testing.virtual import VirtualRuntime
+
+LEASE_S = 0.5
+SETTLE_S = 60.0
+
+
+class LocalNode:
+    """One engine with its disk: it can be started again after it was killed."""
+
+    def __init__(self, cluster: LocalCluster, name: str, options: EngineOptions, graph: Graph) -> None:
+        self.cluster, self.name, self.options, self.graph = cluster, name, options, graph
+        self.disk = Disk(cluster.folder / name)
+        self.roles: list[RoleChange] = []
+        self.starts = 0
+        self.failure: LockstepError | None = None
+        self._engine: Engine | None = None
+
+    @property
+    def engine(self) -> Engine:
+        assert self._engine is not None
+        return self._engine
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs, perhaps paused."""
+        return self._engine is not None and not self.machine.is_dead
+
+    @property
+    def is_awake(self) -> bool:
+        return self.is_alive and not self.machine.is_paused
+
+    @property
+    def is_active(self) -> bool:
+        return self.is_alive and self.engine.role == ACTIVE
+
+    def start(self) -> LocalNode:
+        """A new process on the same disk."""
+        assert not self.is_alive
+        cluster = self.cluster
+        self.starts += 1
+        self.failure = None
+        self.machine = Machine(cluster.clock, f"{self.name}{self.starts}", cluster.seed)
+        self.bus = MachineBus(cluster.grid, self.machine, f"memory:{cluster.name}-{self.name}-{self.starts}")
+        self._engine = Engine(
+            self.graph, cluster.wanted, self.bus, self.disk.folder, self.machine, self.options, self.roles.append
+        )
+        with mock.patch.object(engine_module, "Computing", self._computing_of):
+            try:
+                self.engine.start()
+            except BaseException:
+                self.kill()
+                raise
+        self.machine.spawn("main", self._check, self.machine.waiter(), self._failed)
+        return self
+
+    def kill(self) -> None:
+        """As kill -9 does: memory is gone, the disk stays."""
+        self.machine.kill()
+        self._let_go()
+
+    def stop(self) -> None:
+        """In order, as when it is asked to end."""
+        self.engine.stop()
+        self.machine.kill()
+
+    def pause(self) -> None:
+        self.machine.pause()
+
+    def wake(self) -> None:
+        self.machine.wake()
+
+    def hand_over(self) -> Reply:
+        """Ask whoever leads to let a standby lead."""
+        return self.cluster.ask("handover")
+
+    def slow(self, seconds: float) -> None:
+        """Each batch takes so long from now on."""
+        self.computing.slow_s = seconds
+
+    def kill_at(self, ending: str, *, skip: int = 0, after: bool = False) -> None:
+        """It dies at an append to a stream whose name ends so: before it happens, or right after."""
+        self.bus.trap(ending, self._die, skip=skip, after=after)
+
+    def stall_at(self, ending: str, seconds: float, *, skip: int = 0, after: bool = False) -> None:
+        """It stands still for so long at an append to a stream whose name ends so."""
+        self.bus.trap(ending, lambda: self.machine.stand_still(seconds), skip=skip, after=after)
+
+    def lose_spool(self) -> int:
+        """Somebody deletes the oldest part of its buffer; returns how many parts there were."""
+        parts = [path for spool in self.computing.spools for path in sorted(spool.folder.glob("*.spool"))]
+        for path in parts[:1]:
+            path.unlink()
+        return len(parts)
+
+    @property
+    def team(self) -> Failover:
+        """Its part among the engines."""
+        return self.engine._team()
+
+    @property
+    def computing(self) -> LocalComputing:
+        found = self.engine._computing
+        assert isinstance(found, LocalComputing)
+        return found
+
+    def computed(self) -> Progress:
+        return self.computing.computed() or Progress()
+
+    def buffer(self) -> Fill:
+        return self.computing.buffer()
+
+    def ask_for(self, decision: Decision) -> None:
+        """Have its sequencer decide on something, if it leads."""
+        self.team.sequencer.ask(decision)
+
+    def _computing_of(self, setup: Any, project: str, divided: frozenset[str]) -> LocalComputing:
+        return LocalComputing(setup, project, divided, self.machine, self.bus, self.disk)
+
+    def _check(self) -> float:
+        """What the main thread does: an engine that can't go on says why, and ends."""
+        try:
+            self.engine.check()
+        except LockstepError as error:
+            self._failed(error)
+        return 0.1
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, LockstepError) and not self.machine.is_dead:
+            self.failure = error
+            self.kill()
+        elif not isinstance(error, Killed):
+            self.cluster.surprises.append(error)
+
+    def _die(self) -> None:
+        self._let_go()
+        self.machine.die()
+
+    def _let_go(self) -> None:
+        """What the system does with the things of a process that is gone."""
+        if self._engine is not None and self._engine._folder is not None:
+            self._engine._folder.close()
+            self._engine._folder = None
+        if self._engine is not None and self._engine._computing is not None:
+            self.computing.forget()
+
+
+class Subscriber:
+    """Reads an out stream all the time, and would stop at the first gap."""
+
+    def __init__(self, log: Log, graph: Graph, path: str, machine: Machine, waiter: Any) -> None:
+        node = graph.find(path)
+        assert node is not None
+        self._log, self._at = log, 0
+        self._fold = OutFold(log.name, node.schema, 0)
+        self.got: list[tuple[int, str]] = []
+        self.failed: list[BaseException] = []
+        waiter.watch(log)
+        machine.spawn(f"subscriber {path}", self.step, waiter, self.failed.append)
+
+    def step(self) -> float:
+        for offset, value in values_between(self._log, self._at, self._log.bounds().next):
+            for number, events in self._fold.take(offset, value).blocks():
+                self.got += texts(number, events)
+            self._at = offset + 1
+        return 1.0
+
+
+class LocalCluster:
+    """See module."""
+
+    def __init__(self, graph: Graph, wanted: frozenset[str], folder: Path, *, seed: int = 0, **options: Any) -> None:
+        self.graph, self.wanted, self.folder, self.seed = graph, wanted, folder, seed
+        self.name = f"{folder.name}-{id(self)}"
+        self.clock, self.grid = VirtualRuntime(seed), Grid(dedupe=False)
+        self.random = random.Random(f"cluster {seed}")
+        self.bus = self.grid.bus(self.clock)
+        self.streams = ProjectStreams(cluster="local", project=graph.project.name)
+        self.streams.create(self.bus, graph, wanted)
+        self._options = {"lease_s": LEASE_S, "snapshot_every_s": 0.0, "ticks": False, "entry_events": 1, **options}
+        self.nodes: dict[str, LocalNode] = {}
+        self.surprises: list[BaseException] = []
+        self.sent = 0
+        machine = Machine(self.clock, "outside", seed)
+        self.subscribers = {
+            path: Subscriber(self.bus.open(self.streams.output(node)), graph, path, machine, self.bus.waiter())
+            for path in sorted(wanted)
+            if (node := graph.find(path)) is not None
+        }
+
+    def node(self, name: str, *, graph: Graph | None = None, **options: Any) -> LocalNode:
+        """An engine that is not started yet."""
+        made = EngineOptions(**{**self._options, "name": name, **options})
+        self.nodes[name] = LocalNode(self, name, made, graph or self.graph)
+        return self.nodes[name]
+
+    def start(self, name: str, **options: Any) -> LocalNode:
+        """A new engine, and a moment later."""
+        node = self.node(name, **options).start()
+        self.advance(0.2)
+        return node
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.advance(seconds)
+        for error in self.surprises:
+            raise error
+        for subscriber in self.subscribers.values():
+            for error in subscriber.failed:
+                raise error
+
+    def until(self, is_so: Callable[[], bool], *, timeout: float = SETTLE_S) -> None:
+        """Let time pass until something is so."""
+        end = self.clock.monotonic() + timeout
+        while not is_so():
+            assert self.clock.monotonic() < end, self.describe()
+            self.advance(0.05)
+
+    def publish(self, path: str, *blocks: Sequence[Event], transactional: bool = False) -> None:
+        """Blocks for a source, each one a record of its input."""
+        for events in blocks:
+            self.sent += len(events)
+            node = self.graph.find(path)
+            assert node is not None
+            number = np.array([1], np.int64)
+            batch = EventBatch.of(node.schema, [(1, events)])
+            self.put(path, encode_frame(batch, numbers=number, transactional=number if transactional else number[:0]))
+
+    def put(self, path: str, value: bytes) -> None:
+        """A raw record for the input of a source."""
+        self.input(path).append([pack([value], producer=NO_PRODUCER, sequence=0, created_ns=0)])
+
+    def input(self, path: str) -> Log:
+        node = self.graph.find(path)
+        assert node is not None
+        return self.bus.open(self.streams.input(node))
+
+    def output(self, path: str) -> Log:
+        node = self.graph.find(path)
+        assert node is not None
+        return self.bus.open(self.streams.output(node))
+
+    def told(self, stream: str) -> list[dict[str, Any]]:
+        """The JSON records of a stream."""
+        log = self.bus.open(stream)
+        bounds = log.bounds()
+        return [json.loads(value) for _, value in values_between(log, bounds.first, bounds.next)]
+
+    def reports(self) -> dict[str, Report]:
+        return latest_reports(self.bus.open(self.streams.reports))
+
+    def ask(self, kind: str, params: Mapping[str, Any] | None = None, **more: Any) -> Reply:
+        """As a person would, over the bus; time passes meanwhile."""
+        return Asker(self.bus, self.streams, self.clock).ask(kind, params or {}, **more)
+
+    @property
+    def awake(self) -> list[LocalNode]:
+        return [node for node in self.nodes.values() if node.is_awake]
+
+    @property
+    def active(self) -> LocalNode:
+        """The one engine that is active, of those that are awake."""
+        found = [node for node in self.awake if node.is_active]
+        assert len(found) == 1, self.describe()
+        return found[0]
+
+    @property
+    def standbys(self) -> list[LocalNode]:
+        return [node for node in self.awake if not node.is_active]
+
+    def until_active(self, *names: str) -> LocalNode:
+        """Wait until one engine is active: one of these, if any are given."""
+        self.until(
+            lambda: len(found := [n for n in self.awake if n.is_active]) == 1 and (not names or found[0].name in names)
+        )
+        return self.active
+
+    def is_settled(self) -> bool:
+        """Whether one leads, everything on the inputs is out, and all have computed everything."""
+        leading = [node for node in self.awake if node.is_active and node.team.sequencer.leads]
+        if len(leading) != 1 or not leading[0].engine._is_caught_up():
+            return False
+        decided = leading[0].team.sequencer.position
+        is_out = leading[0].team.publisher.published == decided.block
+        return is_out and all(node.computed().number == decided.number for node in self.awake)
+
+    def settle(self) -> None:
+        """Wait until everything is done that can be done."""
+        self.until(self.is_settled)
+        self.advance(0.1)
+
+    def oracle(self) -> Oracle:
+        """What the interpreter says to what was decided."""
+        return Oracle.of(self.bus, self.streams, self.graph)
+
+    def check(self) -> None:
+        """Subscribers got the interpreter's answer, nothing of the input was lost, and all engines agree."""
+        expected = self.oracle()
+        assert expected.events == self.sent
+        for path, subscriber in self.subscribers.items():
+            subscriber.step()
+            assert subscriber.got == expected.answer[path], path
+        for node in self.awake:
+            assert node.computed().counts == expected.counts, node.name
+
+    def remove_spark_state(self, node: LocalNode) -> None:
+        """The disk of an engine that does not run is lost."""
+        assert not node.is_alive
+        shutil.rmtree(node.disk.folder)
+
+    def describe(self) -> str:
+        """How everybody is, for whoever reads a failed test."""
+        lines = [f"at {self.clock.monotonic():.2f} s"]
+        for node in self.nodes.values():
+            if not node.is_alive:
+                lines.append(f"{node.name}: gone, {node.failure!r}")
+                continue
+            engine, team = node.engine, node.team
+            lines.append(
+                f"{node.name}: {engine.role}, {team.state}, paused {node.machine.is_paused}, "
+                f"decided {team.sequencer.position.number}, computed {node.computed().number}, "
+                f"published {team.publisher.published} of {team.sequencer.position.block}, crash {engine._crash!r}"
+            )
+        return "\n".join(lines)
