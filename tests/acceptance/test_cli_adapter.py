@@ -357,7 +357,7 @@ def test_a_standby_publisher_takes_over_when_the_active_one_is_killed(lockstep, 
     append(file, lines(*range(201, 301)))
     until(lambda: len(counted(bus)) == 100)
     standby.kill()
-    append(file, lines(301, 302, 303))
+    append(file, lines(301, 302, 303, 304))  # the last one begins a block that others may still fill
     assert json.loads(read_line(third))["role"] == "active"
     until(lambda: len(counted(bus)) == 101)
     third.send_signal(signal.SIGTERM)

@@ -67,8 +67,7 @@ class Worker:
 
     def _open(self) -> None:
         reader = RangeReader(self.seat.bus, self.standing.graph, self.seat.streams)
-        nothing = {node.path: frozenset[str]() for node in sources(self.standing.graph)}
-        self.reader = reader.only({**nothing, **self.evaluator.needed})
+        self.reader = reader.only(self.evaluator.needed)
 
     def restart(self) -> None:
         """From the snapshot, with what else its head must hold as plain values."""

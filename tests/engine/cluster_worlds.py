@@ -38,12 +38,17 @@ class World:
         return report
 
     def beat(
-        self, published: int, *, ago_s: float = 0.0, incarnation: str = "a1", counts: Mapping[str, Any] = COUNTS
+        self,
+        published: int,
+        *,
+        ago_s: float = 0.0,
+        incarnation: str = "a1",
+        counts: Mapping[str, Any] = COUNTS,
+        running: bool = True,
     ) -> None:
         """A leader says what is published."""
-        beat = Beat(
-            incarnation, published, {"q/sums": published}, Position(block=published, events=published).tree(), counts
-        )
+        position = Position(block=published, events=published, running=running).tree()
+        beat = Beat(incarnation, published, {"q/sums": published}, position, counts)
         self.bus.open(self.streams.control).append([beat.batch(NOW - int(ago_s * SECOND))])
 
 

@@ -128,9 +128,9 @@ class LocalNode:
         """It dies at an append to a stream whose name ends so: before it happens, or right after."""
         self.bus.trap(ending, self._die, skip=skip, after=after)
 
-    def stall_at(self, ending: str, seconds: float, *, skip: int = 0, after: bool = False) -> None:
-        """It stands still for so long at an append to a stream whose name ends so."""
-        self.bus.trap(ending, lambda: self.machine.stand_still(seconds), skip=skip, after=after)
+    def stall_at(self, ending: str, meanwhile: Callable[[], None], *, skip: int = 0, after: bool = False) -> None:
+        """It stands still at an append to a stream whose name ends so, while something else happens."""
+        self.bus.trap(ending, lambda: self.machine.stand_still(meanwhile), skip=skip, after=after)
 
     def lose_spool(self) -> int:
         """Somebody deletes the oldest part of its buffer; returns how many parts there were."""

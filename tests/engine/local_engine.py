@@ -72,6 +72,10 @@ class LocalEngine:
         )
         self.workers: list[ShardWorker | None] = [None] * self.shards
         self.publisher = self.new_publisher(self.bus)
+        while not self.publisher.is_open:
+            self.publisher.step()
+        if self.starts > 1:  # each start has a first batch, in which what was committed and not published is made again
+            self.run_batch(self.committed)
 
     def new_publisher(self, bus: Bus) -> Publisher:
         """One that leads, with the spools of the engine as it runs now."""

@@ -27,7 +27,7 @@ class Killed(BaseException):
 class Machine:
     """See Runtime. Its steps come at random moments, not sooner than `pace_s` after each other, as on a busy host."""
 
-    def __init__(self, clock: VirtualRuntime, name: str, seed: int, pace_s: float = 0.01) -> None:
+    def __init__(self, clock: VirtualRuntime, name: str, seed: int, pace_s: float = 0.04) -> None:
         self.clock, self.name, self._pace_s = clock, name, pace_s
         self._chance = random.Random(f"{name} {seed}")
         self._tasks: list[Task] = []
@@ -55,10 +55,10 @@ class Machine:
         for task in self._tasks:
             task.wake()
 
-    def stand_still(self, seconds: float) -> None:
-        """As if it was stopped right here; to be called from within one of its steps."""
+    def stand_still(self, meanwhile: Callable[[], None]) -> None:
+        """As if it was stopped right here while something else happens; to be called from within one of its steps."""
         self.pause()
-        self.clock.advance(seconds)
+        meanwhile()
         self.wake()
         if self.is_dead:
             raise Killed

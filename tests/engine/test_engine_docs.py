@@ -137,7 +137,7 @@ def test_every_argument_of_the_engine_commands_is_explained():
         parser = argparse.ArgumentParser(add_help=False)
         verb.arguments(parser)
         for action in parser._actions:
-            for name in action.option_strings or [action.metavar]:
+            for name in action.option_strings or ([action.metavar] if action.metavar else action.choices):
                 if len(name) > 2 and not name.startswith("--no-"):
                     assert f"`{name}" in text, f"{verb.name} {name}"
 

@@ -16,7 +16,7 @@ from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import cut_frames, encode_frame, read_head
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.run.barriers import decode_barrier, encode_barrier, is_barrier
-from lockstep.engine.run.feeding import OutFold
+from lockstep.engine.run.feeding import OutFold, WholeBlocks
 from lockstep.engine.run.outlets import cut_of
 from lockstep.errors import DataError
 
@@ -75,6 +75,27 @@ def test_a_reader_that_comes_in_the_middle_of_a_block_leaves_it_out_whole():
     frames = frames_of(LARGE)
     at = next(at for at, frame in enumerate(frames) if read_head(frame).part == 2)
     assert given_out(OutFold("o", SCHEMA), frames[at:]) == ids({4: 2, 5: 3})
+
+
+def test_a_frame_that_knows_nothing_of_the_last_block_is_a_gap():
+    # Given somebody who has blocks 2 and 5 where this reader has 1, 2 and 3
+    fold = OutFold("o", SCHEMA, 0)
+    given_out(fold, frames_of({1: 1, 2: 1, 3: 1}))
+    with pytest.raises(OutputBroken):
+        fold.take(9, frames_of({2: 1, 5: 1}, 1)[0])
+
+
+def test_blocks_in_pieces_are_given_whole_and_not_before():
+    frames = frames_of(LARGE)
+    fold = WholeBlocks(OutFold("o", SCHEMA, 0))
+    at = next(at for at, frame in enumerate(frames) if read_head(frame).part == 2)
+    early = [len(fold.take(offset, frame)) for offset, frame in enumerate(frames[: at + 1])]
+    assert early == [1] + [0] * at
+    assert fold.is_waiting
+    late = [fold.take(offset, frame) for offset, frame in enumerate([*frames[2:4], *frames[at + 1 :]])]
+    whole = next(batch for batch in late if len(batch))
+    assert whole.column("ID").to_pylist()[:60] == ids({2: 60})
+    assert not fold.is_waiting
 
 
 def test_barriers_are_skipped_wherever_they_are():

@@ -299,6 +299,7 @@ def test_a_block_that_is_missing_in_the_buffer_is_an_error_with_the_range(engine
     standby.run(2, 3)
     min(standby.spool.folder.glob("*.spool")).unlink()
     standby.publisher.lead(7)
+    standby.publisher.step()
     with pytest.raises(BufferGap, match="Blocks 2 to 2"):
         standby.publisher.step()
 

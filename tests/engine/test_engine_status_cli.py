@@ -75,6 +75,14 @@ def test_what_is_off_is_said_and_the_exit_code_is_1(world, capsys):
     assert "no engine is active in epoch 1" in text
 
 
+def test_a_project_that_was_told_to_stop(world, capsys):
+    world.report("a", role="active")
+    world.beat(7, running=False)
+    code, text = printed(capsys, world)
+    assert code == 0
+    assert text.startswith("local.p (stopped): a is active in epoch 1;")
+
+
 def test_as_json(world, capsys):
     world.report("a", role="active")
     world.beat(7)

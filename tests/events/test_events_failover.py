@@ -14,9 +14,12 @@ from lockstep.engine.run.beats import Beat
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.reading import values_between
 from lockstep.errors import BadName, TimedOut
+from lockstep.events import failover
 from lockstep.events.failover import FailoverPublisher, RoleChange
+from lockstep.runtime import EventWaiter
 from lockstep.streams.options import GroupOptions
 
+WAITER = EventWaiter()
 FAST = GroupOptions(lease_s=0.2, beat_s=0.04)
 
 
@@ -43,7 +46,7 @@ def until(condition: Callable[[], bool], *publishers: FailoverPublisher) -> None
             return
         for one in publishers:
             one.pump()
-        publishers[0].wait()
+        WAITER.wait(0.02)
     raise AssertionError("it did not come about")
 
 
@@ -79,6 +82,27 @@ def test_one_is_active_and_the_other_takes_over_where_it_was(desk):
     # Then everything is there once
     assert numbers(desk) == [10, 20, 30, 40, 50]
     assert [(role.role, role.last, role.built) for role in roles] == [("active", 3, 4)]
+    second.close()
+
+
+def test_who_takes_over_reads_to_the_end_before_it_sends(desk, monkeypatch):
+    monkeypatch.setattr(failover, "_SEE", 1)
+    roles: list[RoleChange] = []
+    first, second = publisher(desk), publisher(desk, roles)
+    until(lambda: first.is_active, first)
+    second.pump()
+    feed(first, *range(1, 31))
+    until(lambda: first.relay.unseen == 0, first)
+    feed(second, *range(1, 32))
+    # When the other has the seat, and has read but a part of what is there
+    first.close()
+    until(lambda: bool(second._member.held()))
+    second.pump()
+    assert not second.is_active
+    # Then it reads the rest before it sends
+    second.finish(timeout=30)
+    assert [(role.last, role.built) for role in roles] == [(30, 31)]
+    assert [number for number, _ in blocks_in(desk.input)] == list(range(1, 32))
     second.close()
 
 
@@ -181,6 +205,29 @@ def test_a_source_that_ends_before_what_is_published_is_refused(desk):
     with pytest.raises(SourceDiffers, match="ends with block 2"):
         short.finish(timeout=30)
     short.close()
+
+
+def test_told_to_end_a_standby_goes_and_the_active_one_sends_what_it_has(desk):
+    first, second = publisher(desk), publisher(desk)
+    until(lambda: first.is_active, first)
+    feed(first, 1, 2, 3)
+    feed(second, 1)
+    first.stop()
+    second.stop()
+    second.close()
+    first.close()
+    assert numbers(desk) == [1, 2, 3]
+
+
+def test_a_source_that_may_go_on_may_be_shorter_than_what_is_published(desk):
+    first, second = publisher(desk), publisher(desk)
+    until(lambda: first.is_active, first)
+    feed(first, 1, 2, 3)
+    first.finish(timeout=30)
+    feed(second, 1, 2)
+    second.finish(timeout=30, is_whole=False)
+    first.close()
+    second.close()
 
 
 def test_a_full_buffer_waits_and_drops_nothing(desk):

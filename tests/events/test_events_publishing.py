@@ -155,6 +155,8 @@ def test_a_client_with_a_name_goes_on_behind_its_last_block(desk):
         publisher.publish((3, "c", 1.0))
     with desk.project.publisher("Trades", client=client_id("feed"), next_id=1) as publisher:
         publisher.publish((1, "a", 1.0))
+    with desk.project.publisher("Trades", client="feed") as publisher:
+        assert publisher.next_id == 4
     feed = [head for head in heads(desk) if head.client == client_id("feed")]
     assert [head.first for head in feed] == [1, 2, 3, 1]
 

@@ -70,9 +70,9 @@ def test_restoring_names_its_folder(view, ask, root):
 
 
 @pytest.mark.parametrize("value", ["reloaded", "stopped"])
-def test_the_state_of_the_server_is_that_of_this_engine(view, ask, value):
+def test_the_state_of_the_server_is_that_of_its_project(view, ask, value):
     assert ask.put(f"/server/state?value={value}").status == 200
-    assert view.asked == [("state", {"value": value, "engine": "a"})]
+    assert view.asked == [("state", {"value": value})]
 
 
 def test_an_answer_as_xml(view, ask):

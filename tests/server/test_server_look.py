@@ -144,6 +144,14 @@ def test_running_and_stopped_projects(view, ask, state, running):
     assert ask.get("/stoppedProjects/p").status == (404 if running else 200)
 
 
+def test_a_project_that_was_told_to_stop(view, ask):
+    view.world.beat(7, running=False)
+    assert ask.get("/runningProjects").json["projects"] == []
+    assert ask.get("/stoppedProjects/p").json["state"] == "stopped"
+    view.world.beat(8, running=True)
+    assert ask.get("/runningProjects/p").status == 200
+
+
 def test_the_xml_of_windows(ask):
     text = ask.xml("/windowXml?contquery=q&name=sums")
     assert text.startswith('<windows>\n  <window-aggregate name="sums">\n')

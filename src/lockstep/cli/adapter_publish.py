@@ -41,7 +41,10 @@ def publish(options: argparse.Namespace, output: Output) -> int:
         try:
             for batch in work.batches(node, feed):
                 work.send(feed, batch)
-            feed.finish()
+            if stopping:
+                feed.stop()
+            else:
+                feed.finish(is_whole=not options.growing)
         finally:
             work.progress.end()
             feed.close()
@@ -72,8 +75,11 @@ class Feed(Protocol):
     def rest(self) -> None:
         """Nothing to do for a moment."""
 
-    def finish(self) -> None:
-        """Everything was given: return when it is on the stream."""
+    def finish(self, *, is_whole: bool) -> None:
+        """Everything was given: return when it is on the stream. It is not whole if more could have come."""
+
+    def stop(self) -> None:
+        """Told to end: bring on the stream what can be."""
 
     def close(self) -> None:
         """Let go."""
@@ -138,7 +144,12 @@ class PlainFeed:
         """See Feed."""
         time.sleep(LOOK_S)
 
-    def finish(self) -> None:
+    def finish(self, *, is_whole: bool) -> None:
+        """See Feed."""
+        del is_whole  # nobody else reads it
+        self.publisher.flush()
+
+    def stop(self) -> None:
         """See Feed."""
         self.publisher.flush()
 
@@ -173,9 +184,13 @@ class FailoverFeed:
         self.publisher.pump()
         self.publisher.wait()
 
-    def finish(self) -> None:
+    def finish(self, *, is_whole: bool) -> None:
         """See Feed."""
-        self.publisher.finish()
+        self.publisher.finish(is_whole=is_whole)
+
+    def stop(self) -> None:
+        """See Feed."""
+        self.publisher.stop()
 
     def close(self) -> None:
         """See Feed."""
@@ -213,7 +228,12 @@ class _Work:
                 if not self.stopping:
                     yield from self._round(node, feed)
 
-        return limited(all_rounds(), self.options.max_events)
+        return filter(self._is_wanted, limited(all_rounds(), self.options.max_events))
+
+    def _is_wanted(self, batch: EventBatch) -> bool:
+        """A block that others might still fill must not be sent by one of a group: they would make another of it."""
+        is_open = self.options.growing or bool(self.stopping)
+        return self.options.failover is None or not is_open or len(batch) >= self.options.block
 
     def _round(self, node: Node, feed: Feed) -> Iterator[EventBatch]:
         options = self.options
@@ -280,7 +300,10 @@ def read_blocks(
 
 
 def _chunk(options: argparse.Namespace) -> int:
-    """Events to send at once: many from a file, few to keep a rate even, one block if more is still to come."""
-    if options.growing or options.file == STANDARD or is_socket(options.file):
+    """Events to send at once: many from a file, few to keep a rate even, one block if more is still to come.
+
+    Those who stand in for each other make block after block in any case.
+    """
+    if options.growing or options.failover or options.file == STANDARD or is_socket(options.file):
         return 1
     return _CHUNK if options.rate is None else max(1, min(_CHUNK, round(options.rate / _PIECES_A_SECOND)))

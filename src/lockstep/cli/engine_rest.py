@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def served(engine: Engine, bus: Bus, options: argparse.Namespace) -> Iterator[No
     from lockstep.server import read_token, serve
 
     token = read_token(options.token_file) if options.token_file else None
-    server = serve(View(engine, bus), host=options.http_host, port=options.http, token=token)
+    root = Path(options.persist_to or options.state or Path.cwd())
+    server = serve(View(engine, bus), host=options.http_host, port=options.http, token=token, root=root)
     engine.http = server.url
     try:
         yield

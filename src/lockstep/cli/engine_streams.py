@@ -143,11 +143,11 @@ class OutReader:
     """Reads an out stream block by block, each once; one that is missing is an error, never skipped."""
 
     def __init__(self, log: Log, node: Node, *, at: int | None) -> None:
-        from lockstep.engine.run.feeding import OutFold
+        from lockstep.engine.run.feeding import OutFold, WholeBlocks
 
         self._log = log
         self._at = log.bounds().first if at is None else at
-        self._fold = OutFold(log.name, node.schema, 0 if self._at == 0 else None)
+        self._blocks = WholeBlocks(OutFold(log.name, node.schema, 0 if self._at == 0 else None))
         self.events = 0
 
     def read(self) -> Iterator[EventBatch]:
@@ -155,7 +155,7 @@ class OutReader:
         from lockstep.engine.run.reading import values_between
 
         for offset, value in values_between(self._log, self._at, self._log.bounds().next):
-            batch = self._fold.take(offset, value)
+            batch = self._blocks.take(offset, value)
             self._at = offset + 1
             self.events += len(batch)
             yield batch

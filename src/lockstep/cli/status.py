@@ -98,9 +98,11 @@ def _show_project(output: Output, status: ProjectStatus, *, in_full: bool) -> No
 def headline(status: ProjectStatus) -> str:
     """A project in one line."""
     equal = {True: ", counts equal", False: ", counts differ", None: ""}[status.counts_equal]
+    stopped = " (stopped)" if status.state == "stopped" else ""
     snapshot = f", snapshot {_ago(status.snapshot_age_s)} at block {status.snapshot_block:,}"
     return (
-        f"{status.cluster}.{status.project}: {status.active or 'no engine'} is active in epoch {status.epoch}; "
+        f"{status.cluster}.{status.project}{stopped}: "
+        f"{status.active or 'no engine'} is active in epoch {status.epoch}; "
         f"block {status.published:,} of {status.sequenced:,} is published, {plural(status.events, 'event')}"
         f"{snapshot if status.snapshot_age_s is not None else ', no snapshot'}"
         f", {plural(status.takeovers, 'takeover')}{equal}"

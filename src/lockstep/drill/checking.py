@@ -30,7 +30,7 @@ def first_difference(expected: Path, found: Path) -> Difference | None:
             if left == right:
                 if not left:
                     return None
-                lines += 0
+                lines += left.count(b"\n")
                 continue
             return _difference(expected, found, lines + _same(left, right).count(b"\n"))
 

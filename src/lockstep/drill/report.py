@@ -9,6 +9,7 @@ from lockstep.drill.result import FaultFigures, Result
 
 Cell = str | int | None
 Rows = list[list[Cell]]
+_PLACES = 5
 
 FAULT_HEADINGS = (
     "fault", "engine", "at event", "taken over by", "last id", "current id", "silence s", "drained s", "in step s",
@@ -45,7 +46,7 @@ def facts(result: Result) -> dict[str, str]:
     found = {
         "events": f"{measured.options.total:,} in {result.account.blocks:,} blocks, {result.seconds:,.1f} s",
         "rate": f"{result.rate:,} events/s at the subscriber, faults and waiting included",
-        "takeovers": f"{len(measured.takeovers)}, {result.false_takeovers} of them without a reason",
+        "takeovers": f"{len(measured.takeovers)}, {_without_a_fault(result)}",
     }
     if silences:
         found["silence"] = f"p50 {silences['p50']:.3f} s, p99 {silences['p99']:.3f} s, longest {silences['max']:.3f} s"
@@ -87,8 +88,15 @@ def summary(name: str, result: Result) -> str:
     found = "; ".join(result.anomalies) if result.anomalies else "none"
     return (
         f"{name}: {result.account.blocks:,} blocks checked, {len(measured.faults)} faults, "
-        f"{len(measured.takeovers)} takeovers{silent}; anomalies: {found}"
+        f"{len(measured.takeovers)} takeovers ({_without_a_fault(result)}){silent}; anomalies: {found}"
     )
+
+
+def _without_a_fault(result: Result) -> str:
+    """How many takeovers nothing was done for, and when they were."""
+    places = [f"{taken.engine} at {taken.at - result.measured.began_at:.1f} s" for taken in result.unexplained]
+    shown = f": {', '.join(places[:_PLACES])}{', ...' if len(places) > _PLACES else ''}" if places else ""
+    return f"{len(places)} of them without a fault{shown}"
 
 
 def _number(value: int | None) -> str | None:

@@ -64,7 +64,8 @@ class Result:
     measured: Measured
     account: Account
     faults: tuple[FaultFigures, ...]
-    false_takeovers: int
+    unexplained: tuple[Takeover, ...]
+    """Takeovers without a fault: a waste of time, not of data; an overloaded machine is a reason too."""
     anomalies: tuple[str, ...]
 
     @property
@@ -105,7 +106,11 @@ class Result:
             "doubled": self.account.doubled,
             "out_of_order": self.account.out_of_order,
             "takeovers": len(measured.takeovers),
-            "false_takeovers": self.false_takeovers,
+            "false_takeovers": len(self.unexplained),
+            "unexplained": [
+                {"at": _round(taken.at - measured.began_at), "engine": taken.engine, "epoch": taken.epoch}
+                for taken in self.unexplained
+            ],
             "counts": {"expected": _short(measured.expected)}
             | {name: _short(counts) for name, counts in measured.counts.items()},
             "events": measured.options.total,
@@ -124,9 +129,9 @@ def evaluate(measured: Measured) -> Result:
     """Judge what was seen."""
     found = account(measured.arrivals, measured.options.blocks)
     explained = [_explained(fault) for fault in measured.faults]
-    false = len(measured.takeovers) - sum(taken is not None for taken in explained)
+    unexplained = tuple(taken for taken in measured.takeovers if taken not in explained)
     figures = [figures_of(fault, taken, measured) for fault, taken in zip(measured.faults, explained, strict=True)]
-    return Result(measured, found, tuple(figures), false, tuple(_anomalies(measured, found, explained, false)))
+    return Result(measured, found, tuple(figures), unexplained, tuple(_anomalies(measured, found, explained)))
 
 
 def _explained(fault: Injected) -> Takeover | None:
@@ -170,7 +175,7 @@ def silence(
     return (fault.at, found.at) if found and (live or found.at <= fault.settled_at) else None
 
 
-def _anomalies(measured: Measured, found: Account, explained: Sequence[Takeover | None], false: int) -> list[str]:
+def _anomalies(measured: Measured, found: Account, explained: Sequence[Takeover | None]) -> list[str]:
     anomalies = []
     if (differs := measured.difference) is not None:
         anomalies.append(f"the file differs from that of an undisturbed run in line {differs.line:,}")
@@ -184,8 +189,6 @@ def _anomalies(measured: Measured, found: Account, explained: Sequence[Takeover 
         for number, (fault, taken) in enumerate(zip(measured.faults, explained, strict=True), 1)
         if taken is None and fault.kind.changes_the_lead and measured.options.engines > 1
     ]
-    if false > 0:
-        anomalies.append(f"{false} takeovers that no fault explains")
     if missing := measured.options.faults - len(measured.faults):
         anomalies.append(f"{missing} faults could not be done")
     return list(dict.fromkeys(anomalies))

@@ -28,6 +28,7 @@ from lockstep.streams.receipt import Receipt
 CHECKS = StreamConfig(capacity=1_000)
 """The newest one says all; the others are for those who read in between."""
 _REST_S = 0.05
+_STOP_S = 10.0
 _SEE = 256
 """Frames read in one go, between looks at everything else."""
 
@@ -107,12 +108,15 @@ class FailoverPublisher:
         """A short rest that ends when something comes."""
         self._waiter.wait(_REST_S)
 
-    def finish(self, timeout: float | None = None) -> None:
-        """The source has ended: return when all its blocks are on the stream, whoever sends them."""
+    def finish(self, timeout: float | None = None, *, is_whole: bool = True) -> None:
+        """The source has ended: return when all its blocks are on the stream, whoever sends them.
+
+        A source that could have gone on is not `is_whole`: others may have read more of it.
+        """
         end = None if timeout is None else self._runtime.monotonic() + timeout
         while True:
             self.pump()
-            if self._tail.is_at_end:
+            if self._tail.is_at_end and is_whole:
                 self.relay.end()
             if not self.relay.unseen and self._tail.is_at_end:
                 break
@@ -120,6 +124,14 @@ class FailoverPublisher:
                 raise TimedOut(what=f"Publishing {self.relay.unseen} blocks", seconds=timeout)
             self._waiter.wait(_REST_S)
         self._write_check(now=True)
+
+    def stop(self) -> None:
+        """Told to end: the active one brings what it has made to the stream, the others have nothing to do."""
+        if self.is_active:
+            try:
+                self.finish(_STOP_S, is_whole=False)
+            except TimedOut as error:  # whoever takes over has the same blocks
+                logger.warning("Left blocks to others", extra={"action": "failover_stop", "reason": str(error)})
 
     def close(self) -> None:
         """Leave the group: another one takes over at once."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from lockstep.engine.errors import HistoryTrimmed, LogTooShort, OutputBroken
-from lockstep.engine.events.columns import EventBatch, concat
+from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.run.feeding import OutFold
+from lockstep.engine.run.feeding import OutFold, WholeBlocks
 from lockstep.engine.run.reading import values_between
 from lockstep.errors import Trimmed
 from lockstep.events.forms import single_blocks
@@ -27,8 +27,8 @@ class OutTail:
         self.position = start
         self._log, self._patience_s, self._monotonic = log, patience_s, monotonic
         self._fold = OutFold(log.name, schema, start.last)
+        self._blocks = WholeBlocks(self._fold)
         self._at = start.offset
-        self._pieces: list[EventBatch] = []
         self._gap_since: float | None = None
 
     def read(self) -> Iterator[EventBatch]:
@@ -36,7 +36,7 @@ class OutTail:
         gap: tuple[int, OutputBroken] | None = None
         for offset, value in self._values():
             try:
-                batch = self._fold.take(offset, value)
+                batch = self._blocks.take(offset, value)
             except OutputBroken as error:
                 gap = gap or (offset, error)
                 continue
@@ -47,7 +47,7 @@ class OutTail:
                     self._gap_since = None
                     return
                 yield from self._whole(batch, offset, offset + 1)
-            elif not self._pieces and gap is None:
+            elif not self._blocks.is_waiting and gap is None:
                 self.position = self._position(offset + 1)
         self._judge(gap)
 
@@ -61,12 +61,6 @@ class OutTail:
     def _whole(self, batch: EventBatch, offset: int, then: int) -> Iterator[EventBatch]:
         """The blocks that are whole with this frame; reading goes on at `then` behind the last of them."""
         blocks = list(single_blocks(batch))
-        goes_on = self._fold.state is not None and self._fold.state.part > 0
-        if self._pieces:
-            blocks[0] = concat([*self._pieces, blocks[0]])
-            self._pieces = []
-        if goes_on:
-            self._pieces = [blocks.pop()]
         for at, block in enumerate(blocks, 1):
             is_last = at == len(blocks)
             self.position = self._position(then if is_last else min(offset, then), int(block.block[-1]))

@@ -50,11 +50,10 @@ class ChangeRoutes:
         value: Annotated[ServerState, Query(description="what the engine is to do")],
         path: PersistPath = None,
     ) -> Response:
-        """Persisting is done by one engine of the project, whichever leads or is asked by the leader."""
+        """An engine runs one project: this is as `projects/NAME/state`, and all its engines follow."""
         if value == "persisted":
             return self._asked(request, "persist", self._persist(path), "was persisted")
-        params = {"value": value, "engine": self._site.view.engine}
-        return self._asked(request, "state", params, f"is {value}")
+        return self._asked(request, "state", {"value": value}, f"is {value}")
 
     async def project_state(
         self,

@@ -12,6 +12,8 @@ import lockstep
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.xml_common import Element, render
 from lockstep.engine.model.xml_writing_windows import window_element
+from lockstep.engine.run.beats import last_beat
+from lockstep.engine.run.cluster import project_state
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import NotFound
 from lockstep.server.answers import answer, as_json
@@ -155,8 +157,11 @@ class LookRoutes:
             raise NotFound(what=f"A project that is {wanted} with name", name=name)
         return answer(request, model_element(graph.project), self._project_tree(graph))
 
-    def _state(self) -> State:
-        return "running" if self._site.view.report().state in _RUNNING else "stopped"
+    def _state(self) -> str:
+        site = self._site
+        if site.view.report().state not in _RUNNING:
+            return "stopped"
+        return project_state(last_beat(site.view.bus().open(site.streams.control)))
 
     def _project_tree(self, graph: Graph) -> dict[str, Any]:
         return {

@@ -25,10 +25,10 @@ class OwnRoutes:
         return router
 
     def status(self) -> Response:
-        """As `lockstep status --json`; `engine`, `role` and `state` are those of the engine that was asked."""
+        """As `lockstep status --json`, with name and role of the engine that was asked."""
         view, report = self._site.view, self._site.view.report()
         found = project_status(view.bus(), view.cluster, self._site.name, self._site.runtime.wall_ns())
-        return as_json({"engine": view.engine, "role": report.role, "state": report.state, **found.tree()})
+        return as_json({"engine": view.engine, "role": report.role, **found.tree()})
 
     def health(self) -> dict[str, str]:
         """Needs no token, and says nothing else."""

@@ -120,6 +120,7 @@ class Subscription:
         self.out: OutState | None = OutState()
         self.digest: int | None = 0
         self.missing_since: float | None = None
+        self.got_at = 0.0
 
     def begin_at_head(self) -> None:
         """Part of the stream is gone: take its first frame as given."""
@@ -170,7 +171,15 @@ class Subscriber(Process):
             self.facts.next = self.sim.control.first
             batch = self.facts.read(self.world.now)
         for _, fact in batch:
-            self.said.update({name: further(out, self.said.get(name, out)) for name, (out, _) in fact.outs.items()})
+            for name, (out, _) in fact.outs.items():
+                self.said[name] = further(out, self.said.get(name, out))
+                self._look_for_loss(name, self.places[name], out)
+
+    def _look_for_loss(self, name: str, place: Subscription, said: OutState) -> None:
+        """Leaders that still say less than came long ago have lost it: what came does not belong to the sequence."""
+        long_ago = self.world.now - place.got_at > 2 * PATIENCE
+        if long_ago and place.out is not None and further(said, place.out) != said:
+            self.sim.subscriber_warns(self.host.name, f"{name}: {place.out} came, and only {said} is out")
 
     def _take(self, name: str, place: Subscription, record: Frame | Barrier) -> None:
         if isinstance(record, Barrier) or self.stopped:
@@ -182,7 +191,7 @@ class Subscriber(Process):
         for piece in record.pieces:
             if further(known, piece.state) != known:
                 self._deliver(name, place, piece)
-        place.out, place.missing_since = after, None
+        place.out, place.missing_since, place.got_at = after, None, self.world.now
 
     def _deliver(self, name: str, place: Subscription, piece: Piece) -> None:
         expected = hash((place.digest, piece.block, piece.part, piece.content))

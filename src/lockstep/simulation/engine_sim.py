@@ -28,7 +28,7 @@ INPUTS = ("in1", "in2")
 OUTS = ("out1", "out2")
 LOSSY_SHARE = 0.3
 LATE_BY_AT_MOST = 6.0
-LOST_AT_MOST = 8
+LOST_AT_MOST = 4
 TICKS_AFTER_HEALING = 30  # entries that go on: what was lost shows when the numbers pass it
 HARDER = 2.5  # faults come more often than elsewhere
 LOSE_ALL_ODDS = 0.3
@@ -132,6 +132,11 @@ class EngineSim:
         elif not any(log.first for log in self.outs.values()):
             self.world.report(checks.SKIP, f"{who}: {reason}")
 
+    def subscriber_warns(self, who: str, reason: str) -> None:
+        """Only a sign: a leader that reads its out streams late says less for a while, too."""
+        if self.lossy and self.world.faults.healed and not self.book.errors:
+            self.book.visible(who, reason)
+
     def after_tick(self) -> None:
         """Logs are trimmed and lose records; engines agree on who leads."""
         self._befall_logs()
@@ -153,10 +158,13 @@ class EngineSim:
                     self.world.trace.add(self.world.now, "", f"{log.name} lost {lost} records")
 
     def _hide(self, log: SimLog[Any]) -> None:
-        """Whoever fails over loses its connections, too."""
+        """Whoever fails over loses its connections, too, and may take a leader with it."""
         log.hurry()
         readers = [reader for process in self.world.processes for reader in process.readers if reader.log is log]
         if self.world.rng.random() < UNSEEN_ODDS:
+            for engine in self.engines:
+                if log is self.sequence and engine.host.alive and leader.leads(engine.leader):
+                    self.world.crash(engine.host)
             for reader in readers:
                 reader.stall(self.world.now + self.world.rng.uniform(0.0, UNSEEN_FOR_AT_MOST))
 

@@ -199,12 +199,13 @@ class World:
         if kind == faults.PAUSE_IN_ACT:
             self._pause(process.host)
         else:
-            self._crash(process.host)
+            self.crash(process.host)
 
     def _pause(self, host: Host) -> None:
         host.paused_until = self.now + self.rng.choice((0.4, 1.5, 1.5, 2.5)) * self.rng.uniform(0.7, 1.3) * LEASE
 
-    def _crash(self, host: Host) -> None:
+    def crash(self, host: Host) -> None:
+        """End a process; it starts again after a while."""
         host.alive = False
         host.held_back = []
         host.starts_at = self.now + self.rng.uniform(0.1, 4.0)
@@ -217,7 +218,7 @@ class World:
             case faults.PAUSE:
                 self._pause(host)
             case faults.CRASH:
-                self._crash(host)
+                self.crash(host)
             case faults.PAUSE_IN_ACT | faults.CRASH_IN_ACT:
                 host.holding_back = True
             case faults.CUT_OFF:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.drill.arrivals import Arrival, first_behind, longest_gap, parse, rates
@@ -21,6 +21,7 @@ def at(seconds: float, last: int, events: int | None = None) -> Arrival:
     return Arrival(seconds, last, last, 1, last if events is None else events, 0, 0)
 
 
+@settings(deadline=None)
 @given(st.lists(arrival), st.integers(0, 200))
 def test_notes_are_read_as_they_were_written_and_one_that_was_cut_off_does_not_count(notes, cut):
     text = "".join(note.line() for note in notes)
@@ -37,6 +38,7 @@ def test_the_first_block_of_the_new_leader_is_told_from_stragglers_of_the_old():
     assert first_behind(notes, 5, 4.0) == notes[3]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 60), max_size=15), st.integers(0, 60), st.integers(1, 30))
 def test_the_longest_wait_is_that_of_somebody_who_looks_at_every_moment(times, start, length):
     notes = [at(float(time), number) for number, time in enumerate(sorted(times), 1)]
@@ -50,6 +52,7 @@ def test_the_longest_wait_is_that_of_somebody_who_looks_at_every_moment(times, s
     assert end - begin == max(waits, default=0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 50)), min_size=1, max_size=30), st.floats(0.1, 10))
 def test_rates_add_up_to_all_events(steps, width):
     notes, now, events = [], 0.0, 0

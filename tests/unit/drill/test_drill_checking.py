@@ -15,7 +15,7 @@ from lockstep.drill.checking import Account, Difference, account, first_differen
 texts = st.text("ab\n", max_size=40)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(texts, texts, st.integers(1, 7))
 def test_the_first_difference_is_the_one_that_comparing_line_by_line_finds(tmp_path, monkeypatch, left, right, piece):
     monkeypatch.setattr(checking, "_PIECE", piece)
@@ -61,6 +61,7 @@ def test_blocks_are_accounted_for(ranges, wanted):
     assert account(pieces(*ranges), 10) == Account(10, *wanted)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 6)), max_size=12))
 def test_accounting_is_that_of_a_list_of_all_blocks(ranges):
     spans = [(first, first + more) for first, more in ranges]

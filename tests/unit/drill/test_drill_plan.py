@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.drill.options import HEAD_S, SPACING_S, DrillOptions, Fault
@@ -33,6 +33,7 @@ def test_without_a_fault_nothing_is_planned_and_everything_allowed():
     assert DrillOptions(events=7, block=3).blocks == 3
 
 
+@settings(deadline=None)
 @given(st.integers(1, 3_000_000), st.integers(1, 40), st.none() | st.floats(1.0, 1e6))
 def test_faults_are_in_order_within_the_run_and_can_be_reached(events, repeat, rate):
     options = DrillOptions(events=events, repeat=repeat, rate=rate)
@@ -50,6 +51,7 @@ def test_faults_are_in_order_within_the_run_and_can_be_reached(events, repeat, r
             assert fault.at - 1 <= permitted < planned[settled + 1].at
 
 
+@settings(deadline=None)
 @given(st.integers(10_000, 3_000_000), st.integers(1, 40))
 def test_between_two_faults_there_is_room_for_whole_pieces(events, repeat):
     planned = plan(DrillOptions(events=events, repeat=repeat))

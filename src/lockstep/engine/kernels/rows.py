@@ -11,6 +11,7 @@ from lockstep.engine.events.event import Event, changes
 from lockstep.engine.kernels import pages
 from lockstep.engine.kernels.flow import Flow
 from lockstep.engine.kernels.moments import ColumnOperator, Moments, Pages, Yield
+from lockstep.engine.kernels.span import no_blocks
 from lockstep.engine.model.graph import Node
 from lockstep.engine.windows.operator import Moment
 from lockstep.engine.windows.options import OutputOptions
@@ -70,7 +71,7 @@ class RowOperator(ColumnOperator):
 
     def _placed(self, flow: Flow, moments: Moments) -> Flow:
         """Change by change, so that each output event gets the place of what caused it."""
-        assert flow.places is not None
+        index_of, order_of = flow.places or (no_blocks(), no_blocks())  # a span may hold nothing but ticks
         walker, out, index, order, at = Walker(moments), [], [], [], 0
         streams = by_block(flow)
         for block in walker.blocks([streams]):
@@ -78,8 +79,8 @@ class RowOperator(ColumnOperator):
             for event, old in changes(streams.get(block, [])):
                 some: list[Event] = []
                 self._operator.on_change(0, event, old, moment, some)
-                index += [flow.places[0][at]] * len(some)
-                order += [flow.places[1][at] * 4 + place for place in range(len(some))]
+                index += [index_of[at]] * len(some)
+                order += [order_of[at] * 4 + place for place in range(len(some))]
                 at += 1 if old is None else 2
                 made += some
             if moment.is_tick:

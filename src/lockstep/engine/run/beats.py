@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,6 +13,9 @@ from lockstep.log.port import Log
 
 _KEEP = 64
 """Beats kept behind the newest: each one carries everything."""
+_LATE = 8
+"""Records at the end of which the one that says most is taken: a leader that slept writes one late, before it looks."""
+_PUBLISHED = re.compile(rb'"published":(\d+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +41,28 @@ class Beat:
 
 
 def last_beat(control: Log) -> Beat:
-    """The newest beat; an empty one if there is none."""
+    """The newest fact; an empty one if there is none. Behind it may stand what a leader that slept said late."""
     bounds = control.bounds()
-    if bounds.next == bounds.first:
+    values = list(_values(control, max(bounds.first, bounds.next - _LATE), bounds.next))
+    if not values:
         return Beat()
-    stored = control.read(bounds.next - 1)[-1]
-    fields = json.loads(BatchView(stored.base, stored.data, control.name).values()[-1])
+    fields = json.loads(max(reversed(values), key=_published))
     del fields["kind"]
     return Beat(**fields)
+
+
+def _values(control: Log, start: int, stop: int) -> Iterator[bytes]:
+    while start < stop and (stored := control.read(start)):
+        for entry in stored:
+            view = BatchView(entry.base, entry.data, control.name)
+            yield from view.values()
+            start = view.end
+
+
+def _published(value: bytes) -> int:
+    """Of a beat that is not worth parsing, if it is not the one."""
+    found = _PUBLISHED.search(value)
+    return int(found[1]) if found else 0
 
 
 def trim_beats(control: Log) -> None:

@@ -73,6 +73,15 @@ def stated(bus: Bus, streams: ProjectStreams) -> Statement | None:
     return found
 
 
+def first_statement(sequence: Log) -> Statement | None:
+    """What the first entry says; None if it says nothing of a model, or is not there any more."""
+    if sequence.bounds().first > 0:
+        return None
+    for _, entry in counted(sequence, SequenceState()):
+        return Decision.of(entry).states
+    return None
+
+
 def statement_at(sequence: Log, offset: int) -> Statement | None:
     """The statement in the entry at an offset."""
     if offset < 0:

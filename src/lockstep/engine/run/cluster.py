@@ -68,6 +68,8 @@ class ProjectStatus:
 
     cluster: str
     project: str
+    state: str
+    """running, or stopped: nothing more is taken from its inputs until it is to run again."""
     active: str | None
     epoch: int
     sequenced: int
@@ -120,7 +122,8 @@ def project_status(bus: Bus, cluster: str, project: str, now_ns: int) -> Project
     active = next((row for row in rows if row.role == ACTIVE), None)
     newest = max(reports.values(), key=lambda report: (report.snapshot_block, report.snapshot_ns), default=None)
     status = ProjectStatus(
-        cluster=cluster, project=project, active=active.engine if active else None, epoch=look.epoch,
+        cluster=cluster, project=project, state=project_state(beat),
+        active=active.engine if active else None, epoch=look.epoch,
         sequenced=max([beat.published, *(report.sequenced for report in reports.values())]),
         published=beat.published, events=int(beat.position["events"]) if beat.position else 0,
         snapshot_block=newest.snapshot_block if newest else 0,
@@ -129,6 +132,11 @@ def project_status(bus: Bus, cluster: str, project: str, now_ns: int) -> Project
         engines=rows, problems=(), counts=beat.counts,
     )  # fmt: skip
     return replace(status, problems=tuple(_problems(status)))
+
+
+def project_state(beat: Beat) -> str:
+    """Whether a project runs or is stopped, as of its newest beat."""
+    return "running" if beat.position is None or beat.position.get("running", True) else "stopped"
 
 
 class _Look:

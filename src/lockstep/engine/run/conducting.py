@@ -68,6 +68,8 @@ class Conductor:
         if epoch != publisher.epoch:
             self._change(epoch)
         more = publisher.step()
+        if epoch is not None and not more:
+            publisher.note(self._sequencer.position)
         if epoch is not None and publisher.is_open and self.role == STANDBY:
             self._catch_up(epoch)
         return more

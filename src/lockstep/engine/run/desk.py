@@ -20,6 +20,7 @@ from lockstep.engine.run.decisions import Decision, PersistPoint, Statement
 from lockstep.engine.run.persisting import SnapshotStore
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.querying import describe
+from lockstep.engine.run.replacing import Seat, missing_history
 from lockstep.engine.run.reports import Report
 from lockstep.errors import BadArgument, LockstepError, TimedOut
 from lockstep.log.port import Log
@@ -61,6 +62,9 @@ class Leading(Protocol):
 
     def computed_fingerprint(self) -> str:
         """The model that this engine computes with."""
+
+    def seat(self) -> Seat:
+        """Where its workers sit."""
 
     def inputs(self) -> list[Log]:
         """The inputs of the model in force."""
@@ -179,8 +183,10 @@ class Desk:
         engine, old = self._engine, self._engine.graph()
         project = parse_model(str(request.params["model"]), "the new model")
         new = compile_project(project)
-        publish = frozenset(request.params.get("publish") or engine.published_windows()) & {n.path for n in new.nodes}
-        reasons = refusals(old, new, published=engine.published_windows())
+        published = engine.published_windows()
+        publish = frozenset(request.params.get("publish") or published) & {node.path for node in new.nodes}
+        reasons = refusals(old, new, published=published, shards=engine.seat().shards)
+        reasons += missing_history(old, new, engine.seat(), begun=publish - published)
         if reasons:
             raise ModelNotReplaceable(project=old.project.name, count=len(reasons), reasons="\n".join(reasons))
         if new.fingerprint == old.fingerprint:

@@ -9,7 +9,7 @@ import numpy as np
 
 from lockstep.core.outputs import OutState, Verdict, fold
 from lockstep.engine.errors import OutputBroken
-from lockstep.engine.events.columns import EventBatch, Int64s
+from lockstep.engine.events.columns import EventBatch, Int64s, concat
 from lockstep.engine.events.event import Event
 from lockstep.engine.events.frames import FrameHead, decode_frame, encode_frame
 from lockstep.engine.events.schema import Schema
@@ -121,13 +121,18 @@ class OutFold:
         fresh = int(np.searchsorted(frame.batch.block, before.last, "right")) if verdict is Verdict.PARTLY else 0
         return frame.batch.slice(fresh, len(frame.batch))
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the last block is not whole yet."""
+        return self.state is not None and self.state.part > 0
+
     def _broken(self, head: FrameHead, state: OutState) -> OutputBroken:
         return OutputBroken(number=head.first, stream=self._stream, previous=head.previous or 0, last=state.last)
 
 
 def _start(head: FrameHead) -> OutState:
-    """Where a reader without a past begins: a block whose first pieces are gone is left out whole."""
-    return OutState(head.first if head.part else head.previous or 0)
+    """Where a reader without a past begins: a later piece stands behind its own block, which so is left out whole."""
+    return OutState(head.previous or 0)
 
 
 def _fold(state: OutState, head: FrameHead) -> tuple[OutState, Verdict]:
@@ -141,11 +146,35 @@ def _is_unnumbered(head: FrameHead) -> bool:
     return head.previous == head.first and not head.part
 
 
+class WholeBlocks:
+    """Holds a block that comes in pieces back until it is whole: an update may be cut between its halves."""
+
+    def __init__(self, fold: OutFold) -> None:
+        self._fold = fold
+        self._pieces: list[EventBatch] = []
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether pieces are held back."""
+        return bool(self._pieces)
+
+    def take(self, offset: int, value: bytes) -> EventBatch:
+        """The events of blocks that are whole with this record, perhaps none; OutputBroken if some are missing."""
+        batch = self._fold.take(offset, value)
+        if not len(batch):
+            return batch
+        if self._fold.goes_on:
+            self._pieces.append(batch)
+            return batch.slice(0, 0)
+        pieces, self._pieces = [*self._pieces, batch], []
+        return concat(pieces)
+
+
 def out_batches(log: Log, schema: Schema) -> Iterator[EventBatch]:
-    """Everything on an out stream, in order, each block once."""
+    """Everything on an out stream, in order, each block once and whole."""
     bounds = log.bounds()
-    fold = OutFold(log.name, schema)
+    blocks = WholeBlocks(OutFold(log.name, schema))
     for offset, value in values_between(log, bounds.first, bounds.next):
-        batch = fold.take(offset, value)
+        batch = blocks.take(offset, value)
         if len(batch):
             yield batch

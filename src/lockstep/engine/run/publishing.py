@@ -130,11 +130,14 @@ class Publisher:
             for spool in self._spools:
                 spool.remove_before(self.published + 1)
             return False
+        was_open = self.is_open
         if not all(outlet.is_open and outlet.is_idle for outlet in self._outlets.values()):
             for outlet in self._outlets.values():
                 outlet.pump()
         if not self.is_open:
             return False
+        if not was_open:  # who takes over looks first how far the streams are out
+            return True
         return self._finish() if self._work is not None else self._begin()
 
     def _learn(self, beat: Beat) -> None:
@@ -167,6 +170,12 @@ class Publisher:
                 outlet.pump()
         self._count(ready, bad, last)
         return self._finish()
+
+    def note(self, position: Position) -> None:
+        """Everything that is decided is out: say so, although the last entries had no blocks."""
+        if self.is_open and self._work is None and position.block == self.published and position != self.position:
+            self.position = position
+            self._beat()
 
     def _check_gap(self, following: int) -> None:
         """Workers write in order: if something later is there, this block was here, and is not any more."""
@@ -222,6 +231,8 @@ class Publisher:
         return True
 
     def _beat(self) -> None:
+        if last_beat(self._control).published > self.published:  # this engine slept, and others went on
+            return
         beat = Beat(
             self._incarnation,
             self.published,

@@ -200,7 +200,7 @@ class RangeReader:
         return found[1:] or found
 
     def _columns(self, node: Node) -> frozenset[str] | None:
-        return self._needed[node.path] if self._needed is not None else None
+        return None if self._needed is None else self._needed.get(node.path, frozenset())
 
 
 def head_of(value: bytes) -> FrameHead | None:

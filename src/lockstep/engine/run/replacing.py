@@ -20,7 +20,7 @@ from lockstep.engine.model.guard import clock_of
 from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.plan_state import Keeping, retention_of
 from lockstep.engine.model.windows import CopyWindow
-from lockstep.engine.run.eras import Past, PastReader, crossed
+from lockstep.engine.run.eras import Past, PastReader, crossed, read_past
 from lockstep.engine.run.history import LogHistory
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.streams import ProjectStreams, sources
@@ -161,16 +161,24 @@ def page_changes(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> dict[str
 
 
 def missing_history(
-    old: Graph, new: Graph, past: Past, seat: Seat, *, begun: frozenset[str] = frozenset()
+    old: Graph, new: Graph, seat: Seat, *, past: Past | None = None, begun: frozenset[str] = frozenset()
 ) -> list[str]:
-    """What the logs no longer hold of the past, in words; none if nothing has to be rebuilt from it, on any shard."""
+    """What the logs no longer hold of the past, in words; none if nothing has to be rebuilt from it, on any shard.
+
+    Without a `past` it is the one that the sequence log tells.
+    """
     everybody = [replace(seat, shard=shard) for shard in range(seat.shards)]
     stale = frozenset[str]().union(*(stale_windows(old, new, each, begun=begun) for each in everybody))
     rebuilt = ", ".join(sorted(stale - untouched_windows(old, new)))
+    if not rebuilt:
+        return []
+    try:
+        gaps = [*_gaps(past or read_past(seat.bus, seat.streams), seat.bus, seat.streams)]
+    except LogTooShort as error:
+        gaps = [(seat.streams.sequence, error.params["needed"], error.params["first"])]
     return [
         f"To rebuild {rebuilt}, {name} is needed from offset {needed} on, but it begins at {first}."
-        for name, needed, first in _gaps(past, seat.bus, seat.streams)
-        if rebuilt
+        for name, needed, first in gaps
     ]
 
 
@@ -188,7 +196,7 @@ def _check_held(past: Past, seat: Seat, stale: frozenset[str]) -> None:
         raise LogTooShort(window=f"To rebuild {', '.join(sorted(stale))} one", stream=name, needed=needed, first=first)
 
 
-def _gaps(past: Past, bus: Bus, streams: ProjectStreams) -> Iterator[tuple[str, int, int]]:
+def _gaps(past: Past, bus: Bus, streams: ProjectStreams) -> Iterator[tuple[str, object, object]]:
     """Each log that begins behind what is needed of it, with both offsets."""
     needed = {streams.sequence: past.base.sequence.upto + 1}
     for era in past.eras:

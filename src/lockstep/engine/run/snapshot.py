@@ -13,7 +13,7 @@ from lockstep.engine.errors import ModelMismatch, SnapshotDamaged
 from lockstep.engine.run.position import Position
 from lockstep.errors import FormatTooNew
 
-VERSION = 1
+VERSION = 2
 HEAD = "head"
 Pages = Mapping[str, bytes | None]
 """Pages by name; None removes one."""
@@ -27,6 +27,11 @@ class Head:
     position: Position
     marks: tuple[Position, ...]
     last_out: Mapping[str, int]
+    model: str = ""
+    """The model that the state is of, as YAML, and below the windows whose blocks it publishes."""
+    publish: tuple[str, ...] = ()
+    past: Mapping[str, Any] | None = None
+    """How to read what it was made of again, as plain values."""
 
 
 def seal(body: bytes) -> bytes:
@@ -51,16 +56,22 @@ def encode_head(head: Head) -> bytes:
         "position": head.position.tree(),
         "marks": [mark.tree() for mark in head.marks],
         "last_out": dict(head.last_out),
+        "model": head.model,
+        "publish": list(head.publish),
+        "past": head.past,
     }
     return seal(msgpack.packb(tree))
 
 
-def decode_head(page: bytes, fingerprint: str, place: str) -> Head:
-    """The head of a snapshot, refused if it is of another model or a newer form."""
+def decode_head(page: bytes, fingerprint: str | None, place: str) -> Head:
+    """The head of a snapshot, refused if it is of another form, or of another model if one is named."""
     tree: dict[str, Any] = msgpack.unpackb(unseal(page, place), strict_map_key=False)
     if tree["version"] > VERSION:
         raise FormatTooNew(what=f"The snapshot {place}", found=tree["version"], known=VERSION)
-    if tree["fingerprint"] != fingerprint:
+    if tree["version"] < VERSION:
+        raise SnapshotDamaged(place=place, reason=f"it is of version {tree['version']}, which did not name its model")
+    if fingerprint is not None and tree["fingerprint"] != fingerprint:
         raise ModelMismatch(place=place, found=tree["fingerprint"], wanted=fingerprint)
     marks = tuple(Position.of(mark) for mark in tree["marks"])
-    return Head(fingerprint, Position.of(tree["position"]), marks, tree["last_out"])
+    position, publish = Position.of(tree["position"]), tuple(tree["publish"])
+    return Head(tree["fingerprint"], position, marks, tree["last_out"], tree["model"], publish, tree["past"])

@@ -8,20 +8,21 @@ the log, so that computing it again changes nothing.
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 from lockstep.engine.errors import BusNotShared, SnapshotDamaged
 from lockstep.engine.events.frames import cut_frames
-from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.kernels.span import Results
+from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.run.beats import last_beat
-from lockstep.engine.run.decisions import Decision, PersistPoint
-from lockstep.engine.run.history import LogHistory
+from lockstep.engine.run.catalog import compiled, first_statement
+from lockstep.engine.run.decisions import Decision, PersistPoint, Statement
+from lockstep.engine.run.eras import Past, PastReader, read_past
 from lockstep.engine.run.persisting import SnapshotStore, snapshot_name
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.reading import Range, RangeReader
 from lockstep.engine.run.records import bad_tree, broken_tree, notice_tree, with_all_fields
+from lockstep.engine.run.replacing import Seat, Standing, empty_windows, page_changes, replace_model, seated
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.snapshot import HEAD, Head, Pages, decode_head, encode_head, seal, unseal
 from lockstep.engine.run.spool import Progress, Spool, SpoolPart
@@ -33,39 +34,23 @@ from lockstep.runtime import Runtime
 _REPLAY_EVENTS = 200_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A snapshot that may be stored once everything up to its block is published."""
-
-    position: Position
-    pages: dict[str, bytes | None]
-
-
 class ShardWorker:
     """Evaluates one shard of a project, order by order."""
 
     def __init__(self, setup: EngineSetup, shard: int, bus: Bus, runtime: Runtime, stored: Mapping[str, bytes]) -> None:
         check_host(setup, bus)
         self._setup, self._shard, self._runtime = setup, shard, runtime
-        graph = setup.graph()
-        streams = setup.streams(graph)
-        self._wanted = {node.path: node for node in graph.nodes if node.path in setup.wanted}
+        streams = setup.streams(setup.graph())
+        self._seat = Seat(bus=bus, streams=streams, shard=shard, shards=setup.shards)
         self._control = bus.open(streams.control)
         self._spool = Spool(setup.spool(shard))
-        schemas = {node.path: node.schema for node in graph.nodes}
-        head = decode_head(stored[HEAD], graph.fingerprint, setup.folder) if HEAD in stored else None
-        reader = RangeReader(bus, graph, streams)
-        self._history = LogHistory(reader, schemas, head.marks if head else ())
-        self._evaluator = Evaluator(
-            graph, wanted=frozenset(setup.wanted), history=self._history, shard=shard, shards=setup.shards
-        )
-        self._full_reader, self._reader = reader, reader.only(self._evaluator.needed)
-        self._history.reader = self._reader
-        self._graph = graph
-        self.position: Position = head.position if head else reader.start()
+        head = decode_head(stored[HEAD], None, setup.folder) if HEAD in stored else None
+        self._all = {name: page for name, page in stored.items() if name != HEAD}
+        """All pages of the state as it was taken last, sealed."""
+        self._unstored: dict[str, bytes | None] = {}
+        """Those that changed since a snapshot was handed out; None: the page is gone."""
         self._last_out = dict(head.last_out) if head else {}
-        if head:
-            self._evaluator.load({name: unseal(page, name) for name, page in stored.items() if name != HEAD})
+        self._stand(first_standing(setup, self._seat, head, self._all), head.position if head else None)
         self._published = 0 if setup.is_history else last_beat(self._control).published
         self._check_published(head)
         self._check_reach()
@@ -74,10 +59,27 @@ class ShardWorker:
         """The head that is stored, if everything it handed out was: else it must not be used again."""
         self.kept: Position | None = None
         """Where the snapshot stands that was handed out last."""
-        self._all = {name: page for name, page in stored.items() if name != HEAD}
-        """All pages of the state as it was taken last, sealed."""
-        self._pending: _Pending | None = None
+        self._taken: tuple[Position, bytes] | None = None
+        """A snapshot that may be stored once everything up to its block is published: where it is, and its head."""
         self._stored_at = runtime.monotonic()
+
+    def _stand(self, standing: Standing, position: Position | None) -> None:
+        """Go on with a model and its state."""
+        self._graph, self._shown, self._past = standing.graph, standing.wanted, standing.past
+        self._evaluator, self._history = seated(standing, self._seat)
+        self._wanted = {node.path: node for node in self._graph.nodes if node.path in self._shown}
+        self._full_reader = self._new_reader()
+        self._reader = self._full_reader.only(self._evaluator.needed)
+        self.position: Position = position or self._full_reader.start()
+
+    def _new_reader(self) -> RangeReader:
+        """A job over history reads through all changes of the model as if there had been only its own."""
+        bus, streams = self._seat.bus, self._seat.streams
+        if self._setup.is_history and first_statement(bus.open(streams.sequence)) is not None:
+            past = read_past(bus, streams)
+            if len(past.eras) > 1:
+                return PastReader(bus, self._graph, streams, past)
+        return RangeReader(bus, self._graph, streams)
 
     def run(self, start: int, stop: int) -> Pages:
         """Evaluate the entries after `start` through `stop`; the pages to store, if it is time for that."""
@@ -100,7 +102,7 @@ class ShardWorker:
         """Refuse to start if the inputs no longer hold what the windows still need."""
         earliest = self._history.earliest
         if earliest is not None:
-            self._reader.check_reach(earliest)
+            self._history.reader.check_reach(earliest)
 
     def _advance(self, taken: Range) -> None:
         if taken.turn is not None:
@@ -119,16 +121,44 @@ class ShardWorker:
     def _turn(self, taken: Range, decision: Decision) -> None:
         """Stop for a moment at an entry that asks for more than events."""
         is_new = not self.position.knows(decision)
-        self.position = taken.end
-        self._history.seal(self.position)
+        if is_new and self._changes(decision):
+            self._change(taken.end, decision)
+        else:
+            self.position = taken.end
+            self._history.seal(self.position)
         if is_new and decision.persist is not None and decision.persist.by == self._setup.incarnation:
             self._persist(decision.persist)
 
+    def _changes(self, decision: Decision) -> bool:
+        """Whether the windows are others behind an entry; a job over history takes its own model for all of it."""
+        if self._setup.is_history:
+            return decision.reset
+        states = decision.states
+        is_other = states is not None and (
+            compiled(states).fingerprint != self._graph.fingerprint or frozenset(states.publish) != self._shown
+        )
+        return decision.reset or is_other
+
+    def _change(self, end: Position, decision: Decision) -> None:
+        """Empty the windows, or go over to another model: what it does not touch stays as it is."""
+        graph, wanted = self._graph, self._shown
+        if decision.states is not None:
+            graph, wanted = compiled(decision.states), frozenset(decision.states.publish)
+        self._collect(self._evaluator.changed_pages())
+        old = {name: unseal(page, name) for name, page in self._all.items()}
+        before = Standing(graph=self._graph, wanted=self._shown, pages=old, marks=self._history.marks, past=self._past)
+        change = empty_windows if decision.reset else replace_model
+        after = change(before, end, graph, wanted, self._seat)
+        self._collect(page_changes(old, after.pages).items())
+        marks = after.history.marks
+        self._stand(
+            Standing(graph=graph, wanted=wanted, pages=after.pages, marks=marks, past=after.past), after.position
+        )
+        self._take()
+
     def _persist(self, point: PersistPoint) -> None:
         """Put a whole snapshot aside; the engine hands it out when everything up to it is published."""
-        self._pending = self._take()
-        head = self._pending.pages[HEAD]
-        assert head is not None
+        head = self._take()
         self._setup.staging.mkdir(parents=True, exist_ok=True)
         store = SnapshotStore(self._setup.staging, self._setup.belongs, self._runtime)
         name = snapshot_name(self.position.number, point.id)
@@ -185,25 +215,47 @@ class ShardWorker:
         """Pages of a snapshot whose output is published by now; else perhaps make one that can be stored later."""
         if self._setup.is_history:
             return {}
-        if self._pending is None:
+        if self._taken is None:
             if self._runtime.monotonic() - self._stored_at < self._setup.snapshot_every_s:
                 return {}
-            self._pending = self._take()
+            self._take()
+        assert self._taken is not None
         self._published = max(self._published, last_beat(self._control).published)
-        if self._published < self._pending.position.block:
+        self.kept, head = self._taken
+        if self._published < self.kept.block:
             return {}
-        pages, self.kept, self._pending = self._pending.pages, self._pending.position, None
-        self.stored_head = pages[HEAD]
+        pages = {**self._unstored, HEAD: head}
+        self._taken, self._unstored, self.stored_head = None, {}, head
         self._stored_at = self._runtime.monotonic()
         return pages
 
-    def _take(self) -> _Pending:
-        """The pages that changed since the last snapshot that was stored, with a head for where it is now."""
-        fresh = {name: None if page is None else seal(page) for name, page in self._evaluator.changed_pages()}
+    def _take(self) -> bytes:
+        """Take a snapshot of where it is now, which replaces one that could not be stored yet; its head."""
+        self._collect(self._evaluator.changed_pages())
+        head = Head(
+            self._graph.fingerprint, self.position, self._history.marks, dict(self._last_out),
+            to_yaml(self._graph.project), tuple(sorted(self._shown)), self._past.tree(),
+        )  # fmt: skip
+        self._taken = (self.position, encode_head(head))
+        return self._taken[1]
+
+    def _collect(self, changed: Iterable[tuple[str, bytes | None]]) -> None:
+        fresh = {name: None if page is None else seal(page) for name, page in changed}
         self._all = {name: page for name, page in {**self._all, **fresh}.items() if page is not None}
-        pages = {**(self._pending.pages if self._pending else {}), **fresh}
-        head = Head(self._graph.fingerprint, self.position, self._history.marks, dict(self._last_out))
-        return _Pending(self.position, {**pages, HEAD: encode_head(head)})
+        self._unstored |= fresh
+
+
+def first_standing(setup: EngineSetup, seat: Seat, head: Head | None, sealed: Mapping[str, bytes]) -> Standing:
+    """What a worker begins with: the state that is stored, or nothing, under the model that was stated first."""
+    pages = {name: unseal(page, name) for name, page in sealed.items()}
+    if head is not None and head.past is not None:
+        graph, wanted = compiled(Statement(head.model, head.publish)), frozenset(head.publish)
+        return Standing(graph=graph, wanted=wanted, pages=pages, marks=head.marks, past=Past.of(head.past))
+    states = None if setup.is_history else first_statement(seat.bus.open(seat.streams.sequence))
+    graph = setup.graph() if states is None else compiled(states)
+    wanted = frozenset(setup.wanted if states is None else states.publish)
+    start = RangeReader(seat.bus, graph, seat.streams).start()
+    return Standing(graph=graph, wanted=wanted, pages=pages, marks=(), past=Past.begin(start, graph))
 
 
 def check_host(setup: EngineSetup, bus: Bus) -> None:

@@ -160,6 +160,8 @@ class Failover:
     def recomputed(self) -> None:
         """What is to be published and was not in the buffer any more comes into other spools."""
         self.publisher.take_from(self._computing.spools)
+        last, self._persister = self._persister.last, Persister(self._computing.setup, self._runtime)
+        self._persister.last = last
         self.gap, self.state = None, STARTING
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from lockstep.engine.run.desk import standbys
 from lockstep.engine.run.election import Election
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.publishing import Publisher
+from lockstep.engine.run.replacing import Seat
 from lockstep.engine.run.reports import Report, latest_reports
 from lockstep.engine.run.sequencing import Sequencer
 from lockstep.engine.run.standing import input_logs, statement_of
@@ -75,6 +76,10 @@ class Office:
         """The model that this engine computes with."""
         computed = self.computing.computed()
         return computed.fingerprint if computed else ""
+
+    def seat(self) -> Seat:
+        """Where its workers sit."""
+        return Seat(bus=self.bus, streams=self.streams, shards=self.computing.setup.shards)
 
     def inputs(self) -> list[Log]:
         """The inputs of the model in force."""
