@@ -47,8 +47,6 @@ def small_pages(monkeypatch):
 
 def allows(graph: Graph, shards: int) -> bool:
     plan = make_plan(graph)
-    if shards > 1 and any((step.mode, step.form) == ("divided", "rows") for step in plan.steps):
-        return False
     return plan.max_shards is None or shards <= plan.max_shards
 
 

@@ -81,6 +81,9 @@ class Leading(Protocol):
     def persist_folder(self) -> str | None:
         """Where snapshots go if nobody says."""
 
+    def restore(self, folder: Path) -> int:
+        """Begin again with the newest snapshot in a folder; the block it stands at."""
+
     def purge(self, ends: tuple[int, ...]) -> None:
         """Let go of everything on the inputs below these offsets, and on the out streams."""
 
@@ -234,10 +237,22 @@ class Desk:
 
     def _state(self, request: Request) -> Job:
         value = request.params.get("value")
+        if value == "restored":
+            return (yield from self._restore(request))
         if value not in ("running", "stopped"):
-            raise BadArgument(name="value", value=value, reason="it is running or stopped")
+            raise BadArgument(name="value", value=value, reason="it is running, stopped or restored")
         yield from self._decided(request, Decision((), 0, 0, running=value == "running"))
         return {"state": value}
+
+    def _restore(self, request: Request) -> Job:
+        """Throw this engine's state away, and begin with the newest snapshot and what follows it on the log."""
+        engine = self._engine
+        folder = request.params.get("path") or engine.persist_folder()
+        if not folder:
+            raise BadArgument(name="path", value="", reason="say from where, or start engines with --persist-to")
+        block = engine.restore(Path(folder))
+        yield
+        return {"state": "restored", "engine": engine.name, "block": block}
 
     def _decided(self, request: Request, decision: Decision) -> Job:
         """Have something decided, once however often it is asked."""

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from lockstep.engine.errors import SnapshotRefused
 from lockstep.engine.run.kept import forget_kept, kept_position
 from lockstep.engine.run.persisting import SnapshotInfo, SnapshotStore
 from lockstep.engine.run.setup import EngineSetup
@@ -13,15 +14,20 @@ from lockstep.engine.run.snapshot import HEAD, decode_head
 from lockstep.runtime import logger
 
 
-def begin_with_newest(setup: EngineSetup, fingerprint: str, folder: Path | None) -> EngineSetup:
-    """The setup of an engine that starts. A snapshot that is newer than its own state goes into a fresh checkpoint."""
+def begin_with_newest(
+    setup: EngineSetup, fingerprint: str, folder: Path | None, *, throw_away: bool = False
+) -> EngineSetup:
+    """The setup of an engine that starts. A snapshot that is newer than its own state goes into a fresh checkpoint.
+
+    With `throw_away` its own state does not count.
+    """
     own = Path(setup.folder)
     kept = kept_position(own, setup.shards)
     if folder is None or not folder.exists():
         return replace(setup, known=kept.tree() if kept else None)
     store = SnapshotStore(folder, setup.belongs)
     found = store.newest(fingerprint, setup.shards)
-    if found is None or (kept is not None and kept.number >= found.number):
+    if found is None or (kept is not None and kept.number >= found.number and not throw_away):
         return replace(setup, known=kept.tree() if kept else None)
     shutil.rmtree(own / "checkpoint", ignore_errors=True)
     forget_kept(own)
@@ -32,3 +38,13 @@ def begin_with_newest(setup: EngineSetup, fingerprint: str, folder: Path | None)
 def _seeded(setup: EngineSetup, store: SnapshotStore, found: SnapshotInfo) -> EngineSetup:
     head = decode_head(store.load(found, 0)[HEAD], found.fingerprint, str(found.path))
     return replace(setup, seed=str(found.path), first=found.number, known=head.position.tree())
+
+
+def check_restorable(setup: EngineSetup, fingerprint: str, folder: Path) -> SnapshotInfo:
+    """The snapshot that would be begun with; an error that says why if there is none."""
+    store = SnapshotStore(folder, setup.belongs)
+    found = store.newest(fingerprint, setup.shards)
+    if found is None:
+        reasons = [f"{place.name}: {reason}" for place, reason in store.refused(fingerprint)]
+        raise SnapshotRefused(place=folder, reason="; ".join(reasons) or "there is none")
+    return found

@@ -17,6 +17,7 @@ from lockstep.engine.run.folder import EngineFolder
 from lockstep.engine.run.mail import MailSender
 from lockstep.engine.run.mailing import Mailer
 from lockstep.engine.run.reports import Report
+from lockstep.engine.run.restoring import begin_with_newest
 from lockstep.engine.run.standing import check_stated
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.spark.assembly import Assembly, divided_windows
@@ -137,7 +138,7 @@ class Engine:
             raise self._crash
         team = self._team()
         team.election.check()
-        if team.gap is not None:
+        if team.gap is not None or team.restore is not None:
             self._recompute(self._computing, team)
 
     def run_until(
@@ -214,6 +215,10 @@ class Engine:
     def _recompute(self, computing: Computing, team: Failover) -> None:
         """What is to be published and is not in the buffer any more comes from the last snapshot and the log."""
         self._tasks["publisher"].stop()
+        computing.stop_queries()
+        if team.restore is not None:
+            fingerprint = team.in_force.graph.fingerprint
+            computing.setup = begin_with_newest(computing.setup, fingerprint, team.restore, throw_away=True)
         computing.restart(self._runtime.new_id().hex())
         team.recomputed()
         self._spawn("publisher", team.publish)

@@ -57,6 +57,8 @@ class Failover:
         self.books = Lock()
         self.state, self.http = STARTING, ""
         self.gap: BufferGap | None = None
+        self.restore: Path | None = None
+        """From where the state is to be taken anew, if it is."""
         self._new_nodes: list[Node] = []
         self._peak = self._reported = 0
         self._warned = False
@@ -72,6 +74,7 @@ class Failover:
             name=self._options.name, runtime=self._runtime, bus=self._bus, streams=self._streams,
             in_force=self.in_force, sequencer=self.sequencer, publisher=self.publisher, computing=self._computing,
             election=self.election, books=self.books, report=self.report, folder=folder,
+            restore_from=self._restore_from,
         )  # fmt: skip
 
     @property
@@ -197,7 +200,7 @@ class Failover:
 
     def _join_when_in_step(self) -> None:
         """Whoever leads must be able to publish soon: not while the log is still replayed."""
-        if self.state != STARTING or self.gap is not None:
+        if self.state != STARTING or self.gap is not None or self.restore is not None:
             return
         computed, decided = self._computing.computed(), self.sequencer.position
         if computed is not None and decided.events - computed.events <= self._options.batch_events:
@@ -215,6 +218,9 @@ class Failover:
         """An engine that stepped back stands for election again once somebody else leads, or nobody would."""
         if self.state == RUNNING and self.gap is None and self.election.leader() != self.election.me:
             self.election.join()
+
+    def _restore_from(self, folder: Path) -> None:
+        self.restore = folder
 
     def _last_computed(self) -> int:
         computed = self._computing.computed()

@@ -16,6 +16,7 @@ from lockstep.engine.run.position import Position
 from lockstep.engine.run.publishing import Publisher
 from lockstep.engine.run.replacing import Seat
 from lockstep.engine.run.reports import Report, latest_reports
+from lockstep.engine.run.restoring import check_restorable
 from lockstep.engine.run.sequencing import Sequencer
 from lockstep.engine.run.standing import input_logs, statement_of
 from lockstep.engine.run.streams import ProjectStreams, sources
@@ -50,6 +51,7 @@ class Office:
     books: Lock
     report: Callable[[], Report]
     folder: Path | None
+    restore_from: Callable[[Path], None]
 
     def graph(self) -> Graph:
         """The model in force."""
@@ -96,6 +98,14 @@ class Office:
     def persist_folder(self) -> str | None:
         """Where snapshots go if nobody says."""
         return str(self.folder) if self.folder is not None else None
+
+    def restore(self, folder: Path) -> int:
+        """Begin again with the newest snapshot in a folder; a standby leads meanwhile, if there is one."""
+        found = check_restorable(self.computing.setup, self.in_force.graph.fingerprint, folder)
+        if standbys(self):
+            self.hand_over()
+        self.restore_from(folder)
+        return found.block
 
     def purge(self, ends: tuple[int, ...]) -> None:
         """Let go of everything on the inputs below these offsets, and on the out streams."""
