@@ -16,6 +16,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -30,7 +31,7 @@ from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event
 from lockstep.engine.events.frames import encode_frame
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.run.asking import Asker, Reply
+from lockstep.engine.run.asking import REPLIES, Asker, Reply, Request
 from lockstep.engine.run.conducting import ACTIVE, RoleChange
 from lockstep.engine.run.decisions import Decision
 from lockstep.engine.run.feeding import OutFold
@@ -299,6 +300,16 @@ class LocalCluster:
         """As a person would, over the bus; time passes meanwhile."""
         return Asker(self.bus, self.streams, self.clock).ask(kind, params or {}, **more)
 
+    def ask_later(self, kind: str, params: Mapping[str, Any] | None = None, *, id_: str | None = None) -> str:
+        """Ask and do not wait: the reply stream, which is left to the engines to sweep."""
+        reply = self.streams.replies(self.clock.new_id().hex())
+        self.bus.create(reply, REPLIES)
+        request = Request(id_ or self.clock.new_id().hex(), kind, params or {}, reply, self.clock.wall_ns())
+        data = json.dumps(asdict(request)).encode()
+        log = self.bus.open(self.streams.requests)
+        log.append([pack([data], producer=NO_PRODUCER, sequence=0, created_ns=0)])
+        return reply
+
     @property
     def awake(self) -> list[LocalNode]:
         return [node for node in self.nodes.values() if node.is_awake]
@@ -349,7 +360,7 @@ class LocalCluster:
         for node in self.awake:
             assert node.computed().counts == expected.counts, node.name
 
-    def remove_spark_state(self, node: LocalNode) -> None:
+    def remove_disk(self, node: LocalNode) -> None:
         """The disk of an engine that does not run is lost."""
         assert not node.is_alive
         shutil.rmtree(node.disk.folder)

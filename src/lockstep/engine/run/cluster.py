@@ -204,7 +204,8 @@ class _Look:
 
 
 def _same_place(one: Report, other: Report) -> bool:
-    return one.block == other.block and one.model == other.model and bool(one.counts)
+    at_one_place = (one.number, one.block) == (other.number, other.block)
+    return at_one_place and one.model == other.model and bool(one.counts)
 
 
 def _percent(report: Report) -> float:
