@@ -33,14 +33,15 @@ def quiesce(options: argparse.Namespace, output: Output) -> None:
 
 def replace(options: argparse.Namespace, output: Output) -> None:
     """Put another model in the place of the one that runs."""
-    from lockstep.cli.model_files import load_graph
+    from lockstep.cli.model_files import find_window, load_graph
     from lockstep.engine.model.loading import to_yaml
 
     graph = load_graph(options.model)
     if options.project not in (None, graph.project.name):
         raise UsageError(reason=f"The model is of project {graph.project.name}, not of {options.project}.")
     options.project = graph.project.name
-    reply = _ask(options, "replace", {"model": to_yaml(graph.project), "publish": None})
+    publish = [find_window(graph, name).path for name in options.publish]
+    reply = _ask(options, "replace", {"model": to_yaml(graph.project), "publish": publish})
     words = f"runs from block {reply.get('block', 0):,} on" if reply["changed"] else "is the one that runs already"
     _show(output, reply, f"The model {words}.")
 

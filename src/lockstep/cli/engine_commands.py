@@ -128,6 +128,8 @@ def _persist(parser: argparse.ArgumentParser) -> None:
 def _replace(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="the new model: a .yaml, .xml or .py file")
     _asked(parser)
+    parser.add_argument("--publish", nargs="+", action="extend", default=[], metavar="WINDOW",
+                        help="windows to be published from then on (those that are now)")  # fmt: skip
 
 
 def _reset(parser: argparse.ArgumentParser) -> None:

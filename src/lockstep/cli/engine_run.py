@@ -232,7 +232,7 @@ def _options(options: argparse.Namespace) -> EngineOptions:
         preference=options.preference,
         buffer_blocks=options.buffer_blocks,
         buffer_bytes=options.buffer_bytes,
-        persist_to=Path(options.persist_to) if options.persist_to else None,
+        persist_to=Path(options.persist_to).resolve() if options.persist_to else None,
         persist_every_s=options.persist_every,
         trim=options.trim,
         master=options.master,

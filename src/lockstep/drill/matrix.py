@@ -6,11 +6,13 @@ Ends with 1 if anything was not as it must be.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from lockstep.drill.options import DrillOptions, Fault
 from lockstep.drill.report import difference_lines, summary
@@ -19,6 +21,7 @@ from lockstep.drill.telling import Silence, Telling
 from lockstep.errors import LockstepError
 
 _RATE, _SECONDS = 5_000.0, 45.0
+_TERMINATED = 143
 
 
 class Lines:
@@ -42,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=list(map(str, Fault)), default=list(map(str, Fault)))
     parser.add_argument("--quiet", action="store_true", help="only the summary")
     given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _terminate)
     telling: Telling = Silence() if given.quiet else Lines()
     with tempfile.TemporaryDirectory(prefix="lockstep-matrix-") as cache:
         failed = [name for name in given.only if not _drill(Fault(name), given, telling, Path(cache))]
@@ -49,6 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{len(given.only)} faults, {len(failed)} with anomalies{': ' if failed else ''}{', '.join(failed)}\n"
     )
     return 1 if failed else 0
+
+
+def _terminate(_number: int, _frame: object) -> NoReturn:
+    """A request to end is treated as Ctrl-C is: everything that was started is ended."""
+    raise SystemExit(_TERMINATED)
 
 
 def _drill(fault: Fault, given: argparse.Namespace, telling: Telling, cache: Path) -> bool:

@@ -5,14 +5,14 @@ UsageError                                         exit 2
 NotFound                                           exit 3
   WindowNotFound FileMissing ProjectNotStated
 Conflict                                           exit 4
-  ModelMismatch EngineRunning RequestRefused SourceDiffers PositionForeign SnapshotRefused ModelNotReplaceable
+  ModelMismatch EngineRunning RequestRefused SourceDiffers PositionForeign ModelNotReplaceable
   NoStandby PublishersActive
 Unavailable                                        exit 6
   SparkUnavailable SparkFailed LogTooShort LogForgets BusNotShared FileUnwritable
   SnapshotFolderUnusable HistoryTrimmed RequestTimedOut (TimedOut)
 DataError                                          exit 1
   FrameDamaged SnapshotDamaged UserCodeFailed OutputBroken BlocksMissing RowsLost InputChanged
-  BufferGap
+  BufferGap SequenceBroken SnapshotRefused
 """
 
 from __future__ import annotations
@@ -306,3 +306,11 @@ class PublishersActive(Conflict):
     code = "PUBLISHERS_ACTIVE"
     template = "Somebody is publishing to {stream}: the day can't begin."
     advice = "Stop the publishers first, or use --force."
+
+
+class SequenceBroken(DataError):
+    """A sequence log that is not the one its leaders read."""
+
+    code = "SEQUENCE_BROKEN"
+    template = "Entry {number} stands on {stream} where the last one that counts is {last}: the log lost records."
+    advice = "The bus lost what it had acknowledged. Restore a snapshot from before that, or begin anew."

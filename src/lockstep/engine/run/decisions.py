@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
+from lockstep.core.doubts import contradicts
 from lockstep.core.sequence import Entry, Mark, SequenceState, fold
+from lockstep.engine.errors import SequenceBroken
 from lockstep.errors import DataError
 from lockstep.log.batch import BatchView
 from lockstep.log.port import Log
@@ -121,6 +123,8 @@ def counted(log: Log, state: SequenceState, upto: int | None = None) -> Iterator
     if upto is not None and state.number >= upto:
         return
     for at, record in records(log, state.upto + 1):
+        if isinstance(record, Entry) and contradicts(state, record):
+            raise SequenceBroken(stream=log.name, number=record.number, last=state.number)
         state, counts = fold(state, at, record)
         if counts and isinstance(record, Entry):
             yield state, record

@@ -216,8 +216,18 @@ class Desk:
         if not request.params.get("force"):
             yield from self._quiet()
         yield from self._decided(request, Decision((), 0, 0, reset=True))
-        engine.purge(engine.decided().ends)
-        return {"block": engine.decided().block}
+        decided = engine.decided()
+        while not self._all_computed(decided.number):
+            yield
+        engine.purge(decided.ends)
+        return {"block": decided.block}
+
+    def _all_computed(self, number: int) -> bool:
+        """Whether all engines that were heard of a moment ago have passed an entry: what is before it may go then."""
+        engine, now = self._engine, self._engine.runtime.wall_ns()
+        heard = [report for report in engine.reports().values() if now - report.at_ns < FRESH_NS]
+        others = [report for report in heard if report.engine != engine.name]
+        return all(report.number >= number for report in (engine.report(), *others))
 
     def _quiet(self) -> Job:
         """Refuse if something comes in."""

@@ -43,7 +43,7 @@ class EngineFolder:
         return cls(path, descriptor)
 
     def bind(self, identity: Mapping[str, str]) -> None:
-        """Remember what the folder's state belongs to, or refuse another; old spools are removed."""
+        """Remember what the folder's state belongs to, or refuse another; what earlier starts left is removed."""
         told, mine = self.path / "belongs.json", dict(identity)
         if told.exists():
             known = json.loads(told.read_text())
@@ -57,7 +57,8 @@ class EngineFolder:
             fresh = told.with_suffix(".tmp")
             fresh.write_text(json.dumps(mine))
             fresh.replace(told)
-        shutil.rmtree(self.path / "spool", ignore_errors=True)
+        for name in ("spool", "staging"):
+            shutil.rmtree(self.path / name, ignore_errors=True)
 
     def close(self) -> None:
         """Let go of the lock; processes that inherited it may still hold it."""

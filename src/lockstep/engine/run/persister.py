@@ -52,6 +52,11 @@ class Persister:
                 return self._hand_out(self._staged.find(name, self._setup.shards), expected.point)
         return None
 
+    def give_up(self) -> None:
+        """Let go of what could not be handed out."""
+        self._wanted.clear()
+        shutil.rmtree(self._setup.staging, ignore_errors=True)
+
     def _is_staged(self, name: str) -> bool:
         """Whether every shard has written its part: a file appears whole or not at all."""
         return len(list((self._setup.staging / name).glob("*.snapshot"))) == self._setup.shards

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep.engine.errors import LogTooShort
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.plan import Plan, make_plan
@@ -66,7 +67,16 @@ class Assembly:
             buffer_bytes=options.buffer_bytes,
             belongs=identity["sequence"],
         )
-        return begin_with_newest(setup, self.graph.fingerprint, self.persist_to())
+        setup = begin_with_newest(setup, self.graph.fingerprint, self.persist_to())
+        self._check_reach(Position.of(setup.known) if setup.known else Position())
+        return setup
+
+    def _check_reach(self, known: Position) -> None:
+        """Refuse to start if the sequence log no longer holds what follows the state that this engine has."""
+        log = self.bus.open(self.streams.sequence)
+        needed, first = known.sequence.upto + 1, log.bounds().first
+        if needed < first:
+            raise LogTooShort(window=self.graph.project.name, stream=log.name, needed=needed, first=first)
 
     def sequencer(self, me: str) -> Sequencer:
         """It begins where everything is published."""

@@ -29,6 +29,7 @@ from lockstep.engine.spark.assembly import Assembly, divided_windows, report_of
 from lockstep.engine.spark.computing import Computing
 from lockstep.engine.spark.office import Housekeeping, InForce, Office
 from lockstep.engine.spark.options import EngineStatus
+from lockstep.errors import LockstepError
 from lockstep.runtime import Waiter, logger
 
 _POLL_S, _ENTRY_S, _DESK_S, _IDLE_S = 0.004, 0.01, 0.05, 0.1
@@ -61,7 +62,7 @@ class Failover:
         """From where the state is to be taken anew, if it is."""
         self._new_nodes: list[Node] = []
         self._peak = self._reported = 0
-        self._warned = False
+        self._warned, self._led_at = False, self._runtime.monotonic()
         self._reports = self._bus.open(self._streams.reports)
         self._persister = Persister(computing.setup, self._runtime)
         self._office = self._make_office(assembly.persist_to())
@@ -138,8 +139,7 @@ class Failover:
 
     def serve(self) -> float:
         """What is asked of this engine while it leads, and snapshots that became complete."""
-        if self._persister.step(self.publisher.published) is not None:
-            write_report(self._reports, self.report())
+        self._hand_out_snapshot()
         if self.role == ACTIVE:
             self._desk.step()
             self._housekeeping.step()
@@ -207,6 +207,15 @@ class Failover:
             self.election.join()
             self.state = RUNNING
 
+    def _hand_out_snapshot(self) -> None:
+        """A folder that can't be used now must not end the engine; whoever asked for the snapshot is not answered."""
+        try:
+            if self._persister.step(self.publisher.published) is not None:
+                write_report(self._reports, self.report())
+        except LockstepError as error:
+            logger.warning("A snapshot could not be handed out: %s", error, extra={"action": "persist"})
+            self._persister.give_up()
+
     def _yield_if_stalled(self) -> None:
         """A live beat over dead workers helps nobody: let a standby lead that is further."""
         now, sequenced = self._runtime.monotonic(), self.sequencer.position.block
@@ -215,8 +224,12 @@ class Failover:
             self._office.hand_over()
 
     def _rejoin(self) -> None:
-        """An engine that stepped back stands for election again once somebody else leads, or nobody would."""
-        if self.state == RUNNING and self.gap is None and self.election.leader() != self.election.me:
+        """An engine that stepped back stands for election again once another leads, or nobody does for a while."""
+        now, leader = self._runtime.monotonic(), self.election.leader()
+        if leader is not None:
+            self._led_at = now
+        is_free = now - self._led_at > 4 * self._options.lease_s
+        if self.state == RUNNING and self.gap is None and (is_free or leader not in (None, self.election.me)):
             self.election.join()
 
     def _restore_from(self, folder: Path) -> None:
