@@ -1,17 +1,16 @@
 # Everything a user or developer of Lockstep runs. `make` alone shows this list.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench simulate clean
+.PHONY: help setup run test check bench simulate drill-matrix clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 READY  := $(VENV)/.spark
-TRADES := build/trades.csv
 SEEDS  ?= 10000
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 setup: $(STAMP) $(READY) ## make .venv with the lockstep command and everything the tests need; Java for Spark
 
@@ -33,13 +32,13 @@ $(READY): $(STAMP)
 	$(BIN)/python -m lockstep.engine.spark.prepare
 	@touch $(READY)
 
-run: setup $(TRADES) ## streams under kills and pauses with the count; then the trades model on Spark with its counts
+run: setup ## streams under kills and pauses; then the drill: engines are killed, and the subscriber's file is the same
 	$(BIN)/python -m lockstep.bench.demo
-	$(BIN)/lockstep model run examples/trades/trades.yaml --in TradesSource=$(TRADES) --out Aggregate24HR=build/aggregate24hr.csv
-
-$(TRADES): $(STAMP)
 	@mkdir -p build
-	$(BIN)/lockstep data trades --events 1000000 --seed 1 -o $(TRADES)
+	$(BIN)/lockstep drill --plot build/drill.png
+
+drill-matrix: setup ## every fault on real engines: one line each, with blocks checked, faults and anomalies
+	$(BIN)/python -m lockstep.drill.matrix
 
 test: check ## everything: format, lint, types, unit, contract, scenarios, simulation, real processes, acceptance
 	$(BIN)/pytest

@@ -198,7 +198,7 @@ class Subscriber:
     def __init__(self, log: Log, graph: Graph, path: str, machine: Machine, waiter: Any) -> None:
         node = graph.find(path)
         assert node is not None
-        self._log, self._at = log, 0
+        self._log, self._at, self.stream = log, 0, log.name
         self._fold = OutFold(log.name, node.schema, 0)
         self.got: list[tuple[int, str]] = []
         self.failed: list[BaseException] = []

@@ -98,6 +98,10 @@ class MachineBus(FaultyBus):
         """Have something happen before (or right after) an append takes place; each trap once."""
         self._traps.append(Trap(ending, act, skip, after))
 
+    def clear_traps(self) -> None:
+        """Nothing more happens."""
+        self._traps.clear()
+
     def create(self, name: str, config: StreamConfig) -> TrappedLog:
         """See Bus."""
         return TrappedLog(self, super().create(name, config).inner)

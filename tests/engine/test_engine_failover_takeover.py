@@ -429,3 +429,45 @@ def test_the_order_of_two_sources_is_the_same_for_all_engines(tmp_path):
             node.start()
     cluster.settle()
     cluster.check()
+
+
+# A bus that is unsure
+
+
+@pytest.mark.parametrize("kind", ["drop", "lose_ack", "late", "duplicate"])
+def test_appends_that_are_lost_late_or_doubled_do_not_show(cluster, kind):
+    active, standby = pair(cluster)
+    streams = cluster.streams
+    logs = [
+        streams.sequence, streams.control, streams.reports, f"_group.{streams.group}",
+        cluster.output("q/in").name, cluster.output("q/sums").name,
+    ]  # fmt: skip
+    for node in (active, standby):
+        for log in logs:
+            getattr(node.bus.plan, kind)(2, log=log)
+    for one in range(6, 16):
+        send(cluster, one)
+        cluster.advance(0.2)
+    cluster.settle()
+    cluster.check()
+    assert [active.failure, standby.failure] == [None, None]
+    assert active.bus.plan.counts[kind] >= 8
+    cluster.active.kill()
+    finish(cluster, 16)
+
+
+def test_an_out_stream_that_is_trimmed_before_a_frame_was_read_back_goes_on(cluster):
+    active, standby = pair(cluster)
+    log = cluster.output("q/in")
+
+    def trim() -> None:
+        cluster.subscribers["q/in"].step()
+        log.trim(log.bounds().next)
+
+    active.bus.trap("q.in.O", trim, after=True)
+    finish(cluster, 6, 7)
+    assert active.is_active
+    # Also if it is a barrier
+    standby.bus.trap("q.in.O", trim, after=True)
+    active.kill()
+    finish(cluster, 8)

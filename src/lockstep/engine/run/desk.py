@@ -143,6 +143,10 @@ class Desk:
         except LockstepError as error:
             self._answerer.refuse(each.request, error)
             return True
+        except (KeyError, TypeError, ValueError) as error:  # anybody may ask anything: that must not end the engine
+            reason = f"{type(error).__name__}: {error}"
+            self._answerer.refuse(each.request, BadArgument(name="params", value=each.request.params, reason=reason))
+            return True
         if now > each.until:
             each.job.close()
             self._answerer.refuse(each.request, TimedOut(what=f"The request to {each.request.kind}", seconds=JOB_S))

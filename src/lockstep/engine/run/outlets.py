@@ -17,6 +17,7 @@ from lockstep.core.outlet import (
     Reset,
     Send,
     Tick,
+    ready,
     step,
 )
 from lockstep.core.outputs import Barrier, Cut, OutState
@@ -75,14 +76,19 @@ class Outlet:
 
     def offer(self, frames: Sequence[Frame]) -> None:
         """Publish frames that go on where the stream ends."""
-        first = cut_of(read_head(frames[0]))
         self._frames = frames
-        self._do(Offer(replace(first, last=read_head(frames[-1]).last, more=False)))
+        self._offer()
 
     def pump(self) -> None:
         """Send what is due, and read what is there."""
+        if self._frames and ready(self._state):  # the stream was trimmed before they were read back
+            self._offer()
         self._do(Tick(self._runtime.monotonic()))
         self._read()
+
+    def _offer(self) -> None:
+        first, last = cut_of(read_head(self._frames[0])), read_head(self._frames[-1]).last
+        self._do(Offer(replace(first, last=last, more=False)))
 
     def _do(self, event: Event) -> None:
         self._state, actions = step(self._state, event)

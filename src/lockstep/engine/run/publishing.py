@@ -188,7 +188,7 @@ class Publisher:
         """Bad records or notices of all shards, in an order that does not depend on how many there are."""
         found = [item for part in parts for item in getattr(part, name) if self.published < item["block"] <= last]
         if len(parts) == 1:
-            return found
+            return sorted(found, key=lambda item: item["block"])
         return sorted(found, key=lambda item: (item["block"], json.dumps(item, default=str)))
 
     def _frames(self, path: str, out: OutState, parts: Sequence[SpoolPart], last: int) -> Sequence[Frame]:

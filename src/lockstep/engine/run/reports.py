@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from typing import Any, get_type_hints
 
-from lockstep.errors import DataError, Trimmed
+from lockstep.errors import AppendUncertain, DataError, Trimmed
 from lockstep.log.batch import NO_PRODUCER, BatchView, pack
 from lockstep.log.port import Log
 from lockstep.runtime import logger
@@ -60,7 +61,8 @@ def write_report(log: Log, report: Report) -> None:
     """Put a report on the stream, under the engine's name as its key."""
     text = json.dumps({"kind": "report", **asdict(report)}, separators=(",", ":"))
     keys = [report.engine.encode()]
-    log.append([pack([text.encode()], producer=NO_PRODUCER, sequence=0, created_ns=report.at_ns, keys=keys)])
+    with suppress(AppendUncertain):  # the next one says it again
+        log.append([pack([text.encode()], producer=NO_PRODUCER, sequence=0, created_ns=report.at_ns, keys=keys)])
 
 
 def latest_reports(log: Log) -> dict[str, Report]:

@@ -20,6 +20,8 @@ _RECORDS_MAX = 1000
 _TRIES = 5
 
 Item = Mapping[str, Any]
+NOWHERE = (0, -1)
+"""Before the first place."""
 
 
 class SideLog:
@@ -27,7 +29,7 @@ class SideLog:
 
     def __init__(self, log: Log, runtime: Runtime) -> None:
         self._log, self._runtime = log, runtime
-        self._last = (0, -1)
+        self._last = NOWHERE
 
     def look(self) -> None:
         """Find out what is there."""
@@ -75,6 +77,6 @@ def last_place(log: Log) -> tuple[int, int]:
     """The place of the last record of a stream."""
     bounds = log.bounds()
     if bounds.next == bounds.first:
-        return 0, -1
+        return NOWHERE
     stored = log.read(bounds.next - 1)[-1]
     return place_of(json.loads(BatchView(stored.base, stored.data, log.name).values()[-1]))

@@ -34,6 +34,8 @@ from lockstep.runtime import Waiter, logger
 
 _POLL_S, _ENTRY_S, _DESK_S, _IDLE_S = 0.004, 0.01, 0.05, 0.1
 REPORT_S = 1.0
+STALL_S = 5.0
+"""A leader that published nothing for so long, although a standby could, lets it."""
 STARTING, RUNNING, STOPPING = "starting", "running", "stopping"
 
 
@@ -68,7 +70,7 @@ class Failover:
         self._office = self._make_office(assembly.persist_to())
         self._desk = Desk(self._office, Answerer(self._bus, self._streams, options.name, self._runtime))
         self._housekeeping = Housekeeping(self._office, options)
-        self._progress = Progress(max(2.0, 4 * options.lease_s))
+        self._progress = Progress(max(STALL_S, 10 * options.lease_s))
 
     def _make_office(self, folder: Path | None) -> Office:
         return Office(

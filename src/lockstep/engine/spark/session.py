@@ -22,6 +22,7 @@ from lockstep.engine.errors import SparkUnavailable
 from lockstep.engine.spark.settings import java_options, settings
 
 JVM_LOG = "spark.log"
+_NICE = 5
 
 
 def check_java() -> str:
@@ -71,9 +72,21 @@ def start_session(
             gateway = launch_gateway(conf, {**where, "pass_fds": tuple(inherit)})  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
             raise SparkUnavailable(reason=f"its JVM ended at once: {_last_words(folder / JVM_LOG)}") from error
+    give_way(gateway.proc.pid)
     context = SparkContext(conf=conf, gateway=gateway)
     context.setLogLevel("WARN" if verbose else "OFF")
     return SparkSession(context)
+
+
+def give_way(pid: int, nice: int = _NICE) -> None:
+    """Let the JVM, and the workers it will start, give way to the driver.
+
+    The driver says that the engine lives, decides and publishes: little work that must not wait behind much. Linux keeps
+    this for each thread; those that come later have it from the one that makes them.
+    """
+    with suppress(OSError):  # a thread ended meanwhile, or this is no Linux
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), nice)
 
 
 def stop_session(spark: SparkSession, timeout: float = 120.0) -> None:

@@ -1,0 +1,201 @@
+"""Bad records, notices and mail: each once, whoever writes them and whoever dies."""
+
+from __future__ import annotations
+
+import pytest
+from local_cluster import LocalCluster, LocalNode
+from run_worlds import HEAD_DAMAGED, TRADES, sums_graph, trade
+
+from lockstep.engine.model.graph import Graph
+from lockstep.engine.model.project import ContinuousQuery, Edge, Project
+from lockstep.engine.model.validation import compile_project
+from lockstep.engine.model.windows import Channel, NotificationWindow, SmtpServer, SourceWindow
+from lockstep.engine.run.mail import SENT, Outcome
+from lockstep.engine.spark import engine as engine_module
+from lockstep.engine.windows.operator import Notice
+
+Place = tuple[int, int]
+
+
+def notifying_graph() -> Graph:
+    """A message for each trade."""
+    channel = Channel(kind="email", sender="me@example.org", to="you@example.org", subject="$ID", body="$price")
+    windows = (
+        SourceWindow(name="in", schema=TRADES, insert_only=True),
+        NotificationWindow(name="note", smtp=SmtpServer(host="localhost"), channels=(channel,)),
+    )
+    query = ContinuousQuery(name="q", windows=windows, edges=(Edge(source="in", target="note"),))
+    return compile_project(Project(name="p", queries=(query,)))
+
+
+class Outbox:
+    """A mail server that takes everything."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+
+    def sender(self, *_: object) -> Outbox:
+        return self
+
+    def send(self, notice: Notice) -> Outcome:
+        self.sent.append(notice.block)
+        return Outcome(SENT, 1)
+
+
+@pytest.fixture
+def outbox(monkeypatch):
+    made = Outbox()
+    monkeypatch.setattr(engine_module, "MailSender", made.sender)
+    return made
+
+
+@pytest.fixture
+def notifying(tmp_path, outbox):
+    return LocalCluster(notifying_graph(), frozenset({"q/in"}), tmp_path)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    return LocalCluster(sums_graph(), frozenset({"q/in", "q/sums"}), tmp_path)
+
+
+def pair(cluster: LocalCluster) -> tuple[LocalNode, LocalNode]:
+    active = cluster.start("a")
+    cluster.until_active("a")
+    return active, cluster.start("b")
+
+
+def send(cluster: LocalCluster, *ids: int) -> None:
+    for one in ids:
+        if one == 0:
+            cluster.put("q/in", HEAD_DAMAGED)
+        else:
+            cluster.publish("q/in", [trade(one)])
+
+
+def places(cluster: LocalCluster, stream: str) -> list[Place]:
+    return [(record["block"], record["index"]) for record in cluster.told(stream)]
+
+
+def without_copies(found: list[Place]) -> list[Place]:
+    """As readers take them: what is not behind the last one is a copy."""
+    kept: list[Place] = []
+    for place in found:
+        if not kept or place > kept[-1]:
+            kept.append(place)
+    return kept
+
+
+def test_bad_records_are_there_once_over_takeovers(cluster):
+    active, standby = pair(cluster)
+    send(cluster, 1, 1, 0, 2)
+    cluster.settle()
+    active.slow(1e6)
+    send(cluster, 2, 3, 0, 1, 4)
+    cluster.until(lambda: standby.computed().block == 9)
+    active.kill()
+    cluster.settle()
+    active.start()
+    send(cluster, 0, 5, 5)
+    cluster.settle()
+    cluster.check()
+    expected = cluster.oracle().bad
+    assert [block for block, _ in places(cluster, cluster.streams.bad)] == expected == [2, 3, 5, 7, 8, 10, 12]
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("stream", [".B", ".C", "q.sums.O"])
+def test_bad_records_are_there_once_wherever_the_active_engine_dies(cluster, stream, after):
+    active, _ = pair(cluster)
+    active.kill_at(stream, after=after, skip=1)
+    for one in (1, 1, 0, 2, 2, 3, 3):
+        send(cluster, one)
+        cluster.advance(0.05)
+    cluster.until(lambda: not active.is_alive)
+    cluster.settle()
+    cluster.check()
+    assert [block for block, _ in places(cluster, cluster.streams.bad)] == cluster.oracle().bad == [2, 3, 5, 7]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_leader_that_slept_writes_copies_of_bad_records_that_readers_can_tell(cluster, after):
+    sleeper, standby = pair(cluster)
+
+    def meanwhile() -> None:
+        cluster.until_active("b")
+        send(cluster, 2, 2)
+        cluster.until(lambda: standby.team.publisher.published == 4)
+        cluster.advance(1.0)
+
+    sleeper.stall_at(".B", meanwhile, after=after)
+    send(cluster, 1, 1)
+    cluster.until(lambda: standby.is_active and not sleeper.is_active)
+    send(cluster, 3, 3)
+    cluster.settle()
+    cluster.check()
+    found = places(cluster, cluster.streams.bad)
+    assert [block for block, _ in without_copies(found)] == cluster.oracle().bad == [2, 4, 6]
+
+
+def test_counts_of_bad_records_are_the_same_for_all(cluster):
+    active, standby = pair(cluster)
+    send(cluster, 1, 1, 2, 2, 2)
+    cluster.settle()
+    assert active.computed().counts == standby.computed().counts
+    active.kill()
+    send(cluster, 2)
+    cluster.settle()
+    assert standby.team.publisher.counts["q/in"].bad == {"duplicate-key": 4}
+
+
+def test_notices_are_there_once_over_takeovers(notifying):
+    active, standby = pair(notifying)
+    send(notifying, 1, 2, 3)
+    notifying.settle()
+    active.slow(1e6)
+    send(notifying, 4, 5, 6)
+    notifying.until(lambda: standby.computed().block == 6)
+    active.kill()
+    notifying.settle()
+    assert [block for block, _ in places(notifying, notifying.streams.notices)] == list(range(1, 7))
+    assert notifying.oracle().notices == list(range(1, 7))
+
+
+def test_mail_that_was_sent_is_not_sent_again_by_who_takes_over(notifying, outbox):
+    active, standby = pair(notifying)
+    send(notifying, 1, 2, 3)
+    notifying.settle()
+    notifying.until(lambda: len(outbox.sent) == 3)
+    active.kill()
+    notifying.until_active("b")
+    send(notifying, 4)
+    notifying.settle()
+    notifying.advance(0.5)
+    assert outbox.sent == [1, 2, 3, 4]
+    # And again by one that was active before
+    active.start()
+    standby.kill()
+    notifying.until_active("a")
+    send(notifying, 5)
+    notifying.settle()
+    notifying.advance(0.5)
+    assert outbox.sent == [1, 2, 3, 4, 5]
+
+
+def test_mail_is_sent_once_though_its_notice_is_there_twice(notifying, outbox):
+    sleeper, standby = pair(notifying)
+
+    def meanwhile() -> None:
+        notifying.until_active("b")
+        send(notifying, 2)
+        notifying.until(lambda: standby.team.publisher.published == 2)
+        notifying.advance(1.0)
+
+    sleeper.stall_at(".N", meanwhile)
+    send(notifying, 1)
+    notifying.until(lambda: standby.is_active and not sleeper.is_active)
+    send(notifying, 3)
+    notifying.settle()
+    notifying.advance(0.5)
+    assert [block for block, _ in places(notifying, notifying.streams.notices)] == [1, 2, 1, 3]
+    assert outbox.sent == [1, 2, 3]
