@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from failover_worlds import WANTED, leader, send
 from local_cluster import LocalCluster, LocalNode
-from run_worlds import SUMS, sums_graph, trade
+from run_worlds import SUMS, sums_graph
 
 from lockstep.engine.errors import ModelNotReplaceable, NoStandby, PublishersActive, RequestTimedOut
 from lockstep.engine.events.schema import Schema
@@ -20,7 +21,7 @@ from lockstep.engine.run.catalog import project_graph
 from lockstep.engine.run.persisting import SnapshotStore
 from lockstep.errors import BadArgument, LockstepError, NotFound, TimedOut
 
-WANTED = frozenset({"q/in", "q/sums"})
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -28,19 +29,8 @@ def cluster(tmp_path):
     return LocalCluster(sums_graph(), WANTED, tmp_path)
 
 
-def send(cluster: LocalCluster, *ids: int) -> None:
-    for one in ids:
-        cluster.publish("q/in", [trade(one, symbol="ABC"[one % 3], price=one / 4)])
-
-
-def alone(cluster: LocalCluster) -> LocalNode:
-    node = cluster.start("a")
-    cluster.until_active("a")
-    return node
-
-
 def pair(cluster: LocalCluster) -> tuple[LocalNode, LocalNode]:
-    active, standby = alone(cluster), cluster.start("b")
+    active, standby = leader(cluster), cluster.start("b")
     cluster.advance(1.6)  # everybody has reported
     return active, standby
 
@@ -55,19 +45,22 @@ def refused(cluster: LocalCluster, kind: str, params: dict[str, object] | None =
 
 
 def test_a_project_is_described_by_whoever_leads(cluster):
-    alone(cluster)
+    leader(cluster)
     reply = cluster.ask("query")
     assert reply.engine == "a"
     assert (reply.result["project"], reply.result["queries"]) == ("p", ["q"])
     assert reply.result["fingerprint"] == cluster.graph.fingerprint
     assert [window["window"] for window in reply.result["windows"]] == ["q/in", "q/sums"]
-    assert cluster.ask("query", {"what": "schema", "window": "sums"}).result == {"window": "q/sums", "schema": str(SUMS)}
+    assert cluster.ask("query", {"what": "schema", "window": "sums"}).result == {
+        "window": "q/sums",
+        "schema": str(SUMS),
+    }
     model = cluster.ask("query", {"what": "model"}).result["model"]
     assert compile_project(parse_yaml(model, "it")).fingerprint == cluster.graph.fingerprint
 
 
 def test_what_does_not_exist_is_said(cluster):
-    alone(cluster)
+    leader(cluster)
     assert isinstance(refused(cluster, "query", {"what": "weather"}), BadArgument)
     error = refused(cluster, "query", {"what": "schema", "window": "sum"})
     assert isinstance(error, NotFound)
@@ -75,7 +68,7 @@ def test_what_does_not_exist_is_said(cluster):
 
 
 def test_an_unknown_kind_is_refused_with_those_that_are_known(cluster):
-    alone(cluster)
+    leader(cluster)
     error = refused(cluster, "dance")
     assert isinstance(error, BadArgument)
     for kind in ("query", "persist", "quiesce", "replace", "handover", "reset", "trim", "state"):
@@ -83,7 +76,7 @@ def test_an_unknown_kind_is_refused_with_those_that_are_known(cluster):
 
 
 def test_when_nobody_answers_the_asker_is_told_who_was_asked(cluster):
-    active = alone(cluster)
+    active = leader(cluster)
     cluster.advance(1.6)
     active.pause()
     with pytest.raises(RequestTimedOut, match="engine a, pid") as told:
@@ -104,7 +97,7 @@ def test_only_who_leads_answers(cluster):
 
 
 def test_quiesce_returns_when_everything_that_was_sent_is_out(cluster):
-    active = alone(cluster)
+    active = leader(cluster)
     active.slow(0.5)
     send(cluster, *range(1, 6))
     answer = cluster.ask("quiesce")
@@ -114,7 +107,7 @@ def test_quiesce_returns_when_everything_that_was_sent_is_out(cluster):
 
 
 def test_quiesce_of_a_project_to_which_nothing_came(cluster):
-    alone(cluster)
+    leader(cluster)
     assert cluster.ask("quiesce").result == {"block": 0, "events": 0}
 
 
@@ -130,7 +123,7 @@ def test_who_waits_is_answered_by_the_next_leader(cluster):
 
 def test_a_request_that_can_not_be_done_in_time_is_refused(cluster, monkeypatch):
     monkeypatch.setattr(desk, "JOB_S", 2.0)
-    active = alone(cluster)
+    active = leader(cluster)
     active.slow(1e6)
     send(cluster, 1)
     assert isinstance(refused(cluster, "quiesce"), TimedOut)
@@ -141,7 +134,7 @@ def test_a_request_that_can_not_be_done_in_time_is_refused(cluster, monkeypatch)
 
 
 def test_a_hand_over_without_a_standby_is_refused(cluster):
-    active = alone(cluster)
+    active = leader(cluster)
     error = refused(cluster, "handover")
     assert isinstance(error, NoStandby)
     assert error.params == {"project": "p", "engine": "a"}
@@ -155,7 +148,7 @@ def test_a_hand_over_without_a_standby_is_refused(cluster):
 
 
 def test_a_standby_that_is_not_in_step_yet_is_none(cluster):
-    alone(cluster)
+    leader(cluster)
     send(cluster, *range(1, 6))
     cluster.settle()
     late = cluster.node("b", batch_events=1)
@@ -167,7 +160,7 @@ def test_a_standby_that_is_not_in_step_yet_is_none(cluster):
 
 
 def test_the_day_does_not_begin_while_publishers_are_active(cluster):
-    alone(cluster)
+    leader(cluster)
     send(cluster, 1)
     cluster.settle()
     numbers = iter(range(2, 100))
@@ -185,13 +178,13 @@ def test_the_day_does_not_begin_while_publishers_are_active(cluster):
 
 
 def test_a_state_must_be_one_of_two(cluster):
-    alone(cluster)
+    leader(cluster)
     for value in (None, "paused", 1):
         assert isinstance(refused(cluster, "state", {"value": value}), BadArgument)
 
 
 def test_a_snapshot_needs_a_place(cluster, tmp_path):
-    alone(cluster)
+    leader(cluster)
     error = refused(cluster, "persist")
     assert isinstance(error, BadArgument)
     assert "--persist-to" in str(error)
@@ -203,7 +196,7 @@ def test_a_snapshot_needs_a_place(cluster, tmp_path):
 
 
 def test_trimming_without_a_place_for_snapshots_is_answered(cluster):
-    alone(cluster)
+    leader(cluster)
     answer = cluster.ask("trim")
     assert answer.result["trimmed"] is False
 
@@ -289,7 +282,7 @@ def test_a_model_is_replaced_for_all_engines_at_the_same_block(cluster):
 
 
 def test_a_model_that_is_not_one_or_can_not_take_its_place_is_refused(cluster):
-    active = alone(cluster)
+    active = leader(cluster)
     assert refused(cluster, "replace", {"model": "project: ["}).code != "TIMED_OUT"
     other = replace(sums_graph().project, name="other")
     assert isinstance(refused(cluster, "replace", {"model": to_yaml(other)}), ModelNotReplaceable)
@@ -313,7 +306,7 @@ def test_a_model_that_is_not_one_or_can_not_take_its_place_is_refused(cluster):
     ],
 )
 def test_a_request_with_odd_parameters_does_not_end_the_engine(cluster, kind, params):
-    active = alone(cluster)
+    active = leader(cluster)
     assert isinstance(refused(cluster, kind, params), BadArgument)
     assert active.is_active
     assert cluster.ask("query").engine == "a"

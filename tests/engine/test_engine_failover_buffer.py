@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from local_cluster import LocalCluster, LocalNode
-from run_worlds import sums_graph, trade
+from failover_worlds import WANTED, finish, leader, send
+from local_cluster import LocalCluster
+from run_worlds import sums_graph
 
 from lockstep.engine.run.conducting import ACTIVE, STANDBY
 
-WANTED = frozenset({"q/in", "q/sums"})
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def cluster(tmp_path):
     return LocalCluster(sums_graph(), WANTED, tmp_path)
-
-
-def send(cluster: LocalCluster, *ids: int) -> None:
-    for one in ids:
-        cluster.publish("q/in", [trade(one, symbol="ABC"[one % 3], price=one / 4)])
-
-
-def leader(cluster: LocalCluster) -> LocalNode:
-    node = cluster.start("a")
-    cluster.until_active("a")
-    return node
-
-
-def finish(cluster: LocalCluster, *ids: int) -> None:
-    send(cluster, *ids)
-    cluster.settle()
-    cluster.check()
 
 
 @pytest.mark.parametrize("bounds", [{"buffer_blocks": 4}, {"buffer_bytes": 3000}], ids=["blocks", "bytes"])

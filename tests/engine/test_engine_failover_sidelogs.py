@@ -14,6 +14,7 @@ from lockstep.engine.run.mail import SENT, Outcome
 from lockstep.engine.spark import engine as engine_module
 from lockstep.engine.windows.operator import Notice
 
+pytestmark = pytest.mark.slow
 Place = tuple[int, int]
 
 

@@ -6,15 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from failover_worlds import WANTED, finish, leader, send
 from local_cluster import LocalCluster, LocalNode
-from run_worlds import recent_graph, sums_graph, trade
+from run_worlds import recent_graph, sums_graph
 
 from lockstep.engine.errors import LogTooShort
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.run.persisting import SnapshotStore
 from lockstep.errors import LockstepError
 
-WANTED = frozenset({"q/in", "q/sums"})
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -27,23 +28,11 @@ def cluster(tmp_path, kept):
     return LocalCluster(sums_graph(), WANTED, tmp_path, persist_to=kept)
 
 
-def send(cluster: LocalCluster, *ids: int) -> None:
-    for one in ids:
-        cluster.publish("q/in", [trade(one, symbol="ABC"[one % 3], price=one / 4)])
-
-
 def pair(cluster: LocalCluster) -> tuple[LocalNode, LocalNode]:
-    cluster.start("a")
-    cluster.until_active("a")
-    cluster.start("b")
-    cluster.advance(1.6)  # everybody has reported
-    return cluster.nodes["a"], cluster.nodes["b"]
-
-
-def finish(cluster: LocalCluster, *ids: int) -> None:
-    send(cluster, *ids)
-    cluster.settle()
-    cluster.check()
+    """An active engine and a standby that have reported."""
+    active, standby = leader(cluster), cluster.start("b")
+    cluster.advance(1.6)
+    return active, standby
 
 
 def blocks(folder: Path) -> list[int]:
@@ -134,7 +123,7 @@ def test_snapshots_are_taken_now_and_then_by_themselves_and_two_are_kept(tmp_pat
 
 @pytest.mark.parametrize("when", ["before it writes", "while the others lead"])
 def test_an_engine_that_dies_with_a_snapshot_leaves_nothing_half_done(cluster, kept, when):
-    active, standby = pair(cluster)
+    _active, standby = pair(cluster)
     finish(cluster, *range(1, 5))
     if when == "before it writes":
         standby.slow(1e6)
@@ -321,7 +310,7 @@ def test_a_reset_does_not_take_from_a_slow_standby_what_it_still_computes(cluste
 
 
 def test_a_reset_lets_go_of_nothing_that_is_not_out_yet(cluster):
-    active, standby = pair(cluster)
+    active, _standby = pair(cluster)
     finish(cluster, 1, 2, 3)
     active.slow(1.0)
     send(cluster, *range(4, 9))

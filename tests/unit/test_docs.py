@@ -20,6 +20,7 @@ import lockstep
 from lockstep import errors
 from lockstep.cli.main import main as command_line
 from lockstep.core import group as group_records
+from lockstep.drill import errors as drill_errors
 from lockstep.engine import errors as engine_errors
 from lockstep.log import batch, codecs
 from lockstep.log.embedded.tables import TABLES
@@ -199,7 +200,7 @@ def all_errors(kind: type[errors.LockstepError] = errors.LockstepError) -> list[
     return [kind, *(found for child in kind.__subclasses__() for found in all_errors(child))]
 
 
-ERROR_MODULES = {errors.__name__, engine_errors.__name__, server_errors.__name__}
+ERROR_MODULES = {errors.__name__, engine_errors.__name__, server_errors.__name__, drill_errors.__name__}
 
 
 def test_errors():

@@ -44,28 +44,36 @@ def streams(options: argparse.Namespace, output: Output) -> None:
 
 def engine(options: argparse.Namespace, output: Output) -> None:
     """Measure the engine, row by row."""
+    _rows("lockstep.bench.engine", "EngineBench", output, {
+        "events": options.events, "only": tuple(options.only), "peers": options.peers, "large": options.large,
+        "seconds": options.seconds, "rate": options.rate, "batch_events": options.batch,
+        "bytewax_python": options.bytewax_python,
+    })  # fmt: skip
+
+
+def failover(options: argparse.Namespace, output: Output) -> None:
+    """Measure takeovers, row by row."""
+    _rows("lockstep.drill.figures", "FailoverBench", output, {
+        "only": tuple(options.only), "takeovers": options.takeovers, "handovers": options.handovers,
+        "events": options.events, "soak_events": options.soak_events,
+    })  # fmt: skip
+
+
+def _rows(module: str, kind: str, output: Output, wanted: Mapping[str, Any]) -> None:
+    """Run one table on Spark, and show it."""
     from lockstep.engine.spark.session import check_java
 
-    bench: Any = importlib.import_module("lockstep.bench.engine")
+    bench: Any = importlib.import_module(module)
     try:
-        wanted = bench.EngineBench(
-            events=options.events,
-            only=tuple(options.only),
-            peers=options.peers,
-            large=options.large,
-            seconds=options.seconds,
-            rate=options.rate,
-            batch_events=options.batch,
-            bytewax_python=options.bytewax_python,
-        )
+        options = getattr(bench, kind)(**wanted)
     except ValueError as error:
         raise UsageError(reason=f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
     check_java()
     if output.json:
-        output.json_line(bench.run(wanted, progress=_tell(output)))
+        output.json_line(bench.run(options, progress=_tell(output)))
         return
     headings, rows = ("", "target", "measured", "", "others' cores"), []
-    for row in bench.all_rows(wanted, _tell(output)):
+    for row in bench.all_rows(options, _tell(output)):
         output.note(f"{row.name}: {row.measured} ({row.verdict})")
         rows.append((row.name, row.target, row.measured, row.verdict, str(row.others_cores)))
     output.table(headings, rows)

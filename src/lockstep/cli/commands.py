@@ -7,6 +7,7 @@ import argparse
 from lockstep.cli import arguments as kinds
 from lockstep.cli.adapter_commands import ADAPTER
 from lockstep.cli.commands_stream import STREAM
+from lockstep.cli.drill import DRILL
 from lockstep.cli.engine_commands import ENGINE
 from lockstep.cli.model_commands import DATA, MODEL
 from lockstep.cli.parser import Noun, Verb
@@ -140,6 +141,16 @@ def _bench_engine(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _bench_failover(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", nargs="+", default=[], metavar="ROW",
+                        help="drain, throughput, takeover, handover, rejoin, soak (all)")  # fmt: skip
+    parser.add_argument("--takeovers", type=kinds.positive, default=20, metavar="N", help="kills (20)")
+    parser.add_argument("--handovers", type=kinds.positive, default=10, metavar="N", help="planned hand-overs (10)")
+    parser.add_argument("--events", type=kinds.positive, default=1_000_000, metavar="N", help="trades (1000000)")
+    parser.add_argument("--soak-events", type=kinds.positive, default=5_000_000, metavar="N",
+                        help="trades of the run in which no takeover must happen (5000000)")  # fmt: skip
+
+
 BENCH = Noun(
     name="bench",
     purpose="Measure this machine.",
@@ -165,7 +176,14 @@ BENCH = Noun(
                 "lockstep bench engine --large --bytewax-python bench-env/bin/python",
             ),
         ),
+        Verb(
+            name="failover",
+            purpose="Kill, hand over and rejoin engines, and measure silence, drain and throughput.",
+            run="lockstep.cli.bench:failover",
+            arguments=_bench_failover,
+            examples=("lockstep bench failover --json", "lockstep bench failover --only drain throughput"),
+        ),
     ),
 )
 
-NOUNS = (STREAM, GROUP, DLQ, MODEL, ENGINE, ADAPTER, STATUS, DATA, BENCH)
+NOUNS = (STREAM, GROUP, DLQ, MODEL, ENGINE, ADAPTER, STATUS, DRILL, DATA, BENCH)

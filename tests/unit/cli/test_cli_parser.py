@@ -36,8 +36,9 @@ def test_all_commands_are_there() -> None:
         ],
         "adapter": ["publish", "subscribe"],
         "status": [],
+        "drill": [],
         "data": ["trades"],
-        "bench": ["streams", "engine"],
+        "bench": ["streams", "engine", "failover"],
     }  # fmt: skip
 
 

@@ -42,6 +42,7 @@ from lockstep.errors import BadArgument
 Places = tuple[Int64s, Int64s]
 """For each event: which event of the block caused it, and its place among what that one caused."""
 
+CLIENT_BYTES = 16
 PLAIN = int(Opcode.INSERT) | int(Flag.NORMAL) << 4
 _CRC = struct.Struct("<I")
 
@@ -82,6 +83,8 @@ def encode_frame(
     columns = [_pack(column, kind) for column, kind in zip(batch.columns, layout.columns, strict=True)]
     parts = _Parts(layout, len(batch), len(numbers), columns)
     if client is not None:
+        if len(client) != CLIENT_BYTES:
+            raise BadArgument(name="client", value=client, reason=f"it has {CLIENT_BYTES} bytes")
         parts.add(CLIENT, client)
     if previous is not None:
         parts.add(PREVIOUS, previous.to_bytes(8, "little", signed=True))

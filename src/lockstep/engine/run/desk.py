@@ -31,7 +31,7 @@ JOB_S = 120.0
 """A request that is not done by then is refused."""
 QUIET_S = 3.0
 """Publishers are taken for active if something came so recently."""
-FRESH_NS = 5_000_000_000
+FRESH_NS = 3_000_000_000
 
 
 class Leading(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,8 @@ from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 
 SCHEMA = "shard int, start bigint, stop bigint"
+PULSE_S = 20.0
+"""Spark ends Python workers that had nothing to do for a minute, and their hot state with them: so they have."""
 
 
 class OrderSource(DataSource):
@@ -54,6 +57,8 @@ class OrderReader(DataSourceStreamReader):
         self._setup, self._shard = setup, shard
         self._tail: SequenceTail | None = None
         self._spool: Spool | None = None
+        self._started = 0.0
+        """When the last batch was begun, on the clock of this process."""
 
     def initialOffset(self) -> dict[str, Any]:
         """Before the first entry, or where the state is with which it begins."""
@@ -63,17 +68,27 @@ class OrderReader(DataSourceStreamReader):
         """As far as a batch may go: bounded in events, and not at all while too much waits to be published.
 
         Each start of an engine has a first batch, if only to load the state: what Spark committed and nobody published
-        is then evaluated again.
+        is then evaluated again. And there is one now and then, so that a quiet engine stays warm.
         """
         if start.get("start") != self._setup.incarnation:
             return {"number": start["number"], "start": self._setup.incarnation}
         if self._tail is None:
             self._tail, self._spool = SequenceTail.open(self._setup), Spool(self._setup.spool(self._shard))
         assert self._spool is not None
+        self._started = self._started or time.monotonic()
+        stop = self._stop_after(start)
+        if stop != start["number"] or time.monotonic() - self._started > PULSE_S:
+            self._started = time.monotonic()
+            return {**start, "number": stop, "pulse": start.get("pulse", 0) + (stop == start["number"])}
+        return start
+
+    def _stop_after(self, start: dict[str, Any]) -> int:
+        assert self._tail is not None
+        assert self._spool is not None
         waiting = self._spool.fill()
         if waiting.blocks >= self._setup.buffer_blocks or waiting.size >= self._setup.buffer_bytes:
-            return start
-        return {**start, "number": self._tail.next_stop(start["number"], self._setup.batch_events)}
+            return int(start["number"])
+        return self._tail.next_stop(start["number"], self._setup.batch_events)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """One order."""
@@ -86,7 +101,7 @@ class OrderReader(DataSourceStreamReader):
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks get a copy without the open log."""
-        return {"_setup": self._setup, "_shard": self._shard, "_tail": None, "_spool": None}
+        return {"_setup": self._setup, "_shard": self._shard, "_tail": None, "_spool": None, "_started": 0.0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -81,8 +81,8 @@ def start_session(
 def give_way(pid: int, nice: int = _NICE) -> None:
     """Let the JVM, and the workers it will start, give way to the driver.
 
-    The driver says that the engine lives, decides and publishes: little work that must not wait behind much. Linux keeps
-    this for each thread; those that come later have it from the one that makes them.
+    The driver says that the engine lives, decides and publishes: little work that must not wait behind much. Linux
+    keeps this for each thread; those that come later have it from the one that makes them.
     """
     with suppress(OSError):  # a thread ended meanwhile, or this is no Linux
         for thread in Path(f"/proc/{pid}/task").iterdir():
