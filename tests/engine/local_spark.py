@@ -13,11 +13,11 @@ from lockstep.engine.run.beats import last_beat
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.snapshot import HEAD
-from lockstep.engine.run.spool import Spool
 from lockstep.engine.spark import hot
 from lockstep.engine.spark.computing import Computing
 from lockstep.engine.spark.listener import BatchFigures
-from lockstep.engine.spark.orders import OrderReader, SequenceTail
+from lockstep.engine.spark.orders import OrderReader
+from lockstep.engine.spark.tail import Ahead, SequenceTail
 from lockstep.errors import LockstepError
 from lockstep.runtime import Task
 
@@ -103,12 +103,11 @@ class LocalComputing(Computing):
 
     def order_reader(self, shard: int) -> OrderReader:
         """The engine's own, on the machine's bus."""
-        setup, reader = self.setup, OrderReader(self.setup, shard)
+        setup, reader = self.setup, OrderReader(self.setup.text(), shard)
         streams = setup.streams(setup.graph())
         newest = last_beat(self._bus.open(streams.control)).position
         positions = [Position.of(tree) if tree else None for tree in (newest, setup.known)]
-        reader._tail = SequenceTail(self._bus.open(streams.sequence), *positions)
-        reader._spool = Spool(setup.spool(shard))
+        reader._ahead = Ahead(setup, shard, SequenceTail(self._bus.open(streams.sequence), *positions))
         return reader
 
     def must_wait(self, shard: int) -> bool:

@@ -7,7 +7,9 @@ from failover_worlds import WANTED, finish, pair, send
 from local_cluster import LEASE_S, LocalCluster
 from run_worlds import sums_graph
 
+from lockstep.core.sequence import Entry
 from lockstep.engine.run.conducting import ACTIVE, STANDBY
+from lockstep.engine.run.decisions import Decision, records
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +47,27 @@ def test_an_active_engine_that_slept_becomes_a_standby_and_nothing_it_writes_cou
     standby.kill()
     cluster.until_active("a")
     finish(cluster, 18)
+
+
+def test_a_decision_of_a_leader_that_slept_does_not_count_although_it_would_fit(cluster):
+    # Given an engine that falls asleep while it writes a tick, and a next leader that has nothing to decide
+    sleeper, standby = pair(cluster)
+    decided = standby.team.sequencer.position.number
+    sleeper.stall_at(".S", lambda: cluster.until_active("b"))
+    sleeper.ask_for(Decision((), 0, 0, tick_us=1_000_000))
+    cluster.until(lambda: standby.is_active and not sleeper.is_active)
+    # Then it stands on the log, and is nothing
+    assert [entry.body for entry in entries(cluster) if Decision.of(entry).tick_us is not None]
+    for node in (sleeper, standby):
+        assert node.team.sequencer.position.number == decided
+    finish(cluster, 6)
+    assert cluster.oracle().blocks == 6
+
+
+def entries(cluster: LocalCluster) -> list[Entry]:
+    """All that stand on the sequence log, whether they count or not."""
+    found = records(cluster.bus.open(cluster.streams.sequence), 0)
+    return [record for _, record in found if isinstance(record, Entry)]
 
 
 def test_a_pause_shorter_than_the_lease_costs_nothing(cluster):

@@ -164,15 +164,15 @@ def send_recent(cluster: LocalCluster, first: int, last: int) -> None:
 
 
 def persisted_cluster(tmp_path: Path, kept: Path) -> LocalCluster:
-    """Two engines, and snapshots at 40, 80 and 100 blocks, of which two are kept; then twenty more."""
+    """Two engines, and snapshots at 40, 80 and 120 blocks, of which two are kept; then ten more."""
     cluster = recent_cluster(tmp_path, kept)
     pair(cluster)
     first = 1
-    for last in (40, 80, 100):
+    for last in (40, 80, 120):
         send_recent(cluster, first, last)
         cluster.ask("persist")
         first = last + 1
-    send_recent(cluster, 101, 120)
+    send_recent(cluster, 121, 130)
     return cluster
 
 
@@ -195,7 +195,7 @@ def test_trimming_keeps_what_the_second_newest_snapshot_and_the_windows_need(tmp
         node.kill()
         cluster.remove_disk(node)
         node.start()
-    send_recent(cluster, 121, 140)
+    send_recent(cluster, 131, 140)
     assert cluster.subscribers["q/sums"].got == plain.subscribers["q/sums"].got
     assert {str(node.computed().counts) for node in cluster.awake} == {str(plain.active.computed().counts)}
 
@@ -236,7 +236,7 @@ def test_without_a_snapshot_an_engine_says_what_is_missing(tmp_path, kept):
     assert isinstance(failure, LogTooShort), failure
     assert failure.params == {"window": "p", "stream": "local.p.S", "needed": 0, "first": first}
     # Then the others go on
-    send_recent(cluster, 121, 122)
+    send_recent(cluster, 131, 132)
     assert len(cluster.awake) == 2
 
 
@@ -253,14 +253,14 @@ def refusal_of(cluster: LocalCluster, node: LocalNode) -> LockstepError | None:
 def test_an_engine_that_is_restarted_with_its_folder_needs_no_snapshot_after_trimming(tmp_path, kept):
     cluster = persisted_cluster(tmp_path / "one", kept)
     cluster.ask("trim")
-    send_recent(cluster, 121, 122)
+    send_recent(cluster, 131, 132)
     for name in "ab":
         node = cluster.nodes[name]
         node.kill()
         node.options = replace(node.options, persist_to=None)
         node.start()
         cluster.settle()
-    send_recent(cluster, 123, 124)
+    send_recent(cluster, 133, 134)
     assert len({str(node.computed().counts) for node in cluster.awake}) == 1
 
 

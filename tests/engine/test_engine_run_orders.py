@@ -9,7 +9,8 @@ from local_engine import LocalEngine
 from run_worlds import frame, input_log, put, sums_graph
 
 from lockstep.engine.run.position import Position
-from lockstep.engine.spark.orders import Order, OrderReader, SequenceTail
+from lockstep.engine.spark.orders import Order, OrderReader
+from lockstep.engine.spark.tail import SequenceTail
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_a_tail_begins_where_everything_is_published_or_earlier_if_spark_is_behi
 
 def test_no_new_work_while_too_much_waits_to_be_published(engine):
     engine.setup = replace(engine.setup, buffer_blocks=4, batch_events=2)
-    reader = OrderReader(engine.setup, 0)
+    reader = OrderReader(engine.setup.text(), 0)
     at = reader.latestOffset(reader.initialOffset(), None)
     assert at == {"number": 0, "start": engine.setup.incarnation}  # each start has a first batch, to load the state
     for _ in range(2):
@@ -68,7 +69,7 @@ def test_no_new_work_while_too_much_waits_to_be_published(engine):
 
 
 def test_an_order_is_one_row(engine):
-    reader = OrderReader(engine.setup, 1)
+    reader = OrderReader(engine.setup.text(), 1)
     (order,) = reader.partitions({"number": 2}, {"number": 5})
     assert isinstance(order, Order)
     assert list(reader.read(order)) == [(1, 2, 5)]
@@ -78,12 +79,12 @@ def test_what_was_committed_and_not_published_gets_an_order_after_a_restart(engi
     # Given a process that died when Spark had counted everything, and nothing was out
     engine.run_batch(6, publish=False)
     committed = {"number": 6, "start": engine.setup.incarnation}
-    assert OrderReader(engine.setup, 0).latestOffset(committed, None) == committed
+    assert OrderReader(engine.setup.text(), 0).latestOffset(committed, None) == committed
     # When another one starts, then Spark has something to do, although nothing new was decided
     engine.restart()
-    again = OrderReader(engine.setup, 0).latestOffset(committed, None)
+    again = OrderReader(engine.setup.text(), 0).latestOffset(committed, None)
     assert again == {"number": 6, "start": engine.setup.incarnation} != committed
-    (order,) = OrderReader(engine.setup, 0).partitions(committed, again)
+    (order,) = OrderReader(engine.setup.text(), 0).partitions(committed, again)
     assert isinstance(order, Order)
     assert (order.start, order.stop) == (6, 6)
     engine.run_batch(6)

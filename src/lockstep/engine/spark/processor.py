@@ -9,9 +9,6 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.snapshot import HEAD
-
 RESULT = "shard int, stop bigint, pages int, bytes bigint"
 _NAME = StructType([StructField("name", StringType())])
 _PAGE = StructType([StructField("page", BinaryType())])
@@ -29,7 +26,9 @@ class WindowProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002
         """Evaluate the orders of one shard."""
-        from lockstep.engine.spark.hot import run_orders  # here, not at the top: the driver has no use for workers
+        # Here, not at the top: of the processes that Spark makes for this class only one does the work.
+        from lockstep.engine.run.setup import EngineSetup
+        from lockstep.engine.spark.hot import run_orders
 
         shard, orders = key[0], sorted((row["start"], row["stop"]) for row in rows)
         pages = run_orders(EngineSetup.of(self._setup), shard, orders, self._stored, self._stored_head)
@@ -45,6 +44,8 @@ class WindowProcessor(StatefulProcessor):
         return {name[0]: bytes(page[0]) for name, page in self._pages.iterator()}
 
     def _stored_head(self) -> bytes | None:
+        from lockstep.engine.run.snapshot import HEAD
+
         found = self._pages.getValue((HEAD,)) if self._pages.containsKey((HEAD,)) else None
         return None if found is None else bytes(found[0])
 

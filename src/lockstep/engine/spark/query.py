@@ -16,10 +16,11 @@ def start_query(spark: SparkSession, setup: EngineSetup, shard: int, checkpoint:
     """Orders, one stateful operator, nothing to write: results leave through the spool.
 
     Each shard is a query of its own, with workers of its own: Spark keeps a pool of Python workers for each
-    environment, so a variable in it is what keeps a shard with the process that has its state.
+    environment, so a variable in it is what keeps a shard with the process that has its state. It is set before the
+    source is registered, so that the source's tasks, which never run at the same time, are done by the same process.
     """
-    spark.dataSource.register(OrderSource)
     spark.sparkContext.environment[SHARD_VARIABLE] = str(shard)
+    spark.dataSource.register(OrderSource)
     orders = spark.readStream.format(OrderSource.name()).option("setup", setup.text()).option("shard", shard).load()
     results = orders.groupBy("shard").transformWithState(
         statefulProcessor=WindowProcessor(setup.text()),

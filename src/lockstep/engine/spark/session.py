@@ -60,6 +60,7 @@ def start_session(
     """
     check_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable  # workers run the same Python; Spark takes it from here only
+    os.environ["PYSPARK_DRIVER_PYTHON"] = "none"  # with this one Spark would look for packages that bring sources
     given = settings(master, own)
     java = java_options(folder, archive_path(), verbose=verbose)
     given["spark.driver.extraJavaOptions"] = f"{java} {given.get('spark.driver.extraJavaOptions', '')}".strip()
