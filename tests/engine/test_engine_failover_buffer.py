@@ -8,6 +8,8 @@ from local_cluster import LocalCluster
 from run_worlds import sums_graph
 
 from lockstep.engine.run.conducting import ACTIVE, STANDBY
+from lockstep.engine.run.kept import kept_position
+from lockstep.engine.run.snapshot import HEAD, decode_head
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +40,20 @@ def test_a_full_buffer_stops_computing_and_drops_nothing(cluster, bounds):
     cluster.until_active("b")
     assert standby.roles[0].last == 1
     finish(cluster, 30)
+
+
+def test_what_a_standby_notes_of_its_state_is_what_spark_has(cluster):
+    # Given a standby that computes what is not published yet, in several batches
+    active, standby = leader(cluster), cluster.start("b", batch_events=1)
+    finish(cluster, 1, 2, 3)
+    active.slow(1e6)
+    send(cluster, *range(4, 12))
+    cluster.until(lambda: standby.computed().block == 11)
+    # Then its note does not run ahead of what is stored: who restarts with it would look for a snapshot in vain
+    head = decode_head(standby.disk.checkpoint(0).pages[HEAD], None, "the checkpoint")
+    noted = kept_position(standby.disk.folder, 1)
+    assert noted is not None
+    assert noted.number <= head.position.number
 
 
 def test_a_full_buffer_is_reported(cluster):

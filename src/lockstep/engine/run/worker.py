@@ -221,11 +221,11 @@ class ShardWorker:
             self._take()
         assert self._taken is not None
         self._published = max(self._published, last_beat(self._control).published)
-        self.kept, head = self._taken
-        if self._published < self.kept.block:
+        position, head = self._taken
+        if self._published < position.block:
             return {}
         pages = {**self._unstored, HEAD: head}
-        self._taken, self._unstored, self.stored_head = None, {}, head
+        self.kept, self._taken, self._unstored, self.stored_head = position, None, {}, head
         self._stored_at = self._runtime.monotonic()
         return pages
 
