@@ -323,7 +323,6 @@ def test_a_reset_lets_go_of_nothing_that_is_not_out_yet(cluster):
     assert all(node.failure is None for node in cluster.nodes.values())
 
 
-@pytest.mark.xfail(reason="what came before a reset is let go of, and the place of the reset is nowhere to be found")
 def test_after_a_reset_an_engine_with_an_empty_folder_can_join(cluster):
     active, _ = pair(cluster)
     finish(cluster, 1, 2, 3)

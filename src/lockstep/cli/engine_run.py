@@ -20,7 +20,7 @@ from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.engine_rest import served
 from lockstep.cli.model_files import find_window, load_graph
 from lockstep.cli.output import Output, plural
-from lockstep.errors import LockstepError, UnsupportedByBackend, UsageError
+from lockstep.errors import LockstepError, Trimmed, UnsupportedByBackend, UsageError
 from lockstep.log.urls import split_url
 
 if TYPE_CHECKING:
@@ -72,12 +72,15 @@ class Stopping:
 
 
 def run(options: argparse.Namespace, output: Output) -> int:
-    """Run it until it is asked to end, or until nothing is left to do; if Spark fails, start again as a standby."""
+    """Run it until it is asked to end, or until nothing is left to do.
+
+    If Spark fails, or it slept while logs were trimmed past it, it starts again as a standby.
+    """
     from lockstep.engine.errors import SparkFailed
 
     try:
         return _run(options, output)
-    except SparkFailed as error:
+    except (SparkFailed, Trimmed) as error:
         again = Restarts.of(os.environ.get(_RESTARTS), time.time()).next(options.restarts, time.time())
         if again is None:
             raise

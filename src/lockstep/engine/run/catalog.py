@@ -11,7 +11,7 @@ from lockstep.engine.model.loading import parse_yaml
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.run.beats import last_beat
 from lockstep.engine.run.decisions import Decision, Statement, counted, records
-from lockstep.engine.run.position import Position
+from lockstep.engine.run.position import Position, Tally
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.errors import NotFound, Trimmed
 from lockstep.log.port import Bus, Log
@@ -70,6 +70,21 @@ def stated(bus: Bus, streams: ProjectStreams) -> Statement | None:
             found = Decision.of(entry).states or found
     except Trimmed:  # behind the newest beat: what it says will do
         return found
+    return found
+
+
+def last_reset(sequence: Log) -> tuple[Position, Statement] | None:
+    """Where windows were emptied last, as the whole sequence log tells it, and the model in force there."""
+    found, states, position = None, None, Position()
+    if sequence.bounds().first > 0:
+        return None
+    for state, entry in counted(sequence, SequenceState()):
+        decision, known = Decision.of(entry), position
+        clients = dict(decision.clients or {})
+        position = known.after(state, decision, Tally(decision.blocks, decision.events, clients))
+        if not known.knows(decision):
+            states = decision.states or states
+            found = (position, states) if decision.reset and states is not None else found
     return found
 
 

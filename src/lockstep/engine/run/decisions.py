@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from lockstep.core.doubts import contradicts
@@ -59,6 +59,8 @@ class Decision:
     persist: PersistPoint | None = None
     trim: TrimPoint | None = None
     reset: bool = False
+    clients: Mapping[str, int] | None = None
+    """With a reset: for each client the last message taken, so that whoever joins later can begin there."""
     running: bool | None = None
     """Whether input is taken from now on."""
     request: str | None = None

@@ -31,7 +31,7 @@ JOB_S = 120.0
 """A request that is not done by then is refused."""
 QUIET_S = 3.0
 """Publishers are taken for active if something came so recently."""
-FRESH_NS = 3_000_000_000
+FRESH_NS, SILENT_NS = 3_000_000_000, 10_000_000_000
 
 
 class Leading(Protocol):
@@ -86,6 +86,9 @@ class Leading(Protocol):
 
     def purge(self, ends: tuple[int, ...]) -> None:
         """Let go of everything on the inputs below these offsets, and on the out streams."""
+
+    def statement(self) -> Statement:
+        """The model in force and what it publishes, as the log states it."""
 
     def trim(self) -> Mapping[str, Any]:
         """Let go of what nobody needs."""
@@ -171,6 +174,8 @@ class Desk:
             now = {**engine.reports(), engine.name: engine.report()}.get(by.engine)
             if now is not None and now.incarnation == by.incarnation and now.snapshot_block >= begun:
                 return {"engine": by.engine, "block": now.snapshot_block, "path": str(folder)}
+            if now is None or now.incarnation != by.incarnation or _is_silent(now, engine):
+                raise TimedOut(what=f"The snapshot that {by.engine} was to write", seconds=SILENT_NS / 1e9)
             yield
 
     def _quiesce(self, request: Request) -> Job:
@@ -245,8 +250,9 @@ class Desk:
         return {}
 
     def _trim(self, request: Request) -> Job:
-        del request
-        yield
+        """The model is stated anew first, as its statement must stay."""
+        states = self._engine.statement()
+        yield from self._decided(request, Decision((), 0, 0, states=states))
         return self._engine.trim()
 
     def _state(self, request: Request) -> Job:
@@ -286,3 +292,7 @@ def standbys(engine: Leading) -> list[Report]:
         for report in found
         if report.state == "running" and report.role == "standby" and now - report.at_ns < FRESH_NS
     ]
+
+
+def _is_silent(report: Report, engine: Leading) -> bool:
+    return engine.runtime.wall_ns() - report.at_ns > SILENT_NS

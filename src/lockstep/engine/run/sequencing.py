@@ -141,7 +141,8 @@ class Sequencer:
             first = self._asked.pop(0)
             asked = None if self.position.knows(first) else first
         if asked is not None:
-            decision = replace(asked, ends=self._ends_of(asked))
+            clients = dict(self.position.clients) if asked.reset else None
+            decision = replace(asked, ends=self._ends_of(asked), clients=clients)
         elif not self.position.running:
             return
         else:

@@ -15,7 +15,7 @@ from lockstep.engine.events.frames import cut_frames
 from lockstep.engine.kernels.span import Results
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.run.beats import last_beat
-from lockstep.engine.run.catalog import compiled, first_statement
+from lockstep.engine.run.catalog import compiled, first_statement, last_reset
 from lockstep.engine.run.decisions import Decision, PersistPoint, Statement
 from lockstep.engine.run.eras import Past, PastReader, read_past
 from lockstep.engine.run.persisting import SnapshotStore, snapshot_name
@@ -50,7 +50,7 @@ class ShardWorker:
         self._unstored: dict[str, bytes | None] = {}
         """Those that changed since a snapshot was handed out; None: the page is gone."""
         self._last_out = dict(head.last_out) if head else {}
-        self._stand(first_standing(setup, self._seat, head, self._all), head.position if head else None)
+        self._stand(*first_standing(setup, self._seat, head, self._all))
         self._published = 0 if setup.is_history else last_beat(self._control).published
         self._check_published(head)
         self._check_reach()
@@ -63,14 +63,14 @@ class ShardWorker:
         """A snapshot that may be stored once everything up to its block is published: where it is, and its head."""
         self._stored_at = runtime.monotonic()
 
-    def _stand(self, standing: Standing, position: Position | None) -> None:
+    def _stand(self, standing: Standing, position: Position) -> None:
         """Go on with a model and its state."""
         self._graph, self._shown, self._past = standing.graph, standing.wanted, standing.past
         self._evaluator, self._history = seated(standing, self._seat)
         self._wanted = {node.path: node for node in self._graph.nodes if node.path in self._shown}
         self._full_reader = self._new_reader()
         self._reader = self._full_reader.only(self._evaluator.needed)
-        self.position: Position = position or self._full_reader.start()
+        self.position = position
 
     def _new_reader(self) -> RangeReader:
         """A job over history reads through all changes of the model as if there had been only its own."""
@@ -245,17 +245,24 @@ class ShardWorker:
         self._unstored |= fresh
 
 
-def first_standing(setup: EngineSetup, seat: Seat, head: Head | None, sealed: Mapping[str, bytes]) -> Standing:
-    """What a worker begins with: the state that is stored, or nothing, under the model that was stated first."""
-    pages = {name: unseal(page, name) for name, page in sealed.items()}
+def first_standing(
+    setup: EngineSetup, seat: Seat, head: Head | None, sealed: Mapping[str, bytes]
+) -> tuple[Standing, Position]:
+    """What a worker begins with, and where: the state that is stored, or nothing, under the model of that time."""
     if head is not None and head.past is not None:
+        pages = {name: unseal(page, name) for name, page in sealed.items()}
         graph, wanted = compiled(Statement(head.model, head.publish)), frozenset(head.publish)
-        return Standing(graph=graph, wanted=wanted, pages=pages, marks=head.marks, past=Past.of(head.past))
-    states = None if setup.is_history else first_statement(seat.bus.open(seat.streams.sequence))
-    graph = setup.graph() if states is None else compiled(states)
-    wanted = frozenset(setup.wanted if states is None else states.publish)
-    start = RangeReader(seat.bus, graph, seat.streams).start()
-    return Standing(graph=graph, wanted=wanted, pages=pages, marks=(), past=Past.begin(start, graph))
+        past = Past.of(head.past)
+        return Standing(graph=graph, wanted=wanted, pages=pages, marks=head.marks, past=past), head.position
+    sequence = seat.bus.open(seat.streams.sequence)
+    reset = last_reset(sequence)
+    states = reset[1] if reset else first_statement(sequence)
+    if states is None or setup.is_history:
+        graph, wanted = setup.graph(), frozenset(setup.wanted)
+    else:
+        graph, wanted = compiled(states), frozenset(states.publish)
+    start = reset[0] if reset else RangeReader(seat.bus, graph, seat.streams).start()
+    return Standing(graph=graph, wanted=wanted, pages={}, marks=(), past=Past.begin(start, graph)), start
 
 
 def check_host(setup: EngineSetup, bus: Bus) -> None:

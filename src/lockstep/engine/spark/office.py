@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any
 
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.run.decisions import Decision, PersistPoint
+from lockstep.engine.run.decisions import Decision, PersistPoint, Statement
 from lockstep.engine.run.desk import standbys
 from lockstep.engine.run.election import Election
 from lockstep.engine.run.position import Position
@@ -116,13 +116,16 @@ class Office:
                 log = self.bus.open(self.streams.output(node))
                 log.trim(log.bounds().next)
 
+    def statement(self) -> Statement:
+        """The model in force and what it publishes, as the log states it."""
+        return statement_of(self.in_force.graph, self.in_force.wanted)
+
     def trim(self) -> Mapping[str, Any]:
-        """Have everybody let go of what no snapshot needs: the model is stated anew first, as that must stay."""
+        """Have everybody let go of what no snapshot needs, behind the last statement of the model."""
         if self.folder is None:
             return {"trimmed": False, "reason": "the engine has no --persist-to folder"}
         names = [self.streams.input(node) for node in sources(self.in_force.graph)]
         point = trim_point(self.folder, self.computing.setup.belongs, names, self.decided())
-        self.decide(Decision((), 0, 0, states=statement_of(self.in_force.graph, self.in_force.wanted)))
         if point is None:
             return {"trimmed": False, "reason": "two complete snapshots are needed"}
         self.decide(Decision((), 0, 0, trim=point))
@@ -151,3 +154,4 @@ class Housekeeping:
             office.decide(Decision((), 0, 0, persist=point))
             if self._trims:
                 office.trim()
+                office.decide(Decision((), 0, 0, states=office.statement()))  # so that the next one reaches further
