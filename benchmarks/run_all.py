@@ -1,6 +1,6 @@
 """Measure every figure that is promised; print one table, and write it to docs/benchmarks with a plot.
 
-python benchmarks/run_all.py [--quick] [--only streams|engine] [--large] [--json]
+python benchmarks/run_all.py [--quick] [--only streams|engine|failover] [--large] [--json]
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from lockstep.bench.measure import machine
 from lockstep.bench.rows import Row, all_rows
 
+TABLES = ("streams", "engine", "failover")
 OUT = Path(__file__).parent.parent / "docs" / "benchmarks"
 
 
@@ -24,13 +25,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="short runs: for trying out, not for quoting")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.add_argument("--no-files", action="store_true", help=f"leave {OUT.name}/ alone")
-    parser.add_argument("--only", choices=("streams", "engine"), help="one of the two tables (both)")
+    parser.add_argument("--only", choices=TABLES, help="one of the tables (all)")
     parser.add_argument("--large", action="store_true", help="the engine also with ten times as many events")
     parser.add_argument(
         "--bytewax-python", metavar="PYTHON", help="a Python that has Bytewax (LOCKSTEP_BYTEWAX_PYTHON)"
     )
     given = parser.parse_args(arguments)
-    measured = {name: measure(name, given) for name in ("streams", "engine") if given.only in (None, name)}
+    measured = {name: measure(name, given) for name in TABLES if given.only in (None, name)}
     if given.json:
         print(json.dumps({name: result for name, (_, _, result) in measured.items()}, indent=2))
     else:
@@ -47,7 +48,7 @@ def measure(name: str, given: argparse.Namespace) -> tuple[dict[str, Any], list[
     if name == "streams":
         rows = list(all_rows(quick=given.quick, say=say))
     else:
-        rows = list(engine_rows(given))
+        rows = list(engine_rows(given) if name == "engine" else failover_rows(given))
     return facts, rows, {"machine": facts, "rows": [as_data(row) for row in rows]}
 
 
@@ -59,6 +60,15 @@ def engine_rows(given: argparse.Namespace) -> Iterator[Row]:
     if given.quick:
         options = replace(options, events=300_000, batch_events=50_000, seconds=5.0)
     return engine.all_rows(options, say)
+
+
+def failover_rows(given: argparse.Namespace) -> Iterator[Row]:
+    from lockstep.drill import figures
+
+    options = figures.FailoverBench()
+    if given.quick:
+        options = replace(options, takeovers=2, handovers=2, events=200_000, soak_events=200_000)
+    return figures.all_rows(options, say)
 
 
 def say(text: str) -> None:
@@ -85,13 +95,14 @@ def table(rows: list[Row]) -> str:
 def write(name: str, facts: dict[str, Any], rows: list[Row], result: dict[str, Any]) -> None:
     # Children of the measurements import this file again; what only the report needs must not slow them down.
     import engine_report
+    import failover_report
     import report
     from plot import draw
 
-    markdown = engine_report.markdown if name == "engine" else report.markdown
+    pages = {"streams": report.markdown, "engine": engine_report.markdown, "failover": failover_report.markdown}
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
-    (OUT / f"{name}.md").write_text(markdown(facts, rows))
+    (OUT / f"{name}.md").write_text(pages[name](facts, rows))
     draw(rows, OUT / f"{name}.png")
 
 

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from lockstep.drill.options import DrillOptions
     from lockstep.drill.result import Result
 
-FAULTS = ("kill", "stop", "jvm", "worker", "publisher", "subscriber", "handover", "standby", "both", "none")
+FAULTS = (
+    "kill", "stop", "jvm", "worker", "publisher", "subscriber", "handover", "standby", "both", "takeover",
+    "persist", "slow", "disk", "none",
+)  # fmt: skip
 _SHOW_S, _LINE_S = 0.2, 5.0
 _PLOT = "drill.png"
 

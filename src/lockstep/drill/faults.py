@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from lockstep.drill.engines import EngineSeat
 from lockstep.drill.options import Fault
@@ -18,9 +20,13 @@ from lockstep.drill.stage import QUIET_S_MAX, STEP_S_MAX, Stage
 from lockstep.drill.telling import Telling
 from lockstep.errors import Unavailable
 
+_SILENT: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 _LEASES = 3.0
 _STOPS_MAX = 20
-_HANDOVER_S_MAX = 60.0
+_ASK_S_MAX = 60.0
+_SLOW_S, _SLOW_STOP_S, _SLOW_GO_S = 4.0, 0.25, 0.05
+_WRITING_S = 0.1
+"""After so long an engine that was asked for a snapshot is at it."""
 _WORDS = {
     Fault.KILL: "{}, the active engine, was killed with -9",
     Fault.STOP: "{}, the active engine, was stopped for three leases",
@@ -31,6 +37,10 @@ _WORDS = {
     Fault.HANDOVER: "{}, the active engine, was told to hand over",
     Fault.STANDBY: "{}, a standby, was killed with -9",
     Fault.BOTH: "{}, all engines, were killed with -9",
+    Fault.TAKEOVER: "{}, the active engine and the one that took over, were killed with -9",
+    Fault.PERSIST: "{}, a standby, was killed with -9 while it wrote a snapshot",
+    Fault.SLOW: "{}, a standby, got hardly any time for some seconds",
+    Fault.DISK: "The disk was full for {}, the active engine",
 }
 
 
@@ -53,8 +63,16 @@ class Faults:
             done.stopped_again = self._stop(victims[0])
         elif kind in (Fault.JVM, Fault.WORKER):
             self._kill_part(victims[0], kind)
+        elif kind is Fault.TAKEOVER:
+            self._kill_both_in_turn(victims)
+        elif kind is Fault.PERSIST:
+            self._kill_at_a_snapshot(victims)
+        elif kind is Fault.SLOW:
+            self._slow_down(victims[0])
+        elif kind is Fault.DISK:
+            self._fill_disk(victims[0])
         elif kind is Fault.HANDOVER:
-            self._hand_over()
+            self._ask("handover")
         else:
             self._restart_helper(kind)
         self._telling.say(f"{_WORDS[kind].format(name)} at {done.events:,} events.")
@@ -63,7 +81,7 @@ class Faults:
     def settle(self, done: Injected) -> None:
         """Wait until all is as before: one engine leads, blocks arrive, all engines are there and in step."""
         stage = self._stage
-        if done.kind is Fault.BOTH or len(stage.seats) == 1:
+        if done.kind in (Fault.BOTH, Fault.TAKEOVER) or len(stage.seats) == 1:
             self._revive()
         if done.kind.changes_the_lead:
             stage.wait(lambda: self._has_new_leader(done), "waiting for a takeover", QUIET_S_MAX)
@@ -84,9 +102,10 @@ class Faults:
             return list(stage.seats)
         stage.wait(lambda: stage.leader() is not None, "waiting for a leader", QUIET_S_MAX)
         leads = stage.leader()
-        if kind is Fault.STANDBY:
-            return [seat for seat in stage.seats if seat is not leads and seat.is_alive][:1]
-        return [leads] if leads else []
+        others = [seat for seat in stage.seats if seat is not leads and seat.is_alive]
+        if kind in (Fault.STANDBY, Fault.PERSIST, Fault.SLOW):
+            return others[:1]
+        return [*([leads] if leads else []), *(others[:1] if kind is Fault.TAKEOVER else [])]
 
     def _kill(self, victims: Sequence[EngineSeat]) -> None:
         children = [seat.child for seat in victims if seat.child is not None]
@@ -120,14 +139,45 @@ class Faults:
             self._stage.down.add(victim.name)
         send_signal(found[-1], signal.SIGKILL)
 
-    def _hand_over(self) -> None:
+    def _kill_both_in_turn(self, victims: Sequence[EngineSeat]) -> None:
+        self._kill(victims[:1])
+        time.sleep(self._stage.options.lease_s * 1.1)  # by then the next one has claimed, and is at it
+        self._kill(victims[1:])
+
+    def _kill_at_a_snapshot(self, victims: Sequence[EngineSeat]) -> None:
+        folder = self._stage.area.folder / "snapshots"
+        with subprocess.Popen(self._command("persist", "--to", str(folder)), **_SILENT) as asking:  # noqa: S603 - ours
+            time.sleep(_WRITING_S)
+            self._kill(victims)
+            asking.terminate()
+
+    def _slow_down(self, victim: EngineSeat) -> None:
+        assert victim.child is not None
+        until = time.monotonic() + _SLOW_S
+        while time.monotonic() < until:
+            victim.child.signal_all(signal.SIGSTOP)
+            time.sleep(_SLOW_STOP_S)
+            victim.child.signal_all(signal.SIGCONT)
+            time.sleep(_SLOW_GO_S)
+
+    def _fill_disk(self, victim: EngineSeat) -> None:
+        """Not one byte more in any file: what its workers compute, and what Spark notes, can't be written."""
+        assert victim.child is not None
+        tree = victim.child.tree()
+        self._stage.down.add(victim.name)
+        for pid in (*jvms(tree), *workers(tree)):
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
+
+    def _command(self, verb: str, *more: str) -> list[str]:
         area, project = self._stage.area, self._stage.scene.graph.project.name
-        command = [sys.executable, "-m", "lockstep.cli.main", "engine", "handover", "--bus", area.url]
-        command += ["--cluster", area.cluster, "--project", project, "--json"]
-        done = subprocess.run(command, capture_output=True, timeout=_HANDOVER_S_MAX, check=False)  # noqa: S603 - ours
+        command = [sys.executable, "-m", "lockstep.cli.main", "engine", verb, "--bus", area.url]
+        return [*command, "--cluster", area.cluster, "--project", project, "--json", *more]
+
+    def _ask(self, verb: str) -> None:
+        done = subprocess.run(self._command(verb), capture_output=True, timeout=_ASK_S_MAX, check=False)  # noqa: S603 - ours
         if done.returncode:
             words = done.stderr.decode(errors="replace").strip()
-            raise Unavailable(reason=f"lockstep engine handover ended with code {done.returncode}: {words}")
+            raise Unavailable(reason=f"lockstep engine {verb} ended with code {done.returncode}: {words}")
 
     def _restart_helper(self, kind: Fault) -> None:
         stage = self._stage

@@ -36,18 +36,29 @@ class Fault(StrEnum):
     """kill -9 of a standby."""
     BOTH = "both"
     """kill -9 of all engines at once; all are started again."""
+    TAKEOVER = "takeover"
+    """kill -9 of the active engine, and of the standby while it takes over."""
+    PERSIST = "persist"
+    """kill -9 of the engine that was just asked to write a snapshot."""
+    SLOW = "slow"
+    """A standby that gets hardly any time for some seconds."""
+    DISK = "disk"
+    """The disk is full for the active engine's JVM and workers."""
     NONE = "none"
     """Nothing: what an undisturbed run is like."""
 
     @property
     def changes_the_lead(self) -> bool:
         """Whether another engine must lead afterwards."""
-        return self in (Fault.KILL, Fault.STOP, Fault.JVM, Fault.HANDOVER, Fault.BOTH)
+        return self in (Fault.KILL, Fault.STOP, Fault.JVM, Fault.HANDOVER, Fault.BOTH, Fault.TAKEOVER, Fault.DISK)
 
     @property
     def may_change_the_lead(self) -> bool:
         """Whether another engine may lead afterwards."""
         return self.changes_the_lead or self is Fault.WORKER
+
+
+_NEED_TWO = (Fault.STANDBY, Fault.HANDOVER, Fault.TAKEOVER, Fault.PERSIST, Fault.SLOW)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +82,7 @@ class DrillOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise BadArgument(name=name, value=value, reason="it must be at least 1")
-        if self.fault in (Fault.STANDBY, Fault.HANDOVER) and self.engines < 2:
+        if self.fault in _NEED_TWO and self.engines < 2:
             raise BadArgument(name="engines", value=self.engines, reason=f"--fault {self.fault} needs two engines")
         if self.fault is Fault.NONE and self.repeat is not None:
             raise BadArgument(name="repeat", value=self.repeat, reason="--fault none has nothing to repeat")

@@ -1,0 +1,144 @@
+"""Two real engines are asked for everything that can be asked, over the bus and over REST, and go on meanwhile."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cli_command import PROGRAM, Command
+from cli_models import put_trades
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(900)]
+PATIENCE_S = 240.0
+
+
+class Pair:
+    """Two engines of the trades model on one bus, as processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.lockstep = folder, Command(folder)
+        put_trades(folder)
+        self.lockstep("data", "trades", "--events", "2000", "--seed", "1", "-o", "trades.csv")
+        self.processes = [self._start(name) for name in ("e1", "e2")]
+        self.until(lambda: self._is_whole(), "one active and one standby in step")
+
+    def _start(self, name: str) -> subprocess.Popen[bytes]:
+        command = [PROGRAM, "engine", "run", "trades.yaml", "--name", name, "--state", f"state-{name}", "--json",
+                   "--publish", "Aggregate24HR", "--persist-to", "snapshots", "--http", "0"]  # fmt: skip
+        with (self.folder / f"{name}.log").open("wb") as log:
+            return subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def _is_whole(self) -> bool:
+        found = self.status()
+        return {row["role"] for row in found["engines"]} == {"active", "standby"} and found["problems"] == []
+
+    def status(self) -> dict:
+        command = [PROGRAM, "status", "--project", "trades", "--json"]
+        said = subprocess.run(command, cwd=self.folder, capture_output=True, timeout=60, check=False).stdout
+        return json.loads(said) if said else {"engines": [], "problems": ["nothing yet"]}
+
+    def ask(self, verb: str, *more: str) -> dict:
+        return self.lockstep("engine", verb, "--project", "trades", "--json", *more).object
+
+    def until(self, done: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not done():
+            assert time.monotonic() < end, (what, self.status(), (self.folder / "e1.log").read_text()[-2000:])
+            for process in self.processes:
+                with pytest.raises(subprocess.TimeoutExpired):  # it lives
+                    process.wait(0.5)
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory) -> Iterator[Pair]:
+    pair = Pair(tmp_path_factory.mktemp("pair"))
+    try:
+        yield pair
+    finally:
+        pair.stop()
+
+
+def test_everything_that_is_asked_is_answered_and_the_engines_go_on(pair):
+    # Everything that was published before is out when it returns
+    pair.lockstep("engine", "publish", "trades.yaml", "trades.csv")
+    assert pair.ask("quiesce") == {"block": 2000, "events": 2000}
+    # One of them writes a snapshot, and it is the standby
+    written = pair.ask("persist")
+    standby = next(row["engine"] for row in pair.status()["engines"] if row["role"] == "standby")
+    assert (written["engine"], written["block"]) == (standby, 2000)
+    assert len(list((pair.folder / "snapshots").iterdir())) == 1
+    # The lead changes hands when it is asked for
+    assert pair.ask("handover")["standbys"] == [standby]
+    pair.until(lambda: _role(pair, standby) == "active", "the standby leads")
+    pair.until(lambda: pair.status()["problems"] == [], "both are in step")
+    # A stopped project takes nothing, and goes on with it later
+    assert pair.ask("state", "stopped") == {"state": "stopped"}
+    pair.lockstep("engine", "publish", "trades.yaml", _more(pair, 2001))
+    assert pair.status()["published"] == 2000
+    assert pair.ask("state", "running") == {"state": "running"}
+    assert pair.ask("quiesce")["block"] == 2001
+
+
+def test_another_model_takes_over_at_one_block_or_is_refused_with_every_reason(pair):
+    model = (pair.folder / "trades.yaml").read_text()
+    changed = model.replace("ESP_aMin(price)", "ESP_aMax(price)", 1)
+    assert changed != model
+    (pair.folder / "changed.yaml").write_text(changed)
+    assert pair.lockstep("engine", "replace", "changed.yaml", "--json").object["changed"]
+    pair.until(lambda: len({row["model"] for row in pair.status()["engines"]}) == 1, "both have the new model")
+    # An engine with the old one is refused, those that run go on
+    refused = pair.lockstep("engine", "run", "trades.yaml", "--state", "other", "--until-idle", code=4)
+    assert "MODEL_MISMATCH" in refused.err
+    (pair.folder / "bad.yaml").write_text(changed.replace("quantity: int32", "quantity: int64", 1))
+    assert (pair.folder / "bad.yaml").read_text() != changed
+    said = pair.lockstep("engine", "replace", "bad.yaml", code=4)
+    assert "MODEL_NOT_REPLACEABLE" in said.err
+    assert "TradesSource" in said.err
+
+
+def test_rest_says_the_same_as_the_status(pair):
+    rows = pair.status()["engines"]
+    for row in rows:
+        with urllib.request.urlopen(f"{row['http']}/eventStreamProcessing/v1/server", timeout=20) as answer:
+            is_primary = b'primary-server="true"' in answer.read()
+        assert is_primary == (row["role"] == "active")
+        with urllib.request.urlopen(f"{row['http']}/eventStreamProcessing/v1/windows", timeout=20) as answer:
+            assert b'<window-source contquery="trades"' in answer.read()
+
+
+def test_bad_requests_change_nothing(pair):
+    unknown = pair.lockstep("engine", "quiesce", "--project", "trade", code=3)
+    assert "Did you mean 'trades'" in unknown.err
+    (pair.folder / "a-file").write_text("")
+    assert "SNAPSHOT_FOLDER_UNUSABLE" in pair.lockstep("engine", "persist", "--to", "a-file", code=6).err
+    assert pair.ask("quiesce")["block"] >= 2000
+
+
+def test_a_day_begins_with_empty_windows_and_the_numbers_go_on(pair):
+    before = pair.ask("quiesce")["block"]
+    assert pair.ask("reset")["block"] == before
+    pair.lockstep("engine", "publish", "changed.yaml", _more(pair, 2002))
+    assert pair.ask("quiesce")["block"] == before + 1
+
+
+def _role(pair: Pair, name: str) -> str:
+    return next((row["role"] for row in pair.status()["engines"] if row["engine"] == name), "")
+
+
+def _more(pair: Pair, number: int) -> str:
+    first = (pair.folder / "trades.csv").read_text().splitlines()[-1]
+    fields = first.split(",")
+    (pair.folder / "more.csv").write_text(",".join([*fields[:2], str(number), *fields[3:]]) + "\n")
+    return "more.csv"
