@@ -18,6 +18,8 @@ from lockstep.drill.processes import jvms, send_signal, workers
 from lockstep.drill.records import Injected
 from lockstep.drill.stage import QUIET_S_MAX, STEP_S_MAX, Stage
 from lockstep.drill.telling import Telling
+from lockstep.engine.run.asking import Asker
+from lockstep.engine.run.streams import ProjectStreams
 from lockstep.errors import Unavailable
 
 _SILENT: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -72,7 +74,7 @@ class Faults:
         elif kind is Fault.DISK:
             self._fill_disk(victims[0])
         elif kind is Fault.HANDOVER:
-            self._ask("handover")
+            self._hand_over()
         else:
             self._restart_helper(kind)
         self._telling.say(f"{_WORDS[kind].format(name)} at {done.events:,} events.")
@@ -173,11 +175,11 @@ class Faults:
         command = [sys.executable, "-m", "lockstep.cli.main", "engine", verb, "--bus", area.url]
         return [*command, "--cluster", area.cluster, "--project", project, "--json", *more]
 
-    def _ask(self, verb: str) -> None:
-        done = subprocess.run(self._command(verb), capture_output=True, timeout=_ASK_S_MAX, check=False)  # noqa: S603 - ours
-        if done.returncode:
-            words = done.stderr.decode(errors="replace").strip()
-            raise Unavailable(reason=f"lockstep engine {verb} ended with code {done.returncode}: {words}")
+    def _hand_over(self) -> None:
+        """Asked from here: a command of its own would take the time of a core to start, which engines would miss."""
+        stage = self._stage
+        streams = ProjectStreams(cluster=stage.area.cluster, project=stage.scene.graph.project.name)
+        Asker(stage.client.bus, streams, stage.client.runtime).ask("handover", {}, timeout_s=_ASK_S_MAX)
 
     def _restart_helper(self, kind: Fault) -> None:
         stage = self._stage

@@ -56,7 +56,8 @@ def test_codes_are_unique_and_shouted():
 def test_the_drawing_on_top_names_every_class():
     drawings = f"{errors.__doc__.split('Each class')[0]} {engine_errors.__doc__}"
     drawn = set(re.findall(r"[A-Z][A-Za-z]+", drawings))
-    assert {kind.__name__ for kind in all_errors()} <= drawn
+    ours = (errors.__name__, engine_errors.__name__)  # other parts have lists of their own, once they are imported
+    assert {kind.__name__ for kind in all_errors() if kind.__module__ in ours} <= drawn
 
 
 @pytest.mark.parametrize(
