@@ -30,6 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--bytewax-python", metavar="PYTHON", help="a Python that has Bytewax (LOCKSTEP_BYTEWAX_PYTHON)"
     )
+    parser.add_argument("--takeovers", type=int, default=20, help="engines killed for the table of failover (20)")
+    parser.add_argument("--handovers", type=int, default=10, help="planned ones (10)")
     given = parser.parse_args(arguments)
     measured = {name: measure(name, given) for name in TABLES if given.only in (None, name)}
     if given.json:
@@ -65,7 +67,7 @@ def engine_rows(given: argparse.Namespace) -> Iterator[Row]:
 def failover_rows(given: argparse.Namespace) -> Iterator[Row]:
     from lockstep.drill import figures
 
-    options = figures.FailoverBench()
+    options = figures.FailoverBench(takeovers=given.takeovers, handovers=given.handovers)
     if given.quick:
         options = replace(options, takeovers=2, handovers=2, events=200_000, soak_events=200_000)
     return figures.all_rows(options, say)

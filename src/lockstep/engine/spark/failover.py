@@ -33,6 +33,8 @@ from lockstep.errors import LockstepError
 from lockstep.runtime import Waiter, logger
 
 _POLL_S, _ENTRY_S, _DESK_S, _IDLE_S = 0.004, 0.01, 0.05, 0.1
+_FOLLOW_S = 0.02
+"""A standby looks less often than a leader for what is published."""
 REPORT_S = 1.0
 STALL_S = 5.0
 """A leader that published nothing for so long, although a standby could, lets it."""
@@ -133,7 +135,8 @@ class Failover:
             nodes, self._new_nodes = self._new_nodes, []
             self.publisher.use(nodes, divided_windows(make_plan(self.in_force.graph)))
         try:
-            return 0.0 if self._conductor.publish() else _POLL_S
+            more = self._conductor.publish()
+            return 0.0 if more else _POLL_S if self.publisher.epoch is not None else _FOLLOW_S
         except BufferGap as error:
             self.gap = error
             self.election.step_back()
