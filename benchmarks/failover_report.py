@@ -12,7 +12,7 @@ _INTRO = """# Failover: measured
 
 Two engines, a publisher and a subscriber, all on one machine and one embedded bus, with Spark in each engine. The model
 is that of `examples/trades`, in blocks of one; Aggregate24HR is published, and the subscriber writes it to a file. In
-every row the file was compared, byte by byte, with that of an undisturbed run.
+every row with engines the file was compared, byte by byte, with that of an undisturbed run.
 
 Silence is from the fault to the first block behind it that arrives at the subscriber: detection (a lease of 0.5 s), the
 claim, the mark, the barriers, and what comes from the standby's buffer. For a hand-over it is the longest wait between
@@ -37,7 +37,7 @@ def markdown(facts: dict[str, Any], rows: list[Row]) -> str:
 
 def _faults(rows: list[Row]) -> list[str]:
     """Each takeover of the longest series."""
-    found = max((row.details.get("faults", []) for row in rows), key=len, default=[])
+    found: list[dict[str, Any]] = max((row.details.get("faults", []) for row in rows), key=len, default=[])
     if not found:
         return []
     lines = [

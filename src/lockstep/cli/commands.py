@@ -143,7 +143,7 @@ def _bench_engine(parser: argparse.ArgumentParser) -> None:
 
 def _bench_failover(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="ROW",
-                        help="drain, throughput, takeover, handover, rejoin, soak (all)")  # fmt: skip
+                        help="drain, throughput, takeover, handover, soak (all)")  # fmt: skip
     parser.add_argument("--takeovers", type=kinds.positive, default=20, metavar="N", help="kills (20)")
     parser.add_argument("--handovers", type=kinds.positive, default=10, metavar="N", help="planned hand-overs (10)")
     parser.add_argument("--events", type=kinds.positive, default=1_000_000, metavar="N", help="trades (1000000)")

@@ -75,7 +75,8 @@ def _takeovers(bench: FailoverBench) -> Iterator[Row]:
     yield from _faultless(found, f"{bench.takeovers} takeovers")
     back = [fault.in_step_s for fault in found.faults if fault.in_step_s is not None]
     if back:
-        yield _row(f"killed and started again until in step, {len(back)} times, longest", max(back), "s", details={})
+        name = f"killed and started again until in step, {len(back)} times, longest"
+        yield _row(name, max(back), "s", 20.0, at_least=False, details={})
 
 
 def _handovers(bench: FailoverBench) -> Iterator[Row]:
@@ -97,13 +98,6 @@ def _throughput(bench: FailoverBench) -> Iterator[Row]:
     name = f"{bench.events:,} trades through two engines, blocks of 1, Aggregate24HR published"
     yield _row(name, found.rate, "/s", 120_000, details=found.tree())
     yield from _faultless(found, name)
-
-
-def _rejoin(bench: FailoverBench) -> Iterator[Row]:
-    found = _drill(DrillOptions(fault=Fault.STANDBY, events=bench.events, repeat=1, rate=bench.events))
-    back = [fault.in_step_s for fault in found.faults if fault.in_step_s is not None]
-    name = f"a killed standby with {bench.events:,} events behind it, from its start until in step"
-    yield _row(name, max(back, default=float("nan")), "s", 20.0, at_least=False, details=found.tree())
 
 
 def _soak(bench: FailoverBench) -> Iterator[Row]:
@@ -184,6 +178,5 @@ PARTS: dict[str, Callable[[FailoverBench], Iterator[Row]]] = {
     "throughput": _throughput,
     "takeover": _takeovers,
     "handover": _handovers,
-    "rejoin": _rejoin,
     "soak": _soak,
 }
