@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.acceptance, pytest.mark.timeout(1200
 EVENTS, RATE = 20_000, 1_500.0
 
 
-@pytest.mark.parametrize("fault", ["stop", "jvm", "worker", "both", "takeover", "persist", "disk"])
+@pytest.mark.parametrize("fault", ["stop", "jvm", "worker", "takeover", "disk"])
 def test_a_fault_is_survived(fault):
     result = run_drill(DrillOptions(events=EVENTS, rate=RATE, repeat=1, fault=Fault(fault)), Silence())
     assert result.anomalies == ()
