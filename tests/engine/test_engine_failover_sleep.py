@@ -113,9 +113,11 @@ def test_a_standby_may_sleep_as_long_as_it_likes(cluster):
         cluster.advance(0.2)
     standby.wake()
     finish(cluster, 26)
+    assert active.is_active
     active.kill()
     cluster.until_active("b")
     finish(cluster, 27)
+    assert standby.computed().block == 27
 
 
 # A bus that is unsure

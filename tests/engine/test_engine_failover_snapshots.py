@@ -106,6 +106,8 @@ def test_all_engines_lose_their_folders_and_begin_with_the_snapshot(cluster):
         cluster.remove_disk(node)
         node.start()
     finish(cluster, 20)
+    assert [node.computed().block for node in (active, standby)] == [20, 20]
+    assert all(node.computing.setup.first > 0 for node in (active, standby)), "they began at the beginning"
 
 
 def test_snapshots_are_taken_now_and_then_by_themselves_and_two_are_kept(tmp_path, kept):

@@ -133,6 +133,8 @@ def test_both_engines_are_killed_and_started_again(cluster):
     standby.start()
     active.start()
     finish(cluster, 16)
+    assert [node.computed().block for node in (active, standby)] == [16, 16]
+    assert sum(node.is_active for node in (active, standby)) == 1
 
 
 @pytest.mark.parametrize(
@@ -167,6 +169,8 @@ def test_the_standby_may_die_while_it_takes_over(cluster, stream, skip, after):
     for node in (active, standby):
         node.start()
     finish(cluster, 12)
+    assert third.is_active
+    assert [node.computed().block for node in (active, standby, third)] == [12, 12, 12]
 
 
 @pytest.mark.parametrize("frames", range(4))

@@ -212,6 +212,7 @@ def test_removing_a_window_needs_no_history():
     trim_all(project)
     change(project, oracle, PLAIN)
     goes_on(project, oracle, rows("in", 4, 5, first=4))
+    assert project.sequencer.position.block == 5
 
 
 def test_a_query_behind_a_new_source_needs_no_history():
@@ -220,6 +221,7 @@ def test_a_query_behind_a_new_source_needs_no_history():
     windows = [source("more"), totals("others"), source(), totals("sums")]
     change(project, oracle, model(windows, "in>sums", "more>others"))
     goes_on(project, oracle, [*rows("more", 4, 5, first=4), *rows("in", 6, first=6)])
+    assert project.sequencer.position.block == 6
 
 
 def test_what_is_no_longer_held_is_refused_with_the_range():
@@ -308,6 +310,7 @@ def test_an_entry_takes_its_inputs_in_the_order_of_its_time():
     oracle.feed([*rows("right", 10, 11, first=5), *rows("left", 7, 8, first=7)])
     change(project, oracle, old)
     goes_on(project, oracle, [])
+    assert project.sequencer.position.block == 8
 
 
 def publish_both(project: ChangingProject, number: int) -> None:
@@ -337,6 +340,7 @@ def test_a_client_is_known_under_the_new_place_of_its_input():
     # Then it is dropped, by the leader and by the workers, and the next one is taken
     oracle.feed(rows("in", 3, first=3))
     goes_on(project, oracle, rows("more", 4, first=4))
+    assert project.sequencer.position.clients == {f"1/{CLIENT.hex()}": 3}
 
 
 def test_a_source_that_comes_back_is_a_new_one():
@@ -371,6 +375,7 @@ def test_what_was_published_for_a_new_source_before_the_change_is_taken():
     project.settle()
     oracle.feed(rows("more", 7, first=2))
     goes_on(project, oracle, [])
+    assert project.counts()["q/more"].events_in == 1
 
 
 @pytest.mark.parametrize("shown", [every, leaves])
@@ -389,6 +394,7 @@ def test_a_window_that_kept_few_columns_gets_those_that_a_new_reader_needs(shown
     goes_on(project, oracle, [*rows("in", 5, first=6), InputBlock(7, tick_us=3 * SECOND)])
     change(project, oracle, model([source(), recent], "in>recent"))
     goes_on(project, oracle, [*rows("in", 6, first=8), InputBlock(9, tick_us=30 * SECOND)])
+    assert project.counts()["q/recent"].rows == 0
 
 
 def test_rows_may_move_to_other_shards():

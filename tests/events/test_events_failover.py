@@ -228,6 +228,7 @@ def test_a_source_that_may_go_on_may_be_shorter_than_what_is_published(desk):
     second.finish(timeout=30, is_whole=False)
     first.close()
     second.close()
+    assert numbers(desk) == [1, 2, 3]
 
 
 def test_a_full_buffer_waits_and_drops_nothing(desk):

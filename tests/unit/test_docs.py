@@ -97,7 +97,9 @@ def written_default(cell: str) -> object:
 @pytest.mark.parametrize(("page", "code"), blocks("run"))
 def test_a_block_runs(page, code, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, named(page), "exec"), {"__name__": "__docs__"})
+    names = {"__name__": "__docs__"}
+    exec(compile(code, named(page), "exec"), names)
+    assert len(names) > 1, "it defines nothing, so it did nothing"
 
 
 @pytest.mark.slow
@@ -116,8 +118,11 @@ def test_there_are_blocks_to_run():
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_every_code_block_is_python_that_parses(page):
-    for code in re.findall(r"^```python[^\n]*\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
-        ast.parse(code)
+    text = page.read_text()
+    found = re.findall(r"^```python[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(found) == text.count("\n```python"), "a block is not closed"
+    for code in found:
+        assert ast.parse(code).body, code
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
