@@ -8,47 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.model_report import show_windows
-from lockstep.cli.names import closest
 from lockstep.cli.output import Output
-from lockstep.errors import NotFound
 
 if TYPE_CHECKING:
     from lockstep.engine.run.beats import Beat
     from lockstep.log.port import Bus, Log
 
-_SEQUENCE = ".S"
-
 
 def status(options: argparse.Namespace, output: Output) -> None:
     """Print what is published, how far behind it is, and the windows' counts."""
+    from lockstep.engine.run.catalog import check_project, projects
+
     with opened(bus_url(options)) as client:
-        projects = _projects(client.bus, options.cluster)
         if options.project is not None:
-            projects = [_chosen(options.project, projects, options.cluster)]
-        found = [_project(client.bus, options.cluster, name) for name in projects]
+            check_project(client.bus, options.cluster, options.project)
+        names = [options.project] if options.project is not None else projects(client.bus, options.cluster)
+        found = [_project(client.bus, options.cluster, name) for name in names]
     for item in found:
         if output.json:
             output.json_line(item)
     if not output.json:
         _show(output, found, in_full=options.project is not None)
-
-
-def _projects(bus: Bus, cluster: str) -> list[str]:
-    """The projects of a cluster: those with a sequence log and a control log."""
-    names, prefix = set(bus.names()), f"{cluster}."
-    found = [name.removeprefix(prefix).removesuffix(_SEQUENCE) for name in names
-             if name.startswith(prefix) and name.endswith(_SEQUENCE)]  # fmt: skip
-    return sorted(name for name in found if f"{prefix}{name}.C" in names)
-
-
-def _chosen(name: str, known: list[str], cluster: str) -> str:
-    if name in known:
-        return name
-    error = NotFound(what=f"In cluster {cluster!r} project", name=name)
-    meant = closest(name, known)
-    if meant is not None:
-        error.add_note(f"Did you mean {meant!r}?")
-    raise error
 
 
 def _project(bus: Bus, cluster: str, name: str) -> dict[str, Any]:
