@@ -9,6 +9,7 @@ from failover_worlds import WANTED, leader, send
 from local_cluster import LocalCluster, LocalNode
 from run_worlds import SUMS, sums_graph
 
+from lockstep.core.sequence import SequenceState
 from lockstep.engine.errors import ModelNotReplaceable, NoStandby, PublishersActive, RequestTimedOut
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.graph import Graph
@@ -18,6 +19,7 @@ from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow
 from lockstep.engine.run import desk
 from lockstep.engine.run.catalog import project_graph
+from lockstep.engine.run.decisions import Decision, counted
 from lockstep.engine.run.persisting import SnapshotStore
 from lockstep.errors import BadArgument, LockstepError, NotFound, TimedOut
 
@@ -259,6 +261,23 @@ def with_minima() -> Graph:
     )
     more = replace(query, windows=(*query.windows, minima), edges=(*query.edges, Edge(source="in", target="minima")))
     return compile_project(replace(project, queries=(more,)))
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before it is decided", "behind it"])
+def test_a_leader_that_dies_over_a_new_model_leaves_it_to_the_next(cluster, after):
+    # Given a leader that dies at the entry which states the new model
+    active, standby = pair(cluster)
+    active.kill_at(".S", after=after)
+    answer = cluster.ask("replace", {"model": to_yaml(with_minima().project)})
+    # Then whoever asked gets one answer, from the next one, and the model changed once
+    assert answer.result["changed"]
+    assert (answer.engine, active.is_alive) == (standby.name, False)
+    send(cluster, 6, 7)
+    cluster.settle()
+    assert standby.computed().counts["q/minima"]
+    stated = [entry for _, entry in counted(cluster.bus.open(cluster.streams.sequence), SequenceState())
+              if Decision.of(entry).states is not None]  # fmt: skip
+    assert len(stated) == 2
 
 
 def test_a_model_is_replaced_for_all_engines_at_the_same_block(cluster):

@@ -5,7 +5,7 @@ Each request is a generator that waits by yielding; all of them advance together
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -192,22 +192,29 @@ class Desk:
 
     def _replace(self, request: Request) -> Job:
         """Another model, at an entry of the sequence log: every engine changes over at the same block."""
+        engine = self._engine
+        new = compile_project(parse_model(str(request.params["model"]), "the new model"))
+        if (
+            request.id not in engine.decided().requests
+        ):  # else a leader that died decided it, and it only has to be done
+            if new.fingerprint == engine.graph().fingerprint:
+                return {"changed": False, "model": new.fingerprint}
+            states = self._replacement(new, request.params.get("publish"))
+            yield from self._decided(request, Decision((), 0, 0, states=states))
+        while engine.computed_fingerprint() != new.fingerprint:
+            yield
+        return {"changed": True, "model": new.fingerprint, "block": engine.decided().block}
+
+    def _replacement(self, new: Graph, wanted: Iterable[str] | None) -> Statement:
+        """A new model as the log states it, or why it can't be."""
         engine, old = self._engine, self._engine.graph()
-        project = parse_model(str(request.params["model"]), "the new model")
-        new = compile_project(project)
         published = engine.published_windows()
-        publish = frozenset(request.params.get("publish") or published) & {node.path for node in new.nodes}
+        publish = frozenset(wanted or published) & {node.path for node in new.nodes}
         reasons = refusals(old, new, published=published, shards=engine.seat().shards)
         reasons += missing_history(old, new, engine.seat(), begun=publish - published)
         if reasons:
             raise ModelNotReplaceable(project=old.project.name, count=len(reasons), reasons="\n".join(reasons))
-        if new.fingerprint == old.fingerprint:
-            return {"changed": False, "model": new.fingerprint}
-        states = Statement(to_yaml(new.project), tuple(sorted(publish)))
-        yield from self._decided(request, Decision((), 0, 0, states=states))
-        while engine.computed_fingerprint() != new.fingerprint:
-            yield
-        return {"changed": True, "model": new.fingerprint, "block": engine.decided().block}
+        return Statement(to_yaml(new.project), tuple(sorted(publish)))
 
     def _handover(self, request: Request) -> Job:
         """Without a pause: the standby has computed what this engine has."""
