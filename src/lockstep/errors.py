@@ -2,14 +2,17 @@
 
     LockstepError
       UsageError                                       exit 2
-        BadName BadUrl BadConfig BadOffset BadArgument BadRecord RecordTooLarge BackendUnknown
+        BadName BadUrl BadConfig BadOffset BadArgument BadRecord RecordTooLarge AppendTooLarge BackendUnknown
+        ExtraMissing
       NotFound                                         exit 3
         StreamNotFound GroupNotFound StoreNotFound RecordNotFound PositionNotFound
       Conflict                                         exit 4
         StreamExists ConfigMismatch OffsetConflict Fenced GroupBusy IllegalState Closed ForkedProcess
       Forbidden                                        exit 5
+        ServerRefused
       Unavailable                                      exit 6
         TimedOut BufferFull Dropped StoreFull StoreBroken AppendUncertain UnsupportedByBackend
+        ServerUnreachable ServerUnfit
       DataError                                        exit 1
         BatchDamaged FormatTooNew NotAStore Trimmed DecodeFailed HandlerFailed
 
@@ -103,6 +106,22 @@ class RecordTooLarge(BadRecord):
     code = "RECORD_TOO_LARGE"
     template = "A record of {size} bytes is above the limit of {stream}, {limit} bytes."
     advice = "Split it, or create the stream with a larger max_record_bytes. Nothing was queued."
+
+
+class AppendTooLarge(UsageError, ValueError):
+    """What is to be stored in one step is more than the server takes in one message."""
+
+    code = "APPEND_TOO_LARGE"
+    template = "An append of {size} to {stream} does not fit into one message of {bus}, which takes {limit}."
+    advice = "Publish smaller records or fewer at once, or raise {setting} on the server."
+
+
+class ExtraMissing(UsageError):
+    """The client library of a bus is not installed."""
+
+    code = "EXTRA_MISSING"
+    template = "The bus {scheme}: needs the package {package}, which is not installed."
+    advice = "Install it with: pip install 'lockstep[{scheme}]'."
 
 
 class NotFound(LockstepError, LookupError):
@@ -229,6 +248,14 @@ class Forbidden(LockstepError, PermissionError):
     advice = "Check the owner and mode of the folder."
 
 
+class ServerRefused(Forbidden):
+    """A server knows us, and says no: a wrong password, or a right that is missing."""
+
+    code = "SERVER_REFUSED"
+    template = "The server {server} refused: {reason}."
+    advice = "Check user, password and rights; see docs/reference/urls.md for where they are given."
+
+
 class Unavailable(LockstepError):
     """Not now, or not here."""
 
@@ -290,6 +317,22 @@ class UnsupportedByBackend(Unavailable):
     code = "UNSUPPORTED_BY_BACKEND"
     template = "The bus {bus} can't {feature}."
     advice = "See bus.promises for what it can do."
+
+
+class ServerUnreachable(Unavailable):
+    """Nobody answers at an address, or no longer."""
+
+    code = "SERVER_UNREACHABLE"
+    template = "The server {server} does not answer: {reason}."
+    advice = "Check the address and that the server runs; 'lockstep dev up' starts one to try."
+
+
+class ServerUnfit(Unavailable):
+    """A server, or a topic on it, is not what the promises need."""
+
+    code = "SERVER_UNFIT"
+    template = "{server} can't be used: {reason}."
+    advice = "Change {setting}."
 
 
 class DataError(LockstepError):

@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from lockstep.errors import Closed, StreamNotFound, Trimmed, UnsupportedByBackend
-from lockstep.log.port import Bounds, Entry, Promises
+from lockstep.log.port import Bounds, Entry, Limits, Promises
 from lockstep.runtime import EventWaiter
 
 STRIDE = 1000
@@ -77,6 +77,7 @@ class StridedBus:
 class StridedLog:
     def __init__(self, bus, name, topic):
         self.name, self.identity, self.config = name, topic.identity, topic.config
+        self.limits = Limits(stride=STRIDE)
         self._bus, self._topic = bus, topic
 
     def append(self, batches, *, expected_next=None, wake=True):

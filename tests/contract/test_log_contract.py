@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from memory_wire import MemoryServer
 from strided_bus import StridedBus
 
 from lockstep.log.memory import Grid
@@ -123,3 +124,23 @@ class TestTheLeastABusCanBe(LogContract):
         bus = StridedBus()
         yield bus
         bus.close()
+
+
+class TestServerInMemory(LogContract):
+    """What all buses over a network share, over the least a server can be."""
+
+    @pytest.fixture
+    def server(self):
+        return MemoryServer()
+
+    @pytest.fixture
+    def bus(self, server):
+        bus = server.bus(ThreadRuntime())
+        yield bus
+        bus.close()
+
+    @pytest.fixture
+    def same_bus(self, server, bus):
+        other = server.bus(ThreadRuntime())
+        yield other
+        other.close()

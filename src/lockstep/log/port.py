@@ -49,6 +49,25 @@ class Promises:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """How a log numbers its records, and how much it takes at once."""
+
+    stride: int = 1
+    """1: offsets have no gaps. Else each append is one message with a base that is a multiple of this."""
+    append_bytes: int | None = None
+    """The most that one append may hold; None sets no limit."""
+    append_setting: str = ""
+    """What on the server decides about that."""
+    append_records: int | None = None
+    """The most records that one append may hold."""
+    batch_records: int | None = None
+    """The most records that one batch may hold; 1 where others read them one by one."""
+
+
+DENSE = Limits()
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """The readable part of a log: the first offset, and the offset after the last record."""
 
@@ -81,6 +100,7 @@ class Log(Protocol):
     identity: str
     """Random, given when the log is made: a log deleted and made anew is another log."""
     config: StreamConfig
+    limits: Limits
 
     def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
         """Add batches in one step and return the base offset of each.

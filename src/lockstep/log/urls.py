@@ -4,16 +4,19 @@ memory:            a bus of its own in this process
 memory:NAME        one that everybody in this process shares who uses the name
 lmdb:FOLDER        an embedded bus on disk, for all processes of this machine
 lmdb:FOLDER?durability=relaxed&map_bytes=1073741824&replica=FOLDER&async_replica=FOLDER
+kafka://HOST:PORT,HOST:PORT   rabbitmq://USER@HOST:PORT/VHOST   redis://HOST:PORT/DB   hazelcast://HOST:PORT/CLUSTER
 """
 
 from __future__ import annotations
 
+import importlib
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl
 from weakref import WeakValueDictionary
 
-from lockstep.errors import BackendUnknown, BadConfig, BadUrl, UnsupportedByBackend
+from lockstep.errors import BackendUnknown, BadConfig, BadUrl, ExtraMissing, UnsupportedByBackend
 from lockstep.log.embedded.bus import EmbeddedBus, OpenHistory
 from lockstep.log.history import History, NullHistory
 from lockstep.log.memory import Grid
@@ -111,6 +114,24 @@ def _open_history(url: str, stream: str, bus_folder: Path, runtime: Runtime) -> 
     return LmdbHistory(folder, stream, runtime)
 
 
+_PACKAGES = {"kafka": "confluent_kafka", "rabbitmq": "rstream", "redis": "redis", "hazelcast": "hazelcast"}
+"""The client that each bus over a network needs; imported only when such a bus is opened."""
+
+
+def _open_server(scheme: str) -> Backend:
+    def open_one(target: str, options: dict[str, str], runtime: Runtime, create: bool) -> Bus:  # noqa: ARG001
+        package = _PACKAGES[scheme]
+        try:
+            importlib.import_module(package)
+        except ModuleNotFoundError as error:
+            raise ExtraMissing(scheme=scheme, package=package) from error
+        opener = importlib.import_module(f"lockstep.log.{scheme}.opening")
+        bus: Bus = opener.open_bus(target, options, runtime, os.environ)
+        return bus
+
+    return open_one
+
+
 def _absolute(folder: str | None) -> str | None:
     return None if folder is None else str(Path(folder).expanduser().absolute())
 
@@ -123,4 +144,6 @@ def _whole_number(name: str, text: str | None) -> int | None:
     return int(text)
 
 
-BACKENDS: Mapping[str, Backend] = {"memory": _open_memory, "lmdb": _open_lmdb}
+BACKENDS: Mapping[str, Backend] = {
+    "memory": _open_memory, "lmdb": _open_lmdb, **{scheme: _open_server(scheme) for scheme in _PACKAGES},
+}  # fmt: skip

@@ -168,7 +168,7 @@ class FaultyLog:
     """See Log."""
 
     def __init__(self, bus: FaultyBus, inner: Log) -> None:
-        self.name, self.identity, self.config = inner.name, inner.identity, inner.config
+        self.name, self.identity, self.config, self.limits = inner.name, inner.identity, inner.config, inner.limits
         self.inner = inner
         self._bus, self._plan = bus, bus.plan
 

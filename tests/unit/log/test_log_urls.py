@@ -47,7 +47,7 @@ def test_parts(url, parts):
         ("lmdb:x?map_bytes=²", BadConfig, "it must be a whole number"),
         ("lmdb:x?map_bytes=5", BadConfig, "at least 1048576"),
         ("memory:?a=b", BadUrl, "it takes no option 'a'"),
-        ("kafka:host", BackendUnknown, "Known backends: lmdb, memory"),
+        ("pulsar:host", BackendUnknown, "Known backends: hazelcast, kafka, lmdb, memory"),
         (":x", BackendUnknown, "No backend is called ''"),
     ],
 )

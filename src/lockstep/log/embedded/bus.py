@@ -15,7 +15,7 @@ from lockstep.log.embedded.catalogue import LogInfo
 from lockstep.log.embedded.tables import LOGS, LogRow, Store, Tables, log_key
 from lockstep.log.embedded.transaction import Changes, View, append_to, entries_from
 from lockstep.log.history import History
-from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry, LogWaiter, Promises, Transaction
+from lockstep.log.port import DENSE, READ_BYTES_DEFAULT, Bounds, Entry, LogWaiter, Promises, Transaction
 from lockstep.runtime import Runtime
 
 T = TypeVar("T")
@@ -185,6 +185,7 @@ class EmbeddedLog:
     def __init__(self, bus: EmbeddedBus, store: Store, bells: Bells, info: LogInfo) -> None:
         self.name, self.identity, self.config, self.info = info.name, info.identity, info.config, info
         self._bus, self._store, self._bells = bus, store, bells
+        self.limits = DENSE
         self._key = log_key(info.number)
 
     def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:

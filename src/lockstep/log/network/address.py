@@ -1,0 +1,172 @@
+"""Where a server is and how to get in: addresses, names, secrets and TLS, from a URL, the environment and files.
+
+    kafka://broker1:9092,broker2:9092?user=app&password_file=/run/secrets/kafka&tls=true&ca=/etc/ca.pem
+    redis://:secret@127.0.0.1:6379/0
+
+A name or secret that the URL does not give is taken from LOCKSTEP_<SCHEME>_USER, LOCKSTEP_<SCHEME>_PASSWORD or
+LOCKSTEP_<SCHEME>_PASSWORD_FILE. Secrets are in no repr, no log and no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote
+
+from lockstep.errors import BadUrl
+
+TIMEOUT_S = 10.0
+_TLS_FILES = ("ca", "cert", "key")
+COMMON = ("user", "password_file", "tls", *_TLS_FILES, "timeout_s", "prefix", "strict")
+
+
+class Secret:
+    """A password: given out on purpose only."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The password itself."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """An encrypted connection, and the files it is checked with."""
+
+    ca: str | None = None
+    """Whom to trust; None: whom the system trusts."""
+    cert: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server, or several of one cluster."""
+
+    scheme: str
+    hosts: tuple[tuple[str, int], ...]
+    path: str = ""
+    user: str | None = None
+    password: Secret | None = None
+    tls: Tls | None = None
+    timeout_s: float = TIMEOUT_S
+    """Every call ends within about this time."""
+    prefix: str = ""
+    """What the names of topics on the server begin with."""
+    strict: bool = False
+    """Whether a warning of the checks before the start is an error."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """What only this kind of server knows."""
+
+    @property
+    def servers(self) -> str:
+        """Host and port of each, for people and for clients that want them so."""
+        return ",".join(f"{host}:{port}" for host, port in self.hosts)
+
+    @property
+    def safe_url(self) -> str:
+        """The URL without secrets."""
+        name = f"{self.user}@" if self.user else ""
+        return f"{self.scheme}://{name}{self.servers}{'/' + self.path if self.path else ''}"
+
+    def whole(self, name: str, default: int) -> int:
+        """An option that is a whole number."""
+        text = self.options.get(name)
+        if text is None:
+            return default
+        if not (text.isascii() and text.isdigit()):
+            raise BadUrl(url=self.safe_url, reason=f"its option {name} must be a whole number, not {text!r}")
+        return int(text)
+
+
+def parse_address(
+    scheme: str,
+    target: str,
+    options: Mapping[str, str],
+    *,
+    environ: Mapping[str, str],
+    default_port: int,
+    known: tuple[str, ...] = (),
+) -> Address:
+    """The address in what stands behind the scheme of a URL and in its options; `known` are those of the vendor."""
+    login, _, servers = target.removeprefix("//").rpartition("@")
+    servers, _, path = servers.partition("/")
+    shown = f"{scheme}://{servers}"
+    for name in options:
+        if name not in (*COMMON, *known):
+            raise BadUrl(url=shown, reason=f"it has no option {name!r}; there are {', '.join((*COMMON, *known))}")
+    if not target.startswith("//") or not servers:
+        raise BadUrl(url=shown, reason=f"write {scheme}://HOST:PORT")
+    user, password = _login(scheme, login, options, environ, shown)
+    return Address(
+        scheme=scheme,
+        hosts=tuple(_host(part, default_port, shown) for part in servers.split(",")),
+        path=unquote(path),
+        user=user,
+        password=password,
+        tls=_tls(options, shown),
+        timeout_s=_seconds(options.get("timeout_s"), shown),
+        prefix=options.get("prefix", ""),
+        strict=_flag("strict", options.get("strict"), shown),
+        options={name: value for name, value in options.items() if name in known},
+    )
+
+
+def _login(
+    scheme: str, login: str, options: Mapping[str, str], environ: Mapping[str, str], shown: str
+) -> tuple[str | None, Secret | None]:
+    given, _, text = login.partition(":")
+    variable = f"LOCKSTEP_{scheme.upper()}_"
+    user = unquote(given) or options.get("user") or environ.get(variable + "USER")
+    file = options.get("password_file") or environ.get(variable + "PASSWORD_FILE")
+    secret = unquote(text) or (_read(file, shown) if file else None) or environ.get(variable + "PASSWORD")
+    return user or None, Secret(secret) if secret else None
+
+
+def _read(path: str, shown: str) -> str:
+    try:
+        return Path(path).expanduser().read_text().strip()
+    except OSError as error:
+        raise BadUrl(url=shown, reason=f"its password file can't be read: {error.strerror or error}") from error
+
+
+def _host(text: str, default_port: int, shown: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        host, port = text, str(default_port)
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise BadUrl(url=shown, reason=f"{text!r} is not HOST:PORT")
+    return host, int(port)
+
+
+def _tls(options: Mapping[str, str], shown: str) -> Tls | None:
+    files = {name: options[name] for name in _TLS_FILES if name in options}
+    wanted = _flag("tls", options.get("tls"), shown) or bool(files)
+    for name, path in files.items():
+        if not Path(path).expanduser().is_file():
+            raise BadUrl(url=shown, reason=f"its option {name} names no file: {path}")
+    return Tls(**{name: str(Path(path).expanduser()) for name, path in files.items()}) if wanted else None
+
+
+def _flag(name: str, text: str | None, shown: str) -> bool:
+    if text not in (None, "true", "false"):
+        raise BadUrl(url=shown, reason=f"its option {name} must be true or false, not {text!r}")
+    return text == "true"
+
+
+def _seconds(text: str | None, shown: str) -> float:
+    try:
+        seconds = TIMEOUT_S if text is None else float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 3600:
+        raise BadUrl(url=shown, reason=f"its option timeout_s must be between 0 and 3600, not {text!r}")
+    return seconds

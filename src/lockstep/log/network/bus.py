@@ -1,0 +1,134 @@
+"""A bus on servers: one implementation of the port for every vendor's wire."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+from lockstep.errors import Closed, ForkedProcess, StreamNotFound, UnsupportedByBackend
+from lockstep.log.config import StreamConfig
+from lockstep.log.network.checks import Finding
+from lockstep.log.network.netlog import NetworkLog
+from lockstep.log.network.waiting import NetworkWaiter
+from lockstep.log.network.wire import Known, Wire
+from lockstep.log.port import LogWaiter, Transaction
+from lockstep.runtime import Runtime
+
+T = TypeVar("T")
+
+
+class NetworkBus:
+    """See Bus. Owned by one process; safe to share between threads."""
+
+    def __init__(self, wire: Wire, runtime: Runtime) -> None:
+        self.url, self.promises = wire.url, wire.promises
+        self.wire, self._runtime = wire, runtime
+        self._lock = threading.Lock()
+        self._open: list[NetworkLog] = []
+        self._closed = False
+        self._pid = os.getpid()
+
+    def create(self, name: str, config: StreamConfig) -> NetworkLog:
+        """See Bus."""
+        self.check_open()
+        known = self.look_up(name)
+        if known is None:
+            self._check_possible(config)
+            known = self.wire.catalogue.add(Known(name, self._runtime.new_id().hex(), config))
+        self.wire.make(known)  # whoever made the entry may have died before this
+        known.config.check_same(name, config)
+        return self._log(known)
+
+    def open(self, name: str) -> NetworkLog:
+        """See Bus."""
+        self.check_open()
+        known = self.look_up(name)
+        if known is None:
+            raise StreamNotFound(name=name, bus=self.url)
+        return self._log(known)
+
+    def delete(self, name: str) -> None:
+        """See Bus."""
+        self.check_open()
+        known = self.look_up(name)
+        if known is None:
+            raise StreamNotFound(name=name, bus=self.url)
+        self.wire.remove(known)  # before the entry goes, or a stream made anew would find what this one held
+        self.wire.catalogue.remove(known)
+        with self._lock:
+            for log in self._open:
+                if log.identity == known.identity:
+                    log.forget()
+
+    def names(self) -> list[str]:
+        """See Bus."""
+        self.check_open()
+        return sorted(known.name for known in self.wire.catalogue.all())
+
+    def waiter(self) -> LogWaiter:
+        """See Bus."""
+        self.check_open()
+        return NetworkWaiter(self._runtime.waiter())
+
+    def atomic(self, work: Callable[[Transaction], T]) -> T:
+        """See Bus."""
+        del work
+        raise UnsupportedByBackend(bus=self.url, feature="change several streams in one step")
+
+    def snapshot(self) -> AbstractContextManager[Transaction]:
+        """See Bus."""
+        raise UnsupportedByBackend(bus=self.url, feature="show several streams at one moment")
+
+    def check(self) -> list[Finding]:
+        """What would break the promises, of the server and of all streams."""
+        self.check_open()
+        return self.wire.check(self.wire.catalogue.all())
+
+    def close(self) -> None:
+        """See Bus."""
+        with self._lock:
+            if self._closed or os.getpid() != self._pid:
+                return
+            self._closed = True
+        for log in self._open:
+            log.close()
+        self.wire.catalogue.close()
+        self.wire.close()
+
+    def check_open(self) -> None:
+        """Raise Closed after close, ForkedProcess in a child that inherited it."""
+        if self._closed:
+            raise Closed(what=f"Bus {self.url}")
+        if os.getpid() != self._pid:
+            raise ForkedProcess(bus=self.url, parent=self._pid, child=os.getpid())
+
+    def now_ns(self) -> int:
+        """The wall clock, for stamps."""
+        return self._runtime.wall_ns()
+
+    def look_up(self, name: str) -> Known | None:
+        """What is known about a stream now: in the catalogue, or as a topic of somebody else."""
+        return self.wire.catalogue.find(name) or self.wire.foreign(name)
+
+    def note_trim(self, known: Known, head: int) -> None:
+        """Write a trim into the catalogue."""
+        self.wire.catalogue.trim(known, head)
+
+    def _log(self, known: Known) -> NetworkLog:
+        log = NetworkLog(self, known, self.wire.topic(known))
+        with self._lock:
+            self._open.append(log)
+        return log
+
+    def _check_possible(self, config: StreamConfig) -> None:
+        if config.protect:
+            raise UnsupportedByBackend(bus=self.url, feature="keep what a group has not confirmed (protect)")
+        if config.history is not None:
+            raise UnsupportedByBackend(bus=self.url, feature="keep old records in a history")
+        wanted = {"capacity": config.capacity, "bytes": config.retain_bytes, "age": config.retain_age_s}
+        for kind, limit in wanted.items():
+            if limit is not None and kind not in self.promises.retention:
+                raise UnsupportedByBackend(bus=self.url, feature=f"bound a stream by {kind}")

@@ -1,0 +1,262 @@
+"""A log on a server: batches in messages, bounds, retention and trimming, over nothing but a topic."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from lockstep.errors import AppendTooLarge, AppendUncertain, StreamNotFound, Trimmed, UnsupportedByBackend
+from lockstep.log.batch import NO_PRODUCER, Batch, peek
+from lockstep.log.network.bundles import bundle, first_origin, unbundle
+from lockstep.log.network.tally import Tally, is_bounded
+from lockstep.log.network.wire import Ends, Known, Message, Topic, TopicGone
+from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry
+
+SCAN_BYTES = 8 << 20
+LOOKED_BACK = 10_000
+"""So many messages are searched for an append whose acknowledgement was lost before it is sent again."""
+APPENDS_BETWEEN_DROPS = 200
+
+
+class Owner(Protocol):
+    """What a log needs of its bus."""
+
+    url: str
+
+    def check_open(self) -> None:
+        """Raise Closed after close."""
+
+    def now_ns(self) -> int:
+        """The wall clock, for stamps."""
+
+    def look_up(self, name: str) -> Known | None:
+        """What the catalogue says now."""
+
+    def note_trim(self, known: Known, head: int) -> None:
+        """Write a trim into the catalogue."""
+
+
+class NetworkLog:
+    """See Log. Safe to share between threads."""
+
+    def __init__(self, bus: Owner, known: Known, topic: Topic) -> None:
+        self.name, self.identity, self.config, self.limits = known.name, known.identity, known.config, topic.limits
+        self.topic = topic
+        self._bus, self._known = bus, known
+        self._lock = threading.RLock()
+        self._gone = False
+        self._last: tuple[int, int] | None = None
+        """The number of the last message that was seen, and the offset after it."""
+        self._tally: Tally | None = None
+        self._unsure: dict[tuple[bytes, int], int] = {}
+        self._since_drop = 0
+        self._left: deque[Entry] = deque()
+        """Fetched, but more than was asked for, and where reading on would begin."""
+        self._left_from = -1
+
+    def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
+        """See Log."""
+        del wake  # the server wakes whoever waits
+        if expected_next is not None:
+            raise UnsupportedByBackend(bus=self._bus.url, feature="append on a condition")
+        stamp = self._bus.now_ns()
+        sealed = [batch.seal(stamp) for batch in batches]
+        with self._using():
+            if not sealed:
+                return []
+            self._check_size(sealed, batches)
+            if self.limits.batch_records == 1:
+                return [number * self.limits.stride for number in self.topic.send(sealed)]
+            return self._append_bundle(bundle(sealed), batches[0])
+
+    def read(self, offset: int, *, max_bytes: int = READ_BYTES_DEFAULT) -> list[Entry]:
+        """See Log."""
+        with self._using():
+            self._check_readable(offset, self._first_known())
+            if offset != self._left_from:
+                self._left.clear()
+            if not self._left:
+                self._left.extend(self._fetch(offset, max_bytes))
+            return self._take(max_bytes)
+
+    def bounds(self) -> Bounds:
+        """See Log."""
+        with self._using():
+            self._refresh()
+            ends = self.topic.ends()
+            after = self._end(ends)
+            self._count_up_to(ends)
+            first = max(self._first_known(), ends.first * self.limits.stride if ends.next > ends.first else 0)
+            return Bounds(min(first, after), after)
+
+    def trim(self, before: int) -> None:
+        """See Log."""
+        with self._using():
+            bounds = self.bounds()
+            head = min(before, bounds.next)
+            if head <= bounds.first:
+                return
+            self._bus.note_trim(self._known, head)
+            self._known = self._known.trimmed(head)
+            self._drop(head)
+
+    def hold(self, holder: str, offset: int | None) -> None:
+        """See Log."""
+        del holder, offset
+        raise UnsupportedByBackend(bus=self._bus.url, feature="keep what a group has not confirmed")
+
+    def close(self) -> None:
+        """See Log."""
+        with self._lock:
+            self.topic.close()
+
+    def forget(self) -> None:
+        """The stream was deleted through this bus."""
+        self._gone = True
+
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Have `wake` called when something was stored, until the returned function is called."""
+        return self.topic.watch(wake)
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        self._bus.check_open()
+        with self._lock:
+            if self._gone:
+                raise StreamNotFound(name=self.name, bus=self._bus.url)
+            try:
+                yield
+            except TopicGone as gone:
+                raise StreamNotFound(name=self.name, bus=self._bus.url) from gone
+
+    def _append_bundle(self, data: bytes, first: Batch) -> list[int]:
+        origin = first.producer, first.sequence
+        number = self._landed(origin) if origin in self._unsure else None
+        if number is None:
+            try:
+                [number] = self.topic.send([data])
+            except AppendUncertain:
+                self._unsure.setdefault(origin, self._last[0] + 1 if self._last else -1)
+                raise
+        self._unsure.pop(origin, None)
+        entries = unbundle(data, number * self.limits.stride, self.name)
+        self._note(number, entries)
+        self._drop_sometimes()
+        return [entry.base for entry in entries]
+
+    def _landed(self, origin: tuple[bytes, int]) -> int | None:
+        """The number of a message whose acknowledgement was lost, if it is there."""
+        if origin[0] == NO_PRODUCER:
+            return None
+        ends = self.topic.ends()
+        start = max(self._unsure[origin], ends.next - LOOKED_BACK, ends.first)
+        for message in self._messages(start, ends.next):
+            if first_origin(message.data) == origin:
+                return message.number
+        return None
+
+    def _check_size(self, sealed: Sequence[bytes], batches: Sequence[Batch]) -> None:
+        limits, bus = self.limits, self._bus.url
+        records, size = sum(batch.count for batch in batches), sum(map(len, sealed))
+        if limits.append_records is not None and records > limits.append_records:
+            limit, setting = f"{limits.append_records} records", "nothing: it is fixed"
+            raise AppendTooLarge(size=f"{records} records", stream=self.name, bus=bus, limit=limit, setting=setting)
+        if limits.append_bytes is not None and size > limits.append_bytes and limits.batch_records != 1:
+            limit, setting = f"{limits.append_bytes} bytes", limits.append_setting
+            raise AppendTooLarge(size=f"{size} bytes", stream=self.name, bus=bus, limit=limit, setting=setting)
+
+    def _fetch(self, offset: int, max_bytes: int) -> list[Entry]:
+        number, found = offset // self.limits.stride, list[Entry]()
+        while not found and (messages := self.topic.fetch(number, max_bytes)):
+            if messages[0].number > number:
+                self._check_readable(offset, self.topic.ends().first * self.limits.stride)
+            found = self._entries_from(messages, offset)
+            number = messages[-1].number + 1
+        return found
+
+    def _entries_from(self, messages: Sequence[Message], offset: int) -> list[Entry]:
+        found = []
+        for message in messages:
+            entries = unbundle(message.data, message.number * self.limits.stride, self.name)
+            ends = [entry.base for entry in entries[1:]] + [self._note(message.number, entries)]
+            found += [entry for entry, end in zip(entries, ends, strict=True) if end > offset]
+        return found
+
+    def _take(self, max_bytes: int) -> list[Entry]:
+        """So much of what was fetched; the rest waits for whoever reads on from there."""
+        taken, size = list[Entry](), 0
+        while self._left and size < max_bytes:
+            taken.append(self._left.popleft())
+            size += len(taken[-1].data)
+        self._left_from = _after(taken) if taken else -1
+        return taken
+
+    def _note(self, number: int, entries: list[Entry]) -> int:
+        """Remember what was seen on the way, so that nothing has to be fetched twice; the offset after it."""
+        after = _after(entries)
+        if self._last is None or number > self._last[0]:
+            self._last = number, after
+        if self._tally is not None and number == self._tally.next:
+            self._tally.add(number, entries)
+        return after
+
+    def _first_known(self) -> int:
+        return max(self._known.head, self._tally.head if self._tally is not None else 0)
+
+    def _check_readable(self, offset: int, first: int) -> None:
+        if offset < first:
+            raise Trimmed(offset=offset, stream=self.name, first=first)
+
+    def _refresh(self) -> None:
+        known = self._bus.look_up(self.name)
+        if known is None or known.identity != self.identity:
+            raise StreamNotFound(name=self.name, bus=self._bus.url)
+        self._known = self._known.trimmed(known.head)
+
+    def _end(self, ends: Ends) -> int:
+        """The offset after the last record, which only its message tells."""
+        if ends.next <= ends.first:
+            return max(self._known.head, self._last[1] if self._last else 0)
+        if self._last is None or self._last[0] < ends.next - 1:
+            for message in self.topic.fetch(ends.next - 1, 1):
+                self._note(message.number, unbundle(message.data, message.number * self.limits.stride, self.name))
+        assert self._last is not None, "a message that was stored is found"
+        return self._last[1]
+
+    def _count_up_to(self, ends: Ends) -> None:
+        """Bring the tally of a bounded stream to the end."""
+        if not is_bounded(self.config):
+            return
+        if self._tally is None or self._tally.next < ends.first:
+            only_count = self.config.retain_bytes is None and self.config.retain_age_s is None
+            start = ends.next - (self.config.capacity or 0) if only_count else ends.first
+            self._tally = Tally(self.config, max(start, ends.first))
+        for message in self._messages(self._tally.next, ends.next):
+            self._tally.next = message.number  # numbers may have gaps
+            self._note(message.number, unbundle(message.data, message.number * self.limits.stride, self.name))
+
+    def _messages(self, start: int, stop: int) -> Iterator[Message]:
+        while start < stop and (messages := self.topic.fetch(start, SCAN_BYTES)):
+            yield from messages
+            start = messages[-1].number + 1
+
+    def _drop_sometimes(self) -> None:
+        """Let the server have the room back that retention gave up."""
+        if not is_bounded(self.config):
+            return
+        self._since_drop += 1
+        if self._since_drop >= APPENDS_BETWEEN_DROPS:
+            self._since_drop = 0
+            self._drop(self.bounds().first)
+
+    def _drop(self, head: int) -> None:
+        """The last message stays: it tells where the log ends."""
+        last = self._last[0] if self._last else 0
+        self.topic.drop(min(head // self.limits.stride, last))
+
+
+def _after(entries: list[Entry]) -> int:
+    return entries[-1].base + peek(entries[-1].data)[0]
