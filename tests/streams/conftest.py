@@ -1,9 +1,25 @@
 from __future__ import annotations
 
 import pytest
-from worlds import lmdb_world, memory_world, virtual_world
+from worlds import lmdb_world, memory_world, virtual_world, wire_world
 
-MAKERS = {"memory": lambda _: memory_world(), "lmdb": lmdb_world, "virtual": lambda _: virtual_world()}
+from lockstep.errors import UnsupportedByBackend
+
+MAKERS = {
+    "wire": lambda _: wire_world(),
+    "memory": lambda _: memory_world(),
+    "lmdb": lmdb_world,
+    "virtual": lambda _: virtual_world(),
+}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """What a bus says it can't do is not asked of it."""
+    try:
+        return (yield)
+    except UnsupportedByBackend as error:
+        pytest.skip(f"the bus can't {error.params['feature']}, and says so")
 
 
 def _open(request, tmp_path):
@@ -12,13 +28,13 @@ def _open(request, tmp_path):
     world.close()
 
 
-@pytest.fixture(params=["memory", "lmdb", "virtual"])
+@pytest.fixture(params=["memory", "lmdb", "virtual", "wire"])
 def world(request, tmp_path):
     """Every bus there is; nothing in the test needs a thread of its own."""
     yield from _open(request, tmp_path)
 
 
-@pytest.fixture(params=["memory", "lmdb"])
+@pytest.fixture(params=["memory", "lmdb", "wire"])
 def threads(request, tmp_path):
     """Buses in real time, for tests that work on several threads."""
     yield from _open(request, tmp_path)
@@ -40,3 +56,10 @@ def disk(request, tmp_path):
 def bus(world):
     """A first connection."""
     return world.node()
+
+
+@pytest.fixture(params=["memory", "lmdb", "virtual"])
+def dense_bus(request, tmp_path):
+    """A first connection to a bus whose offsets have no gaps."""
+    for world in _open(request, tmp_path):
+        yield world.node()

@@ -9,7 +9,7 @@ import sys
 import threading
 
 import pytest
-from worlds import everything, values
+from worlds import everything, offsets, values
 
 from lockstep import Serializer
 from lockstep.errors import (
@@ -50,10 +50,12 @@ def test_b1_a_future_can_be_waited_for_in_vain(virtual):
 def test_b1_a_future_can_be_awaited(threads):
     async def main():
         async with threads.node().publisher("orders") as publisher:
-            assert await publisher.publish(b"x") == 0
-            assert await publisher.publish_many([b"y", b"z"]) == [1, 2]
+            return [await publisher.publish(b"x"), *await publisher.publish_many([b"y", b"z"])]
 
-    asyncio.run(main())
+    found = asyncio.run(main())
+    assert found == offsets(everything(threads.node(), "orders"))
+    assert found[0] == 0
+    assert found[2] == found[1] + 1, "what is published together lies together"
 
 
 def test_b2_a_callback_is_called_once_for_each_record(world, bus):
@@ -103,8 +105,10 @@ def test_b3_all_records_of_a_failed_batch_fail(world):
 
 def test_b4_publish_direct_returns_the_offset(bus):
     publisher = bus.publisher("orders")
-    assert [publisher.publish_direct(b"%d" % n, key=b"k", headers=[("h", b"1")]) for n in range(2)] == [0, 1]
-    assert [record.headers for record in everything(bus, "orders")] == [(("h", b"1"),)] * 2
+    found = [publisher.publish_direct(b"%d" % n, key=b"k", headers=[("h", b"1")]) for n in range(2)]
+    stored = everything(bus, "orders")
+    assert found == offsets(stored)
+    assert [record.headers for record in stored] == [(("h", b"1"),)] * 2
 
 
 def test_b4_publish_direct_keeps_its_place_behind_what_is_queued(bus):
@@ -163,7 +167,8 @@ def test_b6_linger_waits_for_more(virtual):
 def test_b6_more_than_a_thousand_records_in_one_go(bus):
     with bus.publisher("orders") as publisher:
         receipts = [publisher.publish(b"%d" % n) for n in range(3500)]
-        assert [receipt.result(20) for receipt in receipts] == list(range(3500))
+        assert [receipt.result(20) for receipt in receipts] == offsets(everything(bus, "orders"))
+    assert values(everything(bus, "orders")) == [b"%d" % n for n in range(3500)]
 
 
 def test_b7_what_was_not_acknowledged_is_sent_again_with_growing_pauses(virtual, caplog):
@@ -268,7 +273,9 @@ def test_b9_a_full_buffer_blocks_until_there_is_room(threads):
         # When more is published than it holds
         receipts = [publisher.publish(b"%d" % n) for n in range(200)]
     # Then publish waited, and nothing is lost
-    assert [receipt.result(0) for receipt in receipts] == list(range(200))
+    stored = everything(bus, "orders")
+    assert [receipt.result(0) for receipt in receipts] == offsets(stored)
+    assert values(stored) == [b"%d" % n for n in range(200)]
 
 
 def test_b9_a_full_buffer_raises_if_told_so(virtual):

@@ -34,8 +34,8 @@ def test_j1_a_url_says_which(tmp_path):
             publish(bus, "orders", b"0", b"1", b"2")
             assert application(bus) == [b"0", b"1", b"2"]
             assert bus.url == url
-    with pytest.raises(BackendUnknown, match="kafka"):
-        lockstep.connect("kafka:somewhere")
+    with pytest.raises(BackendUnknown, match="pulsar"):
+        lockstep.connect("pulsar:somewhere")
     with pytest.raises(BadUrl):
         lockstep.connect("nowhere")
 

@@ -115,7 +115,8 @@ def test_t5_a_callback_that_raises_does_not_stop_the_publisher(world, bus, caplo
     with bus.publisher("orders") as publisher:
         first = publisher.publish(b"0", callback=fail)
         assert first.result(20) == 0
-        assert publisher.publish(b"1").result(20) == 1
+        publisher.publish(b"1").result(20)
+    assert values(everything(bus, "orders")) == [b"0", b"1"]
     assert [record.action for record in caplog.records] == ["callback_failed"]
 
 

@@ -11,6 +11,7 @@ from lockstep.log.memory import Grid
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing import FaultPlan, FaultyBus, VirtualRuntime
+from memory_wire import MemoryServer
 
 BOUND_S = 20.0
 CALM = GroupOptions(lease_s=5.0, beat_s=0.1, confirm_s=0.01, revoke_s=5.0)
@@ -97,6 +98,12 @@ def virtual_world(*, dedupe=True, seed=0):
     return world
 
 
+def wire_world():
+    """The layer that all buses over a network share, over a server in memory."""
+    runtime, server = ThreadRuntime(), MemoryServer()
+    return World(runtime, lambda: server.bus(runtime))
+
+
 def lmdb_world(folder):
     runtime = ThreadRuntime()
     return World(runtime, lambda: open_bus(f"lmdb:{folder / 'bus'}?map_bytes={1 << 28}", runtime))
@@ -134,6 +141,11 @@ def everything(node, stream):
         while batch := subscriber.poll():
             found += batch
         return found
+
+
+def has_gaps(node, stream):
+    """Whether offsets of this stream may have gaps, as on buses where an append is one message."""
+    return node.bus.open(stream).limits.stride > 1
 
 
 def in_parallel(*calls):

@@ -19,6 +19,7 @@ from lockstep.cli.output import Output, plural
 from lockstep.cli.reading import Limits, Reading
 from lockstep.errors import GroupNotFound, UsageError
 from lockstep.log.config import check_name
+from lockstep.log.offsets import records_between
 from lockstep.log.urls import split_url
 from lockstep.streams.shards import check_stream
 
@@ -71,13 +72,13 @@ def _check(options: argparse.Namespace, target_url: str, *, same_bus: bool) -> s
 
 
 def _todo(source: Lockstep, group: str, logs: Sequence[Log], options: argparse.Namespace) -> dict[str, int]:
-    """For each log, how many offsets lie between where it would begin and the end."""
+    """For each log, how many records lie between where it would begin and the end."""
     at = _positions(source, group)
     todo = {}
     for log in logs:
         bounds = log.bounds()
         begin = at[log.name] if log.name in at else source.groups.target(log.name, options.start)
-        todo[log.name] = bounds.next - max(begin, bounds.first)
+        todo[log.name] = records_between(log, max(begin, bounds.first), bounds.next)
     return todo
 
 

@@ -12,8 +12,10 @@ from lockstep.cli.names import split_log
 from lockstep.cli.output import Output, plural
 from lockstep.cli.times import iso
 from lockstep.errors import GroupNotFound, StreamNotFound
+from lockstep.log.offsets import records_between
 
 if TYPE_CHECKING:
+    from lockstep.log.port import Log
     from lockstep.streams.client import Lockstep
     from lockstep.streams.deadletters import DeadLetter
 
@@ -87,8 +89,13 @@ def _waiting(client: Lockstep, stream: str) -> int:
     waiting = 0
     for log in client.logs(stream):
         bounds = log.bounds()
-        waiting += bounds.next - max(bounds.first, sent.get(log.name, 0))
+        waiting += records_between(log, max(bounds.first, sent.get(log.name, 0)), bounds.next)
     return waiting
+
+
+def _readable(log: Log) -> int:
+    bounds = log.bounds()
+    return records_between(log, bounds.first, bounds.next)
 
 
 def _list_streams(client: Lockstep, output: Output) -> None:
@@ -96,7 +103,7 @@ def _list_streams(client: Lockstep, output: Output) -> None:
 
     rows: list[dict[str, Any]] = []
     for name in dead_letter_streams(client):
-        letters = sum(log.bounds().count for log in client.logs(name))
+        letters = sum(_readable(log) for log in client.logs(name))
         rows.append({"name": name, "letters": letters, "waiting": _waiting(client, name)})
     if output.json:
         for row in rows:

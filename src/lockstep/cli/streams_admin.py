@@ -14,9 +14,11 @@ from lockstep.cli.output import Output, plural
 from lockstep.cli.times import span
 from lockstep.errors import BadOffset, StreamExists
 from lockstep.log.config import StreamConfig, check_name
+from lockstep.log.offsets import records_between, step_back
 from lockstep.streams.shards import stream_name
 
 if TYPE_CHECKING:
+    from lockstep.log.port import Log
     from lockstep.streams.client import Lockstep
 
 _SETTINGS = ("capacity", "retain_bytes", "compression", "shards", "max_record_bytes", "history", "sync_replicas")
@@ -158,7 +160,7 @@ def _setting(value: object) -> str:
 def trim(options: argparse.Namespace, output: Output) -> None:
     """Forget the oldest records."""
     with opened(bus_url(options)) as client:
-        plan = [_trimmed(log.name, log.bounds().first, log.bounds().next, options) for log in client.logs(options.name)]
+        plan = [_trimmed(log, options) for log in client.logs(options.name)]
         removed = sum(part["removed"] for part in plan)
         if not options.dry_run and removed:
             _warn_of_lagging(client, output, options.name, plan)
@@ -175,12 +177,14 @@ def trim(options: argparse.Namespace, output: Output) -> None:
         output.line(f"{where} begins at offset {part['first']} and ends before {part['next']}.")
 
 
-def _trimmed(log: str, first: int, next_offset: int, options: argparse.Namespace) -> dict[str, Any]:
-    if options.before is not None and options.before > next_offset:
-        raise BadOffset(offset=options.before, stream=log, reason=f"it ends before {next_offset}")
-    wanted = options.before if options.before is not None else next_offset - options.keep
-    begin = max(first, wanted)
-    return {"shard": split_log(log)[1], "first": begin, "next": next_offset, "removed": begin - first}
+def _trimmed(log: Log, options: argparse.Namespace) -> dict[str, Any]:
+    bounds = log.bounds()
+    if options.before is not None and options.before > bounds.next:
+        raise BadOffset(offset=options.before, stream=log.name, reason=f"it ends before {bounds.next}")
+    wanted = options.before if options.before is not None else step_back(log, bounds.next, options.keep, bounds.first)
+    begin = max(bounds.first, wanted)
+    removed = records_between(log, bounds.first, begin)
+    return {"shard": split_log(log.name)[1], "first": begin, "next": bounds.next, "removed": removed}
 
 
 def _warn_of_lagging(client: Lockstep, output: Output, name: str, plan: list[dict[str, Any]]) -> None:

@@ -13,6 +13,7 @@ from lockstep.cli.output import Output
 from lockstep.cli.reading import Limits, Reading
 from lockstep.errors import BadArgument, BadOffset, UsageError
 from lockstep.log.config import check_name
+from lockstep.log.offsets import step_back
 from lockstep.streams.shards import check_stream
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _place(subscriber: Subscriber, logs: Sequence[Log], options: argparse.Namesp
             subscriber.seek(max(options.offset, bounds.first), stream=log.name)
         elif not options.from_start:
             last = LAST_DEFAULT if options.last is None else options.last
-            subscriber.seek(max(bounds.first, bounds.next - last), stream=log.name)
+            subscriber.seek(step_back(log, bounds.next, last, bounds.first), stream=log.name)
 
 
 def _gap(gap: Gap) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.cli.names import split_log
 from lockstep.errors import LockstepError
+from lockstep.log.offsets import records_between
 
 if TYPE_CHECKING:
     from lockstep.streams.admin import GroupView, StreamProgress
@@ -32,7 +33,8 @@ def bounds(client: Lockstep, name: str) -> list[dict[str, Any]]:
     for log in client.logs(name):
         readable = log.bounds()
         shard = split_log(log.name)[1]
-        found.append({"shard": shard, "first": readable.first, "next": readable.next, "records": readable.count})
+        records = records_between(log, readable.first, readable.next)
+        found.append({"shard": shard, "first": readable.first, "next": readable.next, "records": records})
     return found
 
 

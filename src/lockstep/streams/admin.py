@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lockstep.core.group import Beat, GroupState, Reset
 from lockstep.errors import BadArgument, GroupBusy, GroupNotFound, StreamNotFound, TimedOut, Trimmed
 from lockstep.log.batch import peek
+from lockstep.log.offsets import records_between
 from lockstep.log.port import Bus, Log
 from lockstep.runtime import Runtime
 from lockstep.streams.cursor import first_at
@@ -159,7 +160,7 @@ class Groups:
         waited = (self._runtime.wall_ns() - peek(entries[0].data)[1]) / 1e9 if entries else 0.0
         return StreamProgress(
             stream=log.name, owner=seat.owner, epoch=seat.epoch, confirmed=seat.confirmed, next=seat.resume,
-            end=bounds.next, lag=bounds.next - position, lag_s=max(waited, 0.0),
+            end=bounds.next, lag=records_between(log, position, bounds.next), lag_s=max(waited, 0.0),
             lease_left_s=self._lease_left(grouplog, state, seat.owner),
         )  # fmt: skip
 

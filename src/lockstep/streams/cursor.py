@@ -101,7 +101,7 @@ class Cursor:
         if not self._dedupe:
             return window
         bounds = self.log.bounds()
-        at = max(bounds.first, position - DEDUPE_LOOK_BACK)
+        at = max(bounds.first, position - DEDUPE_LOOK_BACK * self.log.limits.stride)
         while at < min(position, bounds.next):
             entries = self.log.read(at)
             if not entries:
@@ -131,4 +131,5 @@ def first_at(log: Log, time_ns: int) -> int:
             high = max(min(middle, view.base), low)
         else:
             low = view.end
-    return low
+    behind = log.read(low, max_bytes=1) if log.limits.stride > 1 else []  # it may have ended in a gap
+    return max(low, behind[0].base) if behind else low

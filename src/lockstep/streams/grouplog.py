@@ -156,7 +156,7 @@ class GroupLog:
 
     def tidy(self, state: GroupState) -> None:
         """Now and then write a snapshot, and trim what stands before the previous one."""
-        if state.upto - self._snapshot_upto < SNAPSHOT_EVERY:
+        if (state.upto - self._snapshot_upto) // self.log.limits.stride < SNAPSHOT_EVERY:
             return
         previous = self._snapshot_upto
         self.append([Snapshot(state.upto, state)])

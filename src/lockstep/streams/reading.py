@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from lockstep.errors import Closed, LockstepError, NotFound, Trimmed
 from lockstep.log.batch import peek
+from lockstep.log.offsets import records_between
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime, logger
 from lockstep.streams.cursor import Cursor
@@ -74,7 +75,7 @@ class Reading:
         found = {}
         for name, cursor in list(self.cursors.items()):
             try:
-                behind = cursor.log.bounds().next - cursor.position
+                behind = records_between(cursor.log, cursor.position, cursor.log.bounds().next)
                 entries = cursor.log.read(cursor.position, max_bytes=1) if behind > 0 else []
             except (NotFound, Trimmed, Closed):  # deleted, overtaken or closed meanwhile: reading says so, not a metric
                 continue

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from types import TracebackType
 
 from lockstep.errors import BadArgument, BadOffset, Closed, FormatTooNew, IllegalState, LockstepError
+from lockstep.log.offsets import step_back, step_forward
 from lockstep.log.port import Log, LogWaiter
 from lockstep.runtime import Runtime
 from lockstep.streams.aio import wait_async
@@ -237,11 +238,15 @@ class Subscriber:
         self._cursors[name].seek(first_at(self._logs[name], time_ns))
 
     def seek_by(self, records: int, *, stream: str | None = None) -> None:
-        """Go forward or, with a negative number, back by so many offsets, within the readable range."""
+        """Go forward or, with a negative number, back by so many records, within the readable range."""
         name = self._alone("seek", stream)
         bounds = self._logs[name].bounds()
-        cursor = self._cursors[name]
-        cursor.seek(min(max(cursor.position + records, bounds.first), bounds.next))
+        cursor, log = self._cursors[name], self._logs[name]
+        at = min(max(cursor.position, bounds.first), bounds.next)
+        if records > 0:
+            cursor.seek(step_forward(log, at, records, bounds.next))
+        else:
+            cursor.seek(step_back(log, at, -records, bounds.first))
 
     def pause(self, stream: str | None = None) -> None:
         """Return nothing of a stream until resume; its lease goes on."""

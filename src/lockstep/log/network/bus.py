@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TypeVar
+from weakref import WeakSet, finalize
 
 from lockstep.errors import Closed, ForkedProcess, StreamNotFound, UnsupportedByBackend
 from lockstep.log.config import StreamConfig
 from lockstep.log.network.checks import Finding
 from lockstep.log.network.netlog import NetworkLog
 from lockstep.log.network.waiting import NetworkWaiter
-from lockstep.log.network.wire import Known, Wire
-from lockstep.log.port import LogWaiter, Transaction
+from lockstep.log.network.wire import Known, Topic, Wire
+from lockstep.log.port import Log, LogWaiter, Transaction
 from lockstep.runtime import Runtime
 
 T = TypeVar("T")
+IDLE_TOPICS = 32
 
 
 class NetworkBus:
@@ -27,7 +30,10 @@ class NetworkBus:
         self.url, self.promises = wire.url, wire.promises
         self.wire, self._runtime = wire, runtime
         self._lock = threading.Lock()
-        self._open: list[NetworkLog] = []
+        self._open: WeakSet[NetworkLog] = WeakSet()
+        self._idle: deque[tuple[str, Topic]] = deque()
+        """Topics whose logs were let go: whoever opens the stream next gets one, connected and warm."""
+        self._heads: dict[str, int] = {}
         self._closed = False
         self._pid = os.getpid()
 
@@ -59,7 +65,7 @@ class NetworkBus:
         self.wire.remove(known)  # before the entry goes, or a stream made anew would find what this one held
         self.wire.catalogue.remove(known)
         with self._lock:
-            for log in self._open:
+            for log in list(self._open):
                 if log.identity == known.identity:
                     log.forget()
 
@@ -71,7 +77,7 @@ class NetworkBus:
     def waiter(self) -> LogWaiter:
         """See Bus."""
         self.check_open()
-        return NetworkWaiter(self._runtime.waiter())
+        return NetworkWaiter(self._runtime.waiter(), self._watch)
 
     def atomic(self, work: Callable[[Transaction], T]) -> T:
         """See Bus."""
@@ -93,8 +99,8 @@ class NetworkBus:
             if self._closed or os.getpid() != self._pid:
                 return
             self._closed = True
-        for log in self._open:
-            log.close()
+        for topic in {log.topic for log in list(self._open)} | {topic for _, topic in list(self._idle)}:
+            topic.close()
         self.wire.catalogue.close()
         self.wire.close()
 
@@ -111,17 +117,45 @@ class NetworkBus:
 
     def look_up(self, name: str) -> Known | None:
         """What is known about a stream now: in the catalogue, or as a topic of somebody else."""
-        return self.wire.catalogue.find(name) or self.wire.foreign(name)
+        known = self.wire.catalogue.find(name) or self.wire.foreign(name)
+        if known is not None:
+            self._heads[known.identity] = max(known.head, self.head(known.identity))
+        return known
 
     def note_trim(self, known: Known, head: int) -> None:
         """Write a trim into the catalogue."""
         self.wire.catalogue.trim(known, head)
+        self._heads[known.identity] = max(head, self.head(known.identity))
+
+    def head(self, identity: str) -> int:
+        """Below which offset a stream was trimmed, as far as anybody in this process knows."""
+        return self._heads.get(identity, 0)
 
     def _log(self, known: Known) -> NetworkLog:
-        log = NetworkLog(self, known, self.wire.topic(known))
+        topic = self._idle_topic(known.identity) or self.wire.topic(known)
+        log = NetworkLog(self, known, topic)
         with self._lock:
-            self._open.append(log)
+            self._open.add(log)
+        finalize(log, self._idle.append, (known.identity, topic)).atexit = False
         return log
+
+    def _idle_topic(self, identity: str) -> Topic | None:
+        """One that is free again; those beyond a few dozen are closed, the oldest first."""
+        with self._lock:
+            found = next((item for item in self._idle if item[0] == identity), None)
+            if found is not None:
+                self._idle.remove(found)
+            old = [self._idle.popleft()[1] for _ in range(len(self._idle) - IDLE_TOPICS)]
+        for topic in old:
+            topic.close()
+        return found[1] if found is not None else None
+
+    def _watch(self, log: Log, wake: Callable[[], None]) -> Callable[[], None]:
+        """The handle itself if it is one of ours; else any on the same stream, as others may have wrapped it."""
+        if not isinstance(log, NetworkLog):
+            same = [one for one in list(self._open) if one.identity == log.identity]
+            log = same[0] if same else self.open(log.name)
+        return log.watch(wake)
 
     def _check_possible(self, config: StreamConfig) -> None:
         if config.protect:

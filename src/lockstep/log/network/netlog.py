@@ -38,6 +38,9 @@ class Owner(Protocol):
     def note_trim(self, known: Known, head: int) -> None:
         """Write a trim into the catalogue."""
 
+    def head(self, identity: str) -> int:
+        """Below which offset a stream was trimmed, as far as anybody in this process knows."""
+
 
 class NetworkLog:
     """See Log. Safe to share between threads."""
@@ -79,6 +82,9 @@ class NetworkLog:
             if offset != self._left_from:
                 self._left.clear()
             if not self._left:
+                if is_bounded(self.config):
+                    self._count_up_to(self.topic.ends())
+                    self._check_readable(offset, self._first_known())
                 self._left.extend(self._fetch(offset, max_bytes))
             return self._take(max_bytes)
 
@@ -100,7 +106,6 @@ class NetworkLog:
             if head <= bounds.first:
                 return
             self._bus.note_trim(self._known, head)
-            self._known = self._known.trimmed(head)
             self._drop(head)
 
     def hold(self, holder: str, offset: int | None) -> None:
@@ -109,9 +114,7 @@ class NetworkLog:
         raise UnsupportedByBackend(bus=self._bus.url, feature="keep what a group has not confirmed")
 
     def close(self) -> None:
-        """See Log."""
-        with self._lock:
-            self.topic.close()
+        """See Log: the bus takes the topic back when nobody has this handle any more."""
 
     def forget(self) -> None:
         """The stream was deleted through this bus."""
@@ -204,7 +207,7 @@ class NetworkLog:
         return after
 
     def _first_known(self) -> int:
-        return max(self._known.head, self._tally.head if self._tally is not None else 0)
+        return max(self._bus.head(self.identity), self._tally.head if self._tally is not None else 0)
 
     def _check_readable(self, offset: int, first: int) -> None:
         if offset < first:
@@ -214,12 +217,11 @@ class NetworkLog:
         known = self._bus.look_up(self.name)
         if known is None or known.identity != self.identity:
             raise StreamNotFound(name=self.name, bus=self._bus.url)
-        self._known = self._known.trimmed(known.head)
 
     def _end(self, ends: Ends) -> int:
         """The offset after the last record, which only its message tells."""
         if ends.next <= ends.first:
-            return max(self._known.head, self._last[1] if self._last else 0)
+            return max(self._bus.head(self.identity), self._last[1] if self._last else 0)
         if self._last is None or self._last[0] < ends.next - 1:
             for message in self.topic.fetch(ends.next - 1, 1):
                 self._note(message.number, unbundle(message.data, message.number * self.limits.stride, self.name))

@@ -5,15 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from lockstep.log.network.netlog import NetworkLog
 from lockstep.log.port import Log
 from lockstep.runtime import Waiter
+
+Watch = Callable[[Log, Callable[[], None]], Callable[[], None]]
+"""Has something called when a log grew, until what it returns is called."""
 
 
 class NetworkWaiter:
     """See LogWaiter."""
 
-    def __init__(self, waiter: Waiter) -> None:
+    def __init__(self, waiter: Waiter, watch: Watch) -> None:
+        self._watch = watch
         self.wait, self.wake = waiter.wait, waiter.wake
         self._lock = threading.Lock()
         self._watched: dict[int, tuple[Log, Callable[[], None]]] = {}
@@ -21,10 +24,9 @@ class NetworkWaiter:
 
     def watch(self, log: Log) -> None:
         """See LogWaiter."""
-        assert isinstance(log, NetworkLog), "a bus waits for its own logs"
         with self._lock:
             if id(log) not in self._watched and not self._closed:
-                self._watched[id(log)] = log, log.watch(self.wake)
+                self._watched[id(log)] = log, self._watch(log, self.wake)
 
     def unwatch(self, log: Log) -> None:
         """See LogWaiter."""
