@@ -113,7 +113,7 @@ class AppendTooLarge(UsageError, ValueError):
 
     code = "APPEND_TOO_LARGE"
     template = "An append of {size} to {stream} does not fit into one message of {bus}, which takes {limit}."
-    advice = "Publish smaller records or fewer at once, or raise {setting} on the server."
+    advice = "Publish smaller records or fewer at once, or raise {setting}."
 
 
 class ExtraMissing(UsageError):

@@ -47,6 +47,7 @@ from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.memory import Grid
 from lockstep.log.port import Log
 from lockstep.testing.virtual import VirtualRuntime
+from memory_wire import MemoryServer
 
 LEASE_S = 0.5
 SETTLE_S = 60.0
@@ -216,10 +217,20 @@ class Subscriber:
 class LocalCluster:
     """See module."""
 
-    def __init__(self, graph: Graph, wanted: frozenset[str], folder: Path, *, seed: int = 0, **options: Any) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        wanted: frozenset[str],
+        folder: Path,
+        *,
+        seed: int = 0,
+        server: MemoryServer | None = None,
+        **options: Any,
+    ) -> None:
+        """`server`: what is shared is a server with topics, whose offsets have gaps, and not tables in memory."""
         self.graph, self.wanted, self.folder, self.seed = graph, wanted, folder, seed
         self.name = f"{folder.name}-{id(self)}"
-        self.clock, self.grid = VirtualRuntime(seed), Grid(dedupe=False)
+        self.clock, self.grid = VirtualRuntime(seed), server or Grid(dedupe=False)
         self.random = random.Random(f"cluster {seed}")
         self.bus = self.grid.bus(self.clock)
         self.streams = ProjectStreams(cluster="local", project=graph.project.name)

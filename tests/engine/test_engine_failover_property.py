@@ -14,6 +14,7 @@ from model_strategies import models, scripts, shardable_models
 
 from lockstep.engine.events.block import InputBlock
 from lockstep.engine.run.decisions import Decision
+from memory_wire import MemoryServer
 
 SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 STREAMS = (".S", ".C", ".O", ".B", ".engines")
@@ -133,6 +134,7 @@ def test_whatever_happens_subscribers_get_the_interpreters_answer(data):
         cluster = LocalCluster(
             graph, wanted, Path(folder),
             seed=data.draw(st.integers(0, 1000), label="seed"), shards=shards,
+            server=MemoryServer() if data.draw(st.booleans(), label="on a server") else None,
             persist_to=Path(folder) / "kept",
             entry_events=data.draw(st.sampled_from([1, 3, 50]), label="entry"),
             batch_events=data.draw(st.sampled_from([1, 1000]), label="batch"),

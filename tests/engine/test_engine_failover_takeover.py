@@ -14,18 +14,21 @@ from lockstep.engine.run.barriers import is_barrier
 from lockstep.engine.run.catalog import project_graph, project_statement
 from lockstep.engine.run.conducting import ACTIVE, STANDBY
 from lockstep.engine.run.reading import values_between
+from memory_wire import MemoryServer
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    return LocalCluster(sums_graph(), WANTED, tmp_path)
+@pytest.fixture(params=["tables", "server"])
+def cluster(request, tmp_path):
+    """Both kinds of buses: offsets without gaps, and messages on a server."""
+    return LocalCluster(sums_graph(), WANTED, tmp_path, server=MemoryServer() if request.param == "server" else None)
 
 
 def test_the_first_engine_states_the_model(cluster):
     cluster.start("a")
     cluster.until_active("a")
+    stated_at = cluster.nodes["a"].team.sequencer.position.stated_at
     assert project_graph(cluster.bus, "local", "p").fingerprint == cluster.graph.fingerprint
     assert project_statement(cluster.bus, "local", "p").publish == ("q/in", "q/sums")
     # And those who come later do not state it again
@@ -33,7 +36,7 @@ def test_the_first_engine_states_the_model(cluster):
     cluster.nodes["a"].kill()
     cluster.until_active("b")
     finish(cluster, 1, 2)
-    assert cluster.nodes["b"].team.sequencer.position.stated_at == 1
+    assert cluster.nodes["b"].team.sequencer.position.stated_at == stated_at
 
 
 def test_one_engine_leads_and_the_others_follow(cluster):

@@ -29,6 +29,7 @@ class Desk:
 
 def bus_with(notices: int, name: str):
     bus = open_bus(f"memory:{name}", ThreadRuntime())
+    bus.create(STREAMS.sent, StreamConfig(capacity=100))
     log = bus.create(STREAMS.notices, StreamConfig(capacity=None))
     told = [{"block": n, "window": "q/w", "kind": "email", "content": {"to": "a@b"}} for n in range(1, notices + 1)]
     log.append([pack([json.dumps(one).encode() for one in told], producer=NO_PRODUCER, sequence=0, created_ns=1)])
@@ -38,8 +39,8 @@ def bus_with(notices: int, name: str):
 def test_each_notice_is_sent_once_and_a_restarted_mailer_goes_on_behind_the_last():
     bus = bus_with(3, "mail-once")
     first, second = Desk(), Desk()
-    Mailer(bus, STREAMS, first).step()
-    Mailer(bus, STREAMS, second).step()
+    Mailer(bus, STREAMS, first, ThreadRuntime()).step()
+    Mailer(bus, STREAMS, second, ThreadRuntime()).step()
     assert first.given == [1, 2, 3]
     assert second.given == []
 
@@ -47,7 +48,7 @@ def test_each_notice_is_sent_once_and_a_restarted_mailer_goes_on_behind_the_last
 def test_a_server_that_is_away_is_asked_again_later_and_order_stays():
     bus = bus_with(2, "mail-later")
     desk = Desk(SENT, LATER)
-    mailer = Mailer(bus, STREAMS, desk)
+    mailer = Mailer(bus, STREAMS, desk, ThreadRuntime())
     assert mailer.step() > 1
     mailer.step()
     assert desk.given == [1, 2, 2]
@@ -55,6 +56,6 @@ def test_a_server_that_is_away_is_asked_again_later_and_order_stays():
 
 def test_a_notice_that_can_never_be_sent_does_not_hold_up_the_others():
     bus = bus_with(2, "mail-refused")
-    mailer = Mailer(bus, STREAMS, Desk(REFUSED))
+    mailer = Mailer(bus, STREAMS, Desk(REFUSED), ThreadRuntime())
     mailer.step()
     assert mailer.outcomes == {REFUSED: 1, SENT: 1}

@@ -10,6 +10,7 @@ kafka://HOST:PORT,HOST:PORT   rabbitmq://USER@HOST:PORT/VHOST   redis://HOST:POR
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -121,10 +122,8 @@ _PACKAGES = {"kafka": "confluent_kafka", "rabbitmq": "rstream", "redis": "redis"
 def _open_server(scheme: str) -> Backend:
     def open_one(target: str, options: dict[str, str], runtime: Runtime, create: bool) -> Bus:  # noqa: ARG001
         package = _PACKAGES[scheme]
-        try:
-            importlib.import_module(package)
-        except ModuleNotFoundError as error:
-            raise ExtraMissing(scheme=scheme, package=package) from error
+        if importlib.util.find_spec(package) is None:
+            raise ExtraMissing(scheme=scheme, package=package)
         opener = importlib.import_module(f"lockstep.log.{scheme}.opening")
         bus: Bus = opener.open_bus(target, options, runtime, os.environ)
         return bus

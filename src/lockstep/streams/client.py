@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -153,9 +154,10 @@ class Lockstep:
         **options: Any,
     ) -> Publisher:
         """A publisher to a stream, which is made if it is missing. `options`: see PublisherOptions."""
-        settings = _options(PublisherOptions, options)
+        logs = self._prepare(stream, config, create)
+        settings = _within(_options(PublisherOptions, options), logs[0])
         lanes = []
-        for log in self._prepare(stream, config, create):
+        for log in logs:
             meter = PublisherMeter(stream)
             lane = Lane(log, self.runtime, settings, meter, value=value, key=key)
             meter.queued = lambda lane=lane: lane.queued  # type: ignore[misc]
@@ -322,6 +324,12 @@ class Lockstep:
             logs, waiter, self.runtime, settings, meter,
             member=member, seats=seats, group=group, dedupe=not self.promises.dedupe, value=value, key=key,
         )  # fmt: skip
+
+
+def _within(options: PublisherOptions, log: Log) -> PublisherOptions:
+    """Batches no larger than the log takes them."""
+    most = log.limits.batch_records
+    return options if most is None else replace(options, batch_records=min(most, options.batch_records))
 
 
 def _start(log: Log, initial: str) -> int:

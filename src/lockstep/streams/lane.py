@@ -14,10 +14,21 @@ from contextlib import contextmanager
 from itertools import repeat
 from typing import Any
 
-from lockstep.errors import AppendUncertain, BufferFull, Closed, Dropped, ForkedProcess, IllegalState, TimedOut
+from lockstep.errors import (
+    AppendUncertain,
+    BufferFull,
+    Closed,
+    Dropped,
+    ForkedProcess,
+    IllegalState,
+    ServerUnreachable,
+    TimedOut,
+    Unavailable,
+)
 from lockstep.log.batch import Batch, Headers
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime, logger
+from lockstep.streams.loading import Load
 from lockstep.streams.metrics import PublisherMeter
 from lockstep.streams.options import PublisherOptions
 from lockstep.streams.packer import Packer
@@ -27,7 +38,6 @@ from lockstep.streams.serializers import BYTES, Serializer
 _IDLE_S = 3600.0
 _LEAST_WAIT_S = 0.001
 _STOP_S = 0.05
-_APPEND_BYTES_MAX = 8 << 20
 
 unsent: set[Lane] = set()
 """Lanes with something to send. The end of the program finds them here, also if their publishers were forgotten."""
@@ -51,6 +61,7 @@ class Lane:
         # What lingers for all of its time could not be delivered in time.
         self._linger_s = min(options.linger_s, options.delivery_timeout_s / 2)
         self._batch_records, self._batch_bytes = options.batch_records, options.batch_bytes
+        self._load = Load(log.limits)
         self._buffer_records, self._buffer_bytes = options.buffer_records, options.buffer_bytes
         self._lock = threading.Lock()
         self._open: Draft | None = None
@@ -272,7 +283,7 @@ class Lane:
         started = self._runtime.monotonic()
         try:
             bases = self.log.append([batch for _, batch in sending])
-        except AppendUncertain as error:
+        except (AppendUncertain, ServerUnreachable) as error:
             return self._try_again(sending[0][0], error)
         except Exception as error:  # noqa: BLE001 - handed to every receipt of the batch
             self._sent(error)
@@ -299,18 +310,10 @@ class Lane:
                 self._idle = True
                 unsent.discard(self)
                 return _IDLE_S
-            self._in_hand = taken = self._take_drafts()
+            self._in_hand = taken = self._load.take(self._full)
         for draft in taken:
             self._pack(draft)
         return 0.0
-
-    def _take_drafts(self) -> list[Draft]:
-        taken: list[Draft] = []
-        size = 0
-        while self._full and (size < _APPEND_BYTES_MAX or taken[-1].joined):
-            taken.append(self._full.popleft())
-            size += taken[-1].size
-        return taken
 
     def _pack(self, draft: Draft) -> None:
         batch, refusal = None, None
@@ -324,7 +327,7 @@ class Lane:
         self._meter.compressed(batch.raw_size, len(batch.body))
         self._sending.append((draft, batch))
 
-    def _try_again(self, first: Draft, error: AppendUncertain) -> float:
+    def _try_again(self, first: Draft, error: Unavailable) -> float:
         first.attempts += 1
         attempts, left = first.attempts, first.deadline - self._runtime.monotonic()
         if left <= 0 or (self._closed and attempts > 8):

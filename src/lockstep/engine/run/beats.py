@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from lockstep.errors import Trimmed
 from lockstep.log.batch import NO_PRODUCER, Batch, BatchView, pack
+from lockstep.log.offsets import step_back
 from lockstep.log.port import Log
 
 _KEEP = 64
@@ -40,23 +43,41 @@ class Beat:
         return pack([text.encode()], producer=NO_PRODUCER, sequence=0, created_ns=now_ns)
 
 
+class Beats:
+    """Reads a control log as it grows, so that looking again costs one empty read."""
+
+    def __init__(self, control: Log) -> None:
+        self._control = control
+        self._at: int | None = None
+        self._newest: deque[bytes] = deque(maxlen=_LATE)
+
+    def last(self) -> Beat:
+        """The newest fact; an empty one if there is none. Behind it may stand what a leader that slept said late."""
+        try:
+            self._read()
+        except Trimmed:  # what was let go of is older than what stays
+            self._at = None
+            self._read()
+        if not self._newest:
+            return Beat()
+        fields = json.loads(max(reversed(self._newest), key=_published))
+        del fields["kind"]
+        return Beat(**fields)
+
+    def _read(self) -> None:
+        if self._at is None:
+            bounds = self._control.bounds()
+            self._at = step_back(self._control, bounds.next, _LATE, bounds.first)
+        while stored := self._control.read(self._at):
+            for entry in stored:
+                view = BatchView(entry.base, entry.data, self._control.name)
+                self._newest.extend(view.values()[max(self._at - view.base, 0) :])
+                self._at = view.end
+
+
 def last_beat(control: Log) -> Beat:
-    """The newest fact; an empty one if there is none. Behind it may stand what a leader that slept said late."""
-    bounds = control.bounds()
-    values = list(_values(control, max(bounds.first, bounds.next - _LATE), bounds.next))
-    if not values:
-        return Beat()
-    fields = json.loads(max(reversed(values), key=_published))
-    del fields["kind"]
-    return Beat(**fields)
-
-
-def _values(control: Log, start: int, stop: int) -> Iterator[bytes]:
-    while start < stop and (stored := control.read(start)):
-        for entry in stored:
-            view = BatchView(entry.base, entry.data, control.name)
-            yield from view.values()
-            start = view.end
+    """The newest fact on a control log, for whoever looks once."""
+    return Beats(control).last()
 
 
 def _published(value: bytes) -> int:
@@ -67,6 +88,6 @@ def _published(value: bytes) -> int:
 
 def trim_beats(control: Log) -> None:
     """Let go of old beats."""
-    bounds = control.bounds()
-    if bounds.next - bounds.first > 16 * _KEEP:
-        control.trim(bounds.next - _KEEP)
+    bounds, kept = control.bounds(), _KEEP * control.limits.stride
+    if bounds.next - bounds.first > 16 * kept:
+        control.trim(bounds.next - kept)

@@ -40,6 +40,15 @@ class Election:
         """The name of this start of this engine in the group."""
         return self._member.id
 
+    @property
+    def takes_part(self) -> bool:
+        """Whether it stands for election now."""
+        return self._member.is_active
+
+    def gate(self) -> str:
+        """What stands in front of the election, for people; empty: nothing does."""
+        return ""
+
     def epoch(self) -> int | None:
         """The epoch in which this engine is to lead now, or None."""
         self._member.touch()
@@ -47,7 +56,7 @@ class Election:
 
     def join(self) -> None:
         """Stand for election."""
-        if not self._member.is_active:
+        if not self.takes_part:
             self._member.set_active(True)
 
     def step_back(self) -> None:

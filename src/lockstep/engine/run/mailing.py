@@ -10,8 +10,10 @@ from lockstep.engine.run.reading import values_between
 from lockstep.engine.run.sidelog import NOWHERE, Item, place_of
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.windows.operator import Notice
+from lockstep.errors import AppendUncertain
+from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.port import Bus
-from lockstep.runtime import logger
+from lockstep.runtime import Runtime, logger
 
 _AGAIN_S = 5.0
 
@@ -19,10 +21,10 @@ _AGAIN_S = 5.0
 class Mailer:
     """Sends what notification windows wrote, copies of it once. One whose note was lost by a crash is sent again."""
 
-    def __init__(self, bus: Bus, streams: ProjectStreams, sender: MailSender) -> None:
-        self._bus, self._sender = bus, sender
-        self._log = bus.open(streams.notices)
-        self._cell = f"engine-mailed/{self._log.name}/{self._log.identity}".encode()
+    def __init__(self, bus: Bus, streams: ProjectStreams, sender: MailSender, runtime: Runtime) -> None:
+        self._sender, self._runtime = sender, runtime
+        self._log, self._notes = bus.open(streams.notices), bus.open(streams.sent)
+        self._notes_at = self._notes.bounds().first
         self._next, self._last = 0, NOWHERE
         self.outcomes: Counter[str] = Counter()
 
@@ -38,9 +40,13 @@ class Mailer:
 
     def _look(self) -> None:
         """Another engine may have led, and sent."""
-        noted = self._bus.atomic(lambda changes: changes.get(self._cell)) or b"0"
-        self._next, *place = map(int, noted.split())
-        self._last = max(self._last, (place[0], place[1]) if place else NOWHERE)
+        bounds = self._notes.bounds()
+        for offset, value in values_between(self._notes, max(self._notes_at, bounds.first), bounds.next):
+            self._notes_at = offset + 1
+            told = json.loads(value)
+            if told["identity"] == self._log.identity:
+                self._next = max(self._next, told["next"])
+                self._last = max(self._last, (told["block"], told["index"]))
 
     def _sent(self, offset: int, told: Item) -> bool:
         """Whether it was sent, or never will be."""
@@ -55,8 +61,13 @@ class Mailer:
         return True
 
     def _note(self, position: int, place: tuple[int, int]) -> None:
-        text = f"{position} {place[0]} {place[1]}".encode()
-        self._bus.atomic(lambda changes: changes.put(self._cell, text))
+        """For whoever leads next; a note that is lost costs a copy of a mail, and never one that is not sent."""
+        note = {"identity": self._log.identity, "next": position, "block": place[0], "index": place[1]}
+        now_ns = self._runtime.wall_ns()
+        try:
+            self._notes.append([pack([json.dumps(note).encode()], producer=NO_PRODUCER, sequence=0, created_ns=now_ns)])
+        except AppendUncertain as error:
+            logger.warning("How far notices were sent was not noted", extra={"action": "mail", "reason": str(error)})
         self._next, self._last = position, place
 
 

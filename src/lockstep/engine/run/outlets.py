@@ -26,6 +26,7 @@ from lockstep.engine.events.frames import FrameHead, read_head
 from lockstep.engine.run.barriers import decode_barrier, encode_barrier, is_barrier
 from lockstep.errors import AppendUncertain, Trimmed
 from lockstep.log.batch import NO_PRODUCER, Batch, BatchView, pack
+from lockstep.log.fitting import appends
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime, logger
 
@@ -105,7 +106,8 @@ class Outlet:
         now = self._runtime.wall_ns()
         values = [encode_barrier(record)] if isinstance(record, Barrier) else self._frames
         try:
-            self._log.append([pack_record(value, now) for value in values])
+            for part in appends([pack_record(value, now) for value in values], self._log.limits):
+                self._log.append(part)
         except AppendUncertain as error:  # done means read back: what is not is sent again
             logger.warning("A frame was not acknowledged", extra={"action": "publish", "reason": str(error)})
 

@@ -16,7 +16,7 @@ from lockstep.engine.events.columns import EventBatch, concat
 from lockstep.engine.events.frames import cut_frames, decode_frame, read_head
 from lockstep.engine.kernels.merging import merge_shards
 from lockstep.engine.model.graph import Node
-from lockstep.engine.run.beats import Beat, last_beat, trim_beats
+from lockstep.engine.run.beats import Beat, Beats, trim_beats
 from lockstep.engine.run.outlets import Frame, Outlet
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.sidelog import SideLog
@@ -62,6 +62,7 @@ class Publisher:
         self._bus, self._streams, self._runtime, self._incarnation = bus, streams, runtime, incarnation
         self._spools = spools
         self._control = bus.open(streams.control)
+        self._beats = Beats(self._control)
         self._bad, self._notices = SideLog(bus.open(streams.bad), runtime), SideLog(bus.open(streams.notices), runtime)
         self.published, self.position = 0, None
         self.counts: dict[str, WindowCounts] = {}
@@ -78,7 +79,7 @@ class Publisher:
     def use(self, nodes: Sequence[Node], divided: frozenset[str]) -> None:
         """Publish these windows too from now on; what waits of windows that are gone still goes out."""
         self._divided = divided
-        beat = last_beat(self._control)
+        beat = self._beats.last()
         for node in nodes:
             self._nodes[node.path] = node
             if node.path not in self._outlets:
@@ -101,7 +102,7 @@ class Publisher:
     def lead(self, epoch: int) -> None:
         """Go on where others stopped, behind a barrier on each stream."""
         self.epoch, self._work = epoch, None
-        self._learn(last_beat(self._control))
+        self._learn(self._beats.last())
         for outlet in self._outlets.values():
             outlet.lead(epoch)
         self._bad.look()
@@ -126,7 +127,7 @@ class Publisher:
     def step(self) -> bool:
         """Do what is due; true if there may be more at once."""
         if self.epoch is None:
-            self._learn(last_beat(self._control))
+            self._learn(self._beats.last())
             for spool in self._spools:
                 spool.remove_before(self.published + 1)
             return False
@@ -231,7 +232,7 @@ class Publisher:
         return True
 
     def _beat(self) -> None:
-        if last_beat(self._control).published > self.published:  # this engine slept, and others went on
+        if self._beats.last().published > self.published:  # this engine slept, and others went on
             return
         beat = Beat(
             self._incarnation,

@@ -8,8 +8,8 @@ from lockstep.engine.model.graph import Graph, Node
 from lockstep.log.config import StreamConfig
 from lockstep.log.port import Bus
 
-FRAME_BYTES, FRAME_LIMIT = 1 << 20, 63 << 20
-"""A frame has about this many bytes, and at most so many, if one event needs them."""
+FRAME_BYTES, FRAME_LIMIT = 1 << 19, 63 << 20
+"""About this many bytes are in a frame, so that any bus takes it; at most so many, if one event needs them."""
 EVENT_STREAM = StreamConfig(capacity=None, max_record_bytes=64 << 20)
 """Inputs and outputs keep everything until they are trimmed; a frame may be large."""
 CONTROL_STREAM = StreamConfig(capacity=None)
@@ -17,6 +17,8 @@ BAD_RECORDS = StreamConfig(capacity=100_000)
 """The last bad records; all of them are counted."""
 REPORTS = StreamConfig(capacity=2_000)
 """What each engine last said of itself."""
+SENT = StreamConfig(capacity=100)
+"""How far notices were last sent."""
 REQUESTS = StreamConfig(capacity=1_000)
 """What engines were last asked."""
 
@@ -57,6 +59,11 @@ class ProjectStreams:
         return f"{self._root}.N"
 
     @property
+    def sent(self) -> str:
+        """How far notices were sent."""
+        return f"{self._root}.N.sent"
+
+    @property
     def reports(self) -> str:
         """What every engine says of itself."""
         return f"{self._root}.T"
@@ -84,7 +91,7 @@ class ProjectStreams:
         wanted_streams = {self.input(node): EVENT_STREAM for node in sources(graph)}
         wanted_streams |= {self.output(node): EVENT_STREAM for node in graph.nodes if node.path in wanted}
         wanted_streams |= dict.fromkeys((self.sequence, self.control, self.notices), CONTROL_STREAM)
-        wanted_streams |= {self.bad: BAD_RECORDS, self.reports: REPORTS, self.requests: REQUESTS}
+        wanted_streams |= {self.bad: BAD_RECORDS, self.reports: REPORTS, self.requests: REQUESTS, self.sent: SENT}
         present = set(bus.names())
         for name, config in wanted_streams.items():
             if name not in present:  # one that is there keeps the configuration its owner gave it

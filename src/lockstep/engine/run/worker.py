@@ -14,7 +14,7 @@ from lockstep.engine.errors import BusNotShared, SnapshotDamaged
 from lockstep.engine.events.frames import cut_frames
 from lockstep.engine.kernels.span import Results
 from lockstep.engine.model.loading import to_yaml
-from lockstep.engine.run.beats import last_beat
+from lockstep.engine.run.beats import Beats
 from lockstep.engine.run.catalog import compiled, first_statement, last_reset
 from lockstep.engine.run.decisions import Decision, PersistPoint, Statement
 from lockstep.engine.run.eras import Past, PastReader, read_past
@@ -43,6 +43,7 @@ class ShardWorker:
         streams = setup.streams(setup.graph())
         self._seat = Seat(bus=bus, streams=streams, shard=shard, shards=setup.shards)
         self._control = bus.open(streams.control)
+        self._beats = Beats(self._control)
         self._spool = Spool(setup.spool(shard))
         head = decode_head(stored[HEAD], None, setup.folder) if HEAD in stored else None
         self._all = {name: page for name, page in stored.items() if name != HEAD}
@@ -51,7 +52,7 @@ class ShardWorker:
         """Those that changed since a snapshot was handed out; None: the page is gone."""
         self._last_out = dict(head.last_out) if head else {}
         self._stand(*first_standing(setup, self._seat, head, self._all))
-        self._published = 0 if setup.is_history else last_beat(self._control).published
+        self._published = 0 if setup.is_history else self._beats.last().published
         self._check_published(head)
         self._check_reach()
         self._seconds = 0.0
@@ -220,7 +221,7 @@ class ShardWorker:
                 return {}
             self._take()
         assert self._taken is not None
-        self._published = max(self._published, last_beat(self._control).published)
+        self._published = max(self._published, self._beats.last().published)
         position, head = self._taken
         if self._published < position.block:
             return {}

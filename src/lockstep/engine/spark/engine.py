@@ -119,7 +119,7 @@ class Engine:
         self._spawn("reporter", team.tell)
         self._spawn("desk", team.serve)
         if any(isinstance(node.window, NotificationWindow) for node in self._assembly.graph.nodes):
-            mailer = Mailer(self._bus, self.streams, MailSender(os.environ, self._pause))
+            mailer = Mailer(self._bus, self.streams, MailSender(os.environ, self._pause), self._runtime)
             self._spawn("mailer", lambda: mailer.step() if self.role == ACTIVE else _IDLE_S)
 
     def status(self) -> EngineStatus:

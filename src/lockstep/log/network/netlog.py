@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from lockstep.errors import AppendTooLarge, AppendUncertain, StreamNotFound, Trimmed, UnsupportedByBackend
+from lockstep.errors import (
+    AppendTooLarge,
+    AppendUncertain,
+    ServerUnreachable,
+    StoreFull,
+    StreamNotFound,
+    Trimmed,
+    UnsupportedByBackend,
+)
 from lockstep.log.batch import NO_PRODUCER, Batch, peek
 from lockstep.log.network.bundles import bundle, first_origin, unbundle
 from lockstep.log.network.tally import Tally, is_bounded
@@ -137,18 +145,30 @@ class NetworkLog:
 
     def _append_bundle(self, data: bytes, first: Batch) -> list[int]:
         origin = first.producer, first.sequence
-        number = self._landed(origin) if origin in self._unsure else None
-        if number is None:
-            try:
-                [number] = self.topic.send([data])
-            except AppendUncertain:
-                self._unsure.setdefault(origin, self._last[0] + 1 if self._last else -1)
-                raise
+        try:
+            number = self._landed(origin) if origin in self._unsure else None
+            if number is None:
+                number = self._send(data)
+        except AppendUncertain:
+            self._unsure.setdefault(origin, self._last[0] + 1 if self._last else -1)
+            raise
+        except ServerUnreachable as error:
+            if origin in self._unsure:  # this time nothing was sent; but an earlier time something was
+                raise AppendUncertain(stream=self.name, reason=str(error)) from error
+            raise
         self._unsure.pop(origin, None)
         entries = unbundle(data, number * self.limits.stride, self.name)
         self._note(number, entries)
         self._drop_sometimes()
         return [entry.base for entry in entries]
+
+    def _send(self, data: bytes) -> int:
+        try:
+            [number] = self.topic.send([data])
+        except StoreFull:  # perhaps of what nobody needs any more
+            self._drop(self.bounds().first)
+            [number] = self.topic.send([data])
+        return number
 
     def _landed(self, origin: tuple[bytes, int]) -> int | None:
         """The number of a message whose acknowledgement was lost, if it is there."""
