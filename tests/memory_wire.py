@@ -27,19 +27,18 @@ class MemoryServer:
         self.topics: dict[str, Stored] = {"_catalogue": Stored()}
         self.lock = threading.Lock()
 
-    def bus(self, runtime):
-        return NetworkBus(MemoryWire(self), runtime)
+    def bus(self, runtime, url="wire:"):
+        return NetworkBus(MemoryWire(self, url), runtime)
 
 
 class MemoryWire:
-    url = "wire:"
     promises = Promises(
         durability="memory", may_lose="everything", opened_by="process", retention=("capacity", "bytes", "age"),
         notifies=True,
     )  # fmt: skip
 
-    def __init__(self, server):
-        self._server = server
+    def __init__(self, server, url):
+        self._server, self.url = server, url
         self.catalogue = TopicCatalogue(MemoryTopic(server, "_catalogue"))
 
     def make(self, known):

@@ -23,7 +23,25 @@ MAY_IMPORT = {
     "testing": {"errors", "runtime", "log", "core", "streams", "testing"},
     "bench": {"errors", "runtime", "log", "core", "streams", "engine", "bench", ""},
     "drill": {"errors", "runtime", "log", "core", "streams", "engine", "events", "bench", "drill", ""},
-    "cli": {"errors", "runtime", "log", "core", "streams", "engine", "events", "server", "bench", "drill", "cli", ""},
+    "dev": {"errors", "runtime", "dev"},
+    "connectors": {"errors", "runtime", "log", "core", "streams", "engine", "events", "connectors"},
+    "esp": {"errors", "runtime", "log", "core", "streams", "engine", "events", "connectors", "cli", "esp", ""},
+    "cli": {
+        "errors",
+        "runtime",
+        "log",
+        "core",
+        "streams",
+        "engine",
+        "events",
+        "connectors",
+        "server",
+        "bench",
+        "drill",
+        "dev",
+        "cli",
+        "",
+    },
     "": {"errors", "log", "streams"},
 }
 """For each part what it may import; '' is the package itself, the public face."""
@@ -70,7 +88,7 @@ def test_the_core_has_no_clock_no_threads_and_no_files():
 def test_the_public_names_are_exactly_those_exported():
     public = {name for name in vars(lockstep) if name.isidentifier() and not name.startswith("_")} | {"__version__"}
     parts = {"core", "log", "streams", "runtime", "testing", "cli", "bench", "simulation", "engine", "events",
-             "server", "drill", "annotations"}  # fmt: skip
+             "connectors", "dev", "esp", "server", "drill", "annotations"}  # fmt: skip
     assert public - parts == set(lockstep.__all__)
 
 

@@ -7,6 +7,7 @@ import argparse
 from lockstep.cli import arguments as kinds
 from lockstep.cli.adapter_commands import ADAPTER
 from lockstep.cli.commands_stream import STREAM
+from lockstep.cli.dev import DEV
 from lockstep.cli.drill import DRILL
 from lockstep.cli.engine_commands import ENGINE
 from lockstep.cli.model_commands import DATA, MODEL
@@ -186,4 +187,4 @@ BENCH = Noun(
     ),
 )
 
-NOUNS = (STREAM, GROUP, DLQ, MODEL, ENGINE, ADAPTER, STATUS, DRILL, DATA, BENCH)
+NOUNS = (STREAM, GROUP, DLQ, MODEL, ENGINE, ADAPTER, STATUS, DRILL, DATA, BENCH, DEV)

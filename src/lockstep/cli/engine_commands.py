@@ -54,6 +54,9 @@ def _failover(parser: argparse.ArgumentParser) -> None:
                           help="a leader not heard for S seconds loses the lead to a standby (0.5)")  # fmt: skip
     failover.add_argument("--preference", type=kinds.not_negative, default=0, metavar="N",
                           help="of several standbys the one with the lowest number takes over (0)")  # fmt: skip
+    failover.add_argument("--election", default="", metavar="URL",
+                          help="who says which engine may try to lead, as zookeeper://HOST:PORT/ESP or "
+                          "rabbitmq-queue://USER@HOST:PORT/VHOST?queue=NAME (the group's log alone)")  # fmt: skip
     failover.add_argument("--buffer-blocks", type=kinds.positive, default=1_000_000, metavar="N",
                           help="blocks that a standby keeps until they are published (1000000)")  # fmt: skip
     failover.add_argument("--buffer-bytes", type=kinds.size, default=512 << 20, metavar="SIZE",

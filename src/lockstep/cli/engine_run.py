@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.cli import model_report as report
 from lockstep.cli.connecting import bus_url, opened
+from lockstep.cli.engine_connectors import connected, drained, prepared, with_subscribed
 from lockstep.cli.engine_rest import served
 from lockstep.cli.model_files import find_window, load_graph
 from lockstep.cli.output import Output, plural
 from lockstep.errors import LockstepError, Trimmed, UnsupportedByBackend, UsageError
 from lockstep.log.urls import split_url
+from lockstep.runtime import logger
 
 if TYPE_CHECKING:
+    from lockstep.connectors.running import Connectors
     from lockstep.engine.model.graph import Graph, Node
     from lockstep.engine.run.conducting import RoleChange
     from lockstep.engine.run.streams import ProjectStreams
@@ -37,7 +40,7 @@ _EVERY_S, _JSON_EVERY_S = 1.0, 5.0
 _RESTARTS, _RESTARTS_S = "LOCKSTEP_RESTARTS", 600.0
 """Restarts are counted over ten minutes, through the environment of the process itself."""
 _PERSIST_S = 15.0
-_TOLD = frozenset({"role", "takeover", "buffer", "persist", "replace"})
+_TOLD = frozenset({"role", "takeover", "buffer", "persist", "replace", "gate", "preflight", "connector"})
 """The actions of which an engine tells everybody."""
 
 
@@ -46,10 +49,10 @@ class _Asked(Exception):
 
 
 class Stopping:
-    """Notes a request to end instead of tearing everything down; a second Ctrl-C does that."""
+    """Notes a request to end instead of tearing everything down; a second Ctrl-C does that, and one that `dies`."""
 
-    def __init__(self) -> None:
-        self.code = 0
+    def __init__(self, *, dies: bool = False) -> None:
+        self.code, self._dies = 0, dies
 
     def __enter__(self) -> Stopping:
         self._before = {number: signal.getsignal(number) for number in _CODES}
@@ -66,6 +69,8 @@ class Stopping:
             signal.signal(number, handler)
 
     def _asked(self, number: int, _frame: FrameType | None) -> None:
+        if self._dies and number == signal.SIGINT:
+            os._exit(_CODES[signal.SIGINT])  # as a kill would end it: another engine takes over
         if self.code and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.code = _CODES[signal.Signals(number)]
@@ -87,7 +92,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
         output.note(f"{error} Starting again as a standby ({again.count} of {options.restarts}).")
         output.flush()
         os.environ[_RESTARTS] = again.text()
-        os.execv(sys.executable, [sys.executable, "-m", "lockstep.cli.main", *sys.argv[1:]])  # noqa: S606 - itself
+        itself = getattr(options, "again", [sys.executable, "-m", "lockstep.cli.main", *sys.argv[1:]])
+        os.execv(sys.executable, itself)  # noqa: S606 - itself
 
 
 def _run(options: argparse.Namespace, output: Output) -> int:
@@ -97,16 +103,18 @@ def _run(options: argparse.Namespace, output: Output) -> int:
     from lockstep.runtime import ThreadRuntime
 
     graph = load_graph(options.model)
-    published = published_windows(graph, options.publish)
+    published = with_subscribed(graph, published_windows(graph, options.publish))
     if _RESTARTS in os.environ:
         graph, published = _in_force(options, graph, published)
     state = Path(options.state or Path(_STATE) / f"{options.cluster}.{graph.project.name}")
     url = _shared(bus_url(options))
     check_java()
-    with opened(url, create=True) as client, Stopping() as stopping, _told(verbose=options.verbose):
+    dies, level = getattr(options, "dies_on_interrupt", False), getattr(options, "told_level", logging.INFO)
+    with opened(url, create=True) as client, Stopping(dies=dies) as stopping, _told(level, verbose=options.verbose):
         wanted = frozenset(node.path for node in published)
         streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
         telling = Telling(output, graph, streams, published, wants_progress=options.progress)
+        connectors = prepared(graph, client, options, wanted)
         engine = Engine(graph, wanted, client.bus, state, ThreadRuntime(), _options(options), telling.role)
         telling.starting()
         try:
@@ -114,9 +122,9 @@ def _run(options: argparse.Namespace, output: Output) -> int:
                 stopping.listen()
                 if options.metrics_port is not None:
                     _serve_metrics(graph.project.name, engine, options.metrics_port)
-                with served(engine, client.bus, options):
+                with served(engine, client.bus, options), connected(connectors, engine):
                     telling.ready(client.url, state, options.shards, engine)
-                    _work(engine, telling, stopping, until_idle=options.until_idle)
+                    _work(engine, connectors, telling, stopping, until_idle=options.until_idle)
                 telling.progress.end()
                 telling.stopping(stopping)
                 if stopping.code and options.persist_to:
@@ -175,12 +183,13 @@ class Restarts:
 
 
 @contextmanager
-def _told(*, verbose: bool) -> Iterator[None]:
+def _told(level: int, *, verbose: bool) -> Iterator[None]:
     """What an engine has to say about its role, on standard error; with --verbose everything is there anyway."""
     log, before = logging.getLogger("lockstep"), logging.getLogger("lockstep").level
     handler = logging.NullHandler() if verbose else logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s; %(levelname)s; %(message)s"))
     handler.addFilter(lambda record: getattr(record, "action", "") in _TOLD)
+    handler.setLevel(level)
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
@@ -201,7 +210,7 @@ def _serve_metrics(project: str, engine: Engine, port: int) -> None:
     start_http_server(port, addr="127.0.0.1", registry=registry)
 
 
-def _work(engine: Engine, telling: Telling, stopping: Stopping, *, until_idle: bool) -> None:
+def _work(engine: Engine, connectors: Connectors, telling: Telling, stopping: Stopping, *, until_idle: bool) -> None:
     def tell(status: EngineStatus) -> None:
         if stopping.code:
             raise _Asked
@@ -209,7 +218,7 @@ def _work(engine: Engine, telling: Telling, stopping: Stopping, *, until_idle: b
 
     try:
         if until_idle:
-            engine.drain(progress=tell)
+            drained(connectors, engine, tell)
         else:
             engine.run_until(lambda _: False, progress=tell)
     except _Asked:
@@ -233,6 +242,7 @@ def _options(options: argparse.Namespace) -> EngineOptions:
         name=options.name,
         lease_s=options.lease,
         preference=options.preference,
+        election=_election(options.election),
         buffer_blocks=options.buffer_blocks,
         buffer_bytes=options.buffer_bytes,
         persist_to=Path(options.persist_to).resolve() if options.persist_to else None,
@@ -242,6 +252,15 @@ def _options(options: argparse.Namespace) -> EngineOptions:
         spark=dict(options.conf),
         verbose=options.verbose or options.verbose_spark,
     )
+
+
+def _election(url: str) -> str:
+    """Said to be wrong before Spark is started, if it is."""
+    from lockstep.engine.gates.opening import gate_address
+
+    if url:
+        gate_address(url, os.environ)
+    return url
 
 
 def published_windows(graph: Graph, names: Sequence[str]) -> list[Node]:
@@ -280,6 +299,7 @@ class Telling:
         self._wants = wants_progress
         self.progress = output.progress("events")
         self._told_at, self._told_events = time.monotonic(), -1
+        self._placed_by: float | None = None
 
     def starting(self) -> None:
         """Spark takes a while."""
@@ -287,12 +307,14 @@ class Telling:
 
     def role(self, change: RoleChange) -> None:
         """It became active or standby."""
+        self._placed_by = None
         self.progress.end()
         if self._output.json:
             self._line("role", **asdict(change))
 
     def ready(self, url: str, state: Path, shards: int, engine: Engine) -> None:
         """Events are taken from now on."""
+        self._placed_by = time.monotonic() + _EVERY_S if engine.role == "standby" else None
         self.progress.end()
         if self._output.json:
             self._line("ready", engine=engine.name, pid=os.getpid(), role=engine.role, cluster=self._cluster, bus=url,
@@ -305,11 +327,16 @@ class Telling:
         for way, streams in (("in ", self._inputs), ("out", self._outputs)):
             for path, stream in streams.items():
                 self._output.line(f"  {way}  {path:<{width}}  {stream}")
+        if election := engine.status().election:
+            self._output.line(f"  election by {election}")
         self._output.flush()
 
     def tell(self, status: EngineStatus) -> None:
         """How far it is, now and then."""
         now = time.monotonic()
+        if self._placed_by is not None and now >= self._placed_by:  # by now another one is known to lead
+            self._placed_by = None
+            logger.info("Hot failover state switched to standby", extra={"action": "role"})
         if self._told_events < 0:
             self._told_events = status.published_events
         if now - self._told_at < (_JSON_EVERY_S if self._output.json else _EVERY_S):

@@ -5,12 +5,15 @@ No threads here: an engine calls these steps from its own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
 from lockstep.engine.errors import BufferGap
+from lockstep.engine.gates.gated import GatedElection
+from lockstep.engine.gates.opening import open_gate
 from lockstep.engine.model.graph import Node
 from lockstep.engine.model.plan import make_plan
 from lockstep.engine.run.asking import Answerer
@@ -53,9 +56,7 @@ class Failover:
         self.in_force = InForce(assembly.graph, assembly.wanted)
         self.sequencer = assembly.sequencer(computing.setup.incarnation)
         self.publisher = assembly.publisher(computing.spools, computing.setup.incarnation)
-        self.election = Election(
-            self._bus, self._streams, self._runtime, lease_s=options.lease_s, rank=options.preference, changed=changed
-        )
+        self.election = self._make_election(changed)
         self._conductor = Conductor(
             self.election, self.sequencer, self.publisher, self._runtime, self._last_computed, on_role
         )
@@ -73,6 +74,14 @@ class Failover:
         self._desk = Desk(self._office, Answerer(self._bus, self._streams, options.name, self._runtime))
         self._housekeeping = Housekeeping(self._office, options)
         self._progress = Progress(max(STALL_S, 10 * options.lease_s))
+
+    def _make_election(self, changed: Waiter) -> Election:
+        bus, streams, runtime, options = self._bus, self._streams, self._runtime, self._options
+        gate = open_gate(options.election, runtime, os.environ)
+        lease_s, rank = options.lease_s, options.preference
+        if gate is None:
+            return Election(bus, streams, runtime, lease_s=lease_s, rank=rank, changed=changed)
+        return GatedElection(bus, streams, runtime, gate, lease_s=lease_s, rank=rank, changed=changed)
 
     def _make_office(self, folder: Path | None) -> Office:
         return Office(
@@ -95,7 +104,7 @@ class Failover:
             return EngineStatus(
                 self.sequencer.position, publisher.published, events, dict(publisher.counts), dict(publisher.bad),
                 publisher.seconds, computing.figures(), self.role, self.sequencer.epoch,
-                computing.computed() or Computed(), computing.buffer(),
+                computing.computed() or Computed(), computing.buffer(), self.election.gate(),
             )  # fmt: skip
 
     def report(self) -> Report:

@@ -32,6 +32,8 @@ class EngineOptions:
     """An engine that leads and is not heard for so long loses the lead to a standby."""
     preference: int = 0
     """Of several standbys the one with the lowest number takes over."""
+    election: str = field(default="", repr=False)
+    """The URL of what says which engine may try to lead, with its password; by default the group's log alone."""
     persist_to: Path | None = None
     """A folder, perhaps shared, for snapshots; an engine that starts begins with the newest one there."""
     persist_every_s: float | None = None
@@ -67,6 +69,8 @@ class EngineStatus:
     computed: Computed = field(default_factory=Computed)
     """What this engine itself has computed."""
     buffer: Fill = field(default_factory=lambda: Fill(0, 0, 0, 0))
+    election: str = ""
+    """What says whether it may try to lead, and what that says now; empty: the group's log alone."""
 
     @property
     def lag(self) -> int:

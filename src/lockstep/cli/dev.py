@@ -1,0 +1,140 @@
+"""`lockstep dev`: real servers on this machine, to try a bus without installing it by hand."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lockstep.cli.output import Output
+from lockstep.cli.parser import Noun, Verb
+
+if TYPE_CHECKING:
+    from lockstep.dev.facts import Server
+    from lockstep.dev.home import Home
+
+SERVERS = ("kafka", "rabbitmq", "redis", "hazelcast", "zookeeper", "kafka3", "hazelcast3")
+"""What can be started, without importing how."""
+
+
+def _folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--folder", type=Path, metavar="FOLDER", help="of the servers (~/.cache/lockstep/dev)")
+
+
+def _up(parser: argparse.ArgumentParser) -> None:
+    names = f"{', '.join(SERVERS)}, or all: one of each kind"
+    parser.add_argument("server", choices=(*SERVERS, "all"), metavar="SERVER", help=names)
+    _folder(parser)
+
+
+def _down(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("server", nargs="?", default="all", choices=(*SERVERS, "all"), metavar="SERVER",
+                        help="which (all that run)")  # fmt: skip
+    _folder(parser)
+
+
+DEV = Noun(
+    name="dev",
+    purpose="Real servers on this machine, to try a bus with.",
+    verbs=(
+        Verb(
+            name="up",
+            purpose="Fetch a server if it is not here, start it on loopback, and print its URL.",
+            run="lockstep.cli.dev:up",
+            arguments=_up,
+            examples=("lockstep dev up kafka", "lockstep dev up all --json", "lockstep dev up redis --folder servers"),
+        ),
+        Verb(
+            name="ls",
+            purpose="List the servers that were started, and whether they run.",
+            run="lockstep.cli.dev:ls",
+            arguments=_folder,
+            examples=("lockstep dev ls", "lockstep dev ls --json"),
+        ),
+        Verb(
+            name="down",
+            purpose="End servers that were started; their data stays.",
+            run="lockstep.cli.dev:down",
+            arguments=_down,
+            examples=("lockstep dev down", "lockstep dev down kafka"),
+        ),
+    ),
+)
+
+
+def up(options: argparse.Namespace, output: Output) -> None:
+    """Start servers and say how to try them."""
+    from lockstep.dev.home import ALL
+
+    home = _home(options, output)
+    servers = [home.up(name) for name in (ALL if options.server == "all" else (options.server,))]
+    _show(servers, output)
+    if not output.json:
+        for server in servers:
+            output.note(_hint(server))
+        where = f" --folder {shlex.quote(str(options.folder))}" if options.folder else ""
+        output.note(f"End it: lockstep dev down {options.server}{where} (its data stays)")
+
+
+def ls(options: argparse.Namespace, output: Output) -> None:
+    """List servers."""
+    home = _home(options, output)
+    servers = home.servers()
+    if servers:
+        _show(servers, output)
+    else:
+        output.note(f"No server was started in {home.folder} yet: 'lockstep dev up redis' starts one.")
+
+
+def down(options: argparse.Namespace, output: Output) -> None:
+    """End servers."""
+    home = _home(options, output)
+    wanted = SERVERS if options.server == "all" else (options.server,)
+    ended = [name for name in wanted if home.down(name)]
+    if output.json:
+        for name in ended:
+            output.json_line({"name": name, "ended": True})
+    elif ended:
+        output.line(f"Ended: {', '.join(ended)}")
+    else:
+        output.note(
+            f"Nothing to end: {'no server' if options.server == 'all' else options.server} runs in {home.folder}."
+        )
+
+
+def _home(options: argparse.Namespace, output: Output) -> Home:
+    from lockstep.dev.home import Home
+    from lockstep.runtime import ThreadRuntime
+
+    return Home(options.folder, ThreadRuntime(), os.environ, output.note)
+
+
+def _show(servers: list[Server], output: Output) -> None:
+    if output.json:
+        for server in servers:
+            output.json_line(_tree(server))
+        return
+    rows = [[server.name, server.url, _pids(server), str(server.folder)] for server in servers]
+    output.table(["server", "url", "pid", "folder"], rows)
+
+
+def _tree(server: Server) -> dict[str, Any]:
+    alive = server.alive
+    pids = {name: process.pid for name, process in alive.items()}
+    return {**server.tree(), "pids": pids, "running": server.is_running}
+
+
+def _pids(server: Server) -> str:
+    """The processes that run; those that should and do not are said to be down."""
+    alive = server.alive
+    if not alive:
+        return "down"
+    return ", ".join(str(alive[name].pid) if name in alive else f"{name} down" for name in server.pids)
+
+
+def _hint(server: Server) -> str:
+    if "://" not in server.url:
+        return f"Try {server.name} with any ZooKeeper client at {server.url}."
+    return f"Try {server.name}: lockstep stream publish orders hello --bus {shlex.quote(server.url)}"

@@ -1,0 +1,317 @@
+"""Kafka as a source and a target of connectors: one fixed partition of one topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lockstep.connectors.errors import ConnectorDown, SourceForgot
+from lockstep.connectors.forms import OnBad, ReadForm, WriteForm, block_of
+from lockstep.connectors.notes import Note
+from lockstep.connectors.planning import Planned
+from lockstep.connectors.port import NOTHING, Pace, Piece
+from lockstep.engine.events.columns import EventBatch, concat
+from lockstep.engine.events.csv_rows import BadLine
+from lockstep.engine.gates.packages import needed
+from lockstep.engine.run.reading import head_of
+from lockstep.events.subscribing import Block
+
+HEADER = "lockstep-block"
+"""The header that carries the number of a block."""
+TIMEOUT_S = 10.0
+_MOST = 500
+_POLL_S = 0.05
+_BACK, _BACK_GROWS = 2, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition, and how the client gets there."""
+
+    connector: str
+    servers: str
+    topic: str
+    partition: int
+    client: Mapping[str, str]
+
+    @classmethod
+    def of(cls, planned: Planned) -> Place:
+        """As the properties say; kafkaglobalconfig is handed to the client."""
+        properties = planned.properties
+        text = properties.text("kafkaglobalconfig")
+        client = {}
+        for part in filter(None, (part.strip() for part in text.split(";"))):
+            name, sign, value = part.partition("=")
+            if not sign:
+                raise properties.refused(
+                    reason="its kafkaglobalconfig is not KEY=VALUE;KEY=VALUE", remedy="Write it so."
+                )
+            client[name.strip()] = value.strip()
+        servers = properties.text("kafkahostport").replace(" ", "")
+        partition = properties.number("kafkapartition", 0)
+        return cls(properties.connector, servers, planned.topic(), partition, client)
+
+    def settings(self, **own: Any) -> dict[str, Any]:
+        """For a client of confluent-kafka; it keeps its words to itself, errors come with the calls."""
+        quiet = {"log_level": 0, "error_cb": _silent, "topic.metadata.refresh.interval.ms": 5_000}
+        return {"bootstrap.servers": self.servers, **quiet, **self.client, **own}
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """The client's errors in our words."""
+        kafka = client()
+        try:
+            yield
+        except kafka.KafkaException as error:
+            raise self.down(error.args[0]) from error
+
+    def down(self, error: Any) -> ConnectorDown:
+        """An error of the client."""
+        text = error.str() if hasattr(error, "str") else str(error)
+        return ConnectorDown(connector=self.connector, server=f"Kafka {self.servers}", reason=f"{self.topic}: {text}")
+
+    def ensure_topic(self) -> None:
+        """Make the topic if it is missing."""
+        admin_client = needed("confluent_kafka.admin", "kafka")
+        admin = admin_client.AdminClient(self.settings())
+        known = admin.list_topics(timeout=TIMEOUT_S)
+        if self.topic not in known.topics:
+            wish = admin_client.NewTopic(self.topic, self.partition + 1, min(3, len(known.brokers)))
+            made = admin.create_topics([wish], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)[self.topic]
+            try:
+                made.result(TIMEOUT_S)
+            except client().KafkaException as error:
+                if error.args[0].code() != client().KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+        elif self.partition not in known.topics[self.topic].partitions:
+            reason = f"{self.topic} has no partition {self.partition}"
+            raise ConnectorDown(connector=self.connector, server=f"Kafka {self.servers}", reason=reason)
+
+
+def client() -> Any:
+    """confluent_kafka, or an error that says what to install."""
+    return needed("confluent_kafka", "kafka")
+
+
+def _silent(_error: Any) -> None:
+    """Connection errors come with the calls that they concern."""
+
+
+class KafkaSource:
+    """A partition from an offset on. The number of a block is the offset of its message and one."""
+
+    is_numbered = True
+
+    def __init__(
+        self, place: Place, form: ReadForm, pace: Pace, on_bad: OnBad, *, initial: str, keeps_ids: bool
+    ) -> None:
+        client()
+        self._place, self._form, self._pace, self._on_bad = place, form, pace, on_bad
+        self._initial, self._keeps_ids = initial, keeps_ids
+        self._consumer: Any = None
+        self._begun: Note | None = None
+
+    def pieces(self, after: int, note: Note | None) -> Iterator[Piece | None]:
+        """See Source."""
+        with self._place.errors():
+            offset = self._open(after, note)
+        return self._read(offset)
+
+    def start(self) -> Note | None:
+        """See Source: the newest or the oldest message is another one later."""
+        return self._begun
+
+    def close(self) -> None:
+        """See Source."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _open(self, after: int, note: Note | None) -> int:
+        kafka, place = client(), self._place
+        place.ensure_topic()
+        consumer = self._consumer = kafka.Consumer(
+            place.settings(**{
+                "group.id": "lockstep-connector",  # demanded by the client, and not used
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": False,
+            })
+        )  # fmt: skip
+        partition = kafka.TopicPartition(place.topic, place.partition)
+        low, high = consumer.get_watermark_offsets(partition, timeout=TIMEOUT_S)
+        offset = after or (note.at if note is not None else self._first(low, high))
+        if offset < low:
+            raise SourceForgot(connector=place.connector, source=place.topic, needed=offset, first=low)
+        if not after and note is None:
+            self._begun = Note(offset)
+        consumer.assign([kafka.TopicPartition(place.topic, place.partition, offset)])
+        return offset
+
+    def _first(self, low: int, high: int) -> int:
+        if self._initial in ("", "smallest", "earliest"):
+            return low
+        return high if self._initial in ("largest", "latest") else int(self._initial)
+
+    def _read(self, offset: int) -> Iterator[Piece | None]:
+        while True:
+            self._pace.check()
+            with self._place.errors():
+                messages = self._consumer.consume(_MOST, _POLL_S)
+            found = [self._checked(message, offset) for message in messages]
+            if not found:
+                yield None
+            elif self._keeps_ids:
+                yield from self._frames(found)
+            else:
+                yield from self._pieces(found)
+
+    def _checked(self, message: Any, offset: int) -> Any:
+        error = message.error()
+        if error is None:
+            return message
+        if error.code() == client().KafkaError._AUTO_OFFSET_RESET:
+            place = self._place
+            raise SourceForgot(connector=place.connector, source=place.topic, needed=offset, first="a later offset")
+        raise self._place.down(error)
+
+    def _pieces(self, messages: Sequence[Any]) -> Iterator[Piece]:
+        """Messages one after the other in one piece, as long as their offsets have no gap."""
+        run: list[tuple[int, Any, bool]] = []
+        for message in messages:
+            number = message.offset() + 1
+            batch, transactional = self._form.message(message.value() or b"", number, self._on_bad)
+            if run and (number != run[-1][0] + 1 or transactional != run[-1][2]):
+                yield _joined(run)
+                run = []
+            run.append((number, batch, transactional))
+        yield _joined(run)
+
+    def _frames(self, messages: Sequence[Any]) -> Iterator[Piece]:
+        """Frames as they are, with the numbers of their own clients."""
+        for message in messages:
+            value = message.value() or b""
+            head = head_of(value)
+            if head is None or head.client is None:
+                self._on_bad(BadLine(message.offset(), "FRAME", "it has no client, and so no number", ""))
+                continue
+            yield Piece(EventBatch.empty(self._form.schema), NOTHING, frame=value, at=message.offset() + 1)
+
+
+def _joined(run: Sequence[tuple[int, Any, bool]]) -> Piece:
+    numbers = np.array([number for number, _, _ in run], np.int64)
+    return Piece(concat([batch for _, batch, _ in run]), numbers, run[0][2])
+
+
+class KafkaTarget:
+    """A partition that one engine at a time adds to: whoever opens it last shuts the others out.
+
+    Blocks are sent in transactions. So whatever an engine left behind is there whole or not at all by the time the
+    next one asks which block was the last.
+    """
+
+    def __init__(self, place: Place, form: WriteForm, writer: str) -> None:
+        client()
+        self._place, self._form, self._writer = place, form, writer
+        self._producer: Any = None
+
+    def open(self, note: Note) -> int | None:
+        """See Target."""
+        del note  # what is there tells
+        place = self._place
+        with place.errors():
+            place.ensure_topic()
+            self._producer = client().Producer(
+                place.settings(**{
+                    "acks": "all",
+                    "enable.idempotence": True,
+                    "transactional.id": self._writer,
+                    "transaction.timeout.ms": int(TIMEOUT_S * 1000),
+                    "message.max.bytes": 64 << 20,
+                    "linger.ms": 5,
+                })
+            )  # fmt: skip
+            self._producer.init_transactions(TIMEOUT_S)
+            return last_block(place)
+
+    def send(self, blocks: Sequence[Block]) -> None:
+        """See Target."""
+        place, producer = self._place, self._producer
+        with place.errors():
+            producer.begin_transaction()
+            for block in blocks:
+                headers = [(HEADER, str(block.number).encode())]
+                producer.produce(place.topic, self._form.message(block), partition=place.partition, headers=headers)
+                producer.poll(0)
+            producer.commit_transaction(TIMEOUT_S)
+
+    def mark(self) -> Mapping[str, Any]:
+        """See Target: the topic itself tells."""
+        return {}
+
+    def idle(self) -> None:
+        """See Target."""
+        self._producer.poll(0)
+
+    def close(self) -> None:
+        """See Target: a transaction that was begun and not finished is dropped by whoever comes next."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer.flush(0)
+            self._producer = None
+
+
+def last_block(place: Place) -> int | None:
+    """The number of the last block in a partition; None if there is none."""
+    kafka = client()
+    consumer = kafka.Consumer(
+        place.settings(**{
+            "group.id": "lockstep-connector",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        })
+    )  # fmt: skip
+    try:
+        partition = kafka.TopicPartition(place.topic, place.partition)
+        low, high = consumer.get_watermark_offsets(partition, timeout=TIMEOUT_S)
+        back = _BACK  # behind the last message stands the mark of its transaction
+        while high > low:
+            start = max(low, high - back)
+            consumer.assign([kafka.TopicPartition(place.topic, place.partition, start)])
+            found = _last_of(consumer, place)
+            if found is not None or start == low:
+                return found
+            back *= _BACK_GROWS
+        return None
+    finally:
+        consumer.close()
+
+
+def _last_of(consumer: Any, place: Place) -> int | None:
+    """The last block from where a consumer stands to the end."""
+    kafka, found = client(), None
+    while True:
+        messages = consumer.consume(_MOST, TIMEOUT_S)
+        if not messages:
+            raise ConnectorDown(connector=place.connector, server=f"Kafka {place.servers}", reason="it does not answer")
+        for message in messages:
+            if message.error() is None:
+                found = _number(message) or found
+            elif message.error().code() == kafka.KafkaError._PARTITION_EOF:
+                return found
+            else:
+                raise place.down(message.error())
+
+
+def _number(message: Any) -> int | None:
+    for name, value in message.headers() or ():
+        if name == HEADER and value.isdigit():
+            return int(value)
+    return block_of(message.value() or b"")

@@ -1,0 +1,84 @@
+"""The connectors of a model: which there are, what they are for, and in which order they start. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from lockstep.connectors.names import IN, OUT, WindowPath, topic_name
+from lockstep.connectors.properties import PUBLISH, SUBSCRIBE, Properties, read_properties
+from lockstep.engine.model.checks_connectors import is_publisher
+from lockstep.engine.model.graph import Graph, Node
+from lockstep.engine.model.project import ConnectorEntry, Project
+
+STOPPED, STARTED, RUNNING, FINISHED = "stopped", "started", "running", "finished"
+_REACHED = {STOPPED: 0, STARTED: 1, RUNNING: 2, FINISHED: 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A connector in its place."""
+
+    node: Node
+    project: str
+    properties: Properties
+
+    @property
+    def path(self) -> str:
+        """query/window/name."""
+        return self.properties.connector
+
+    def topic(self) -> str:
+        """Its topic: as the properties say, or as the cluster names it."""
+        kind = self.properties.kind
+        given = self.properties.text(f"{kind}topic")
+        if given:
+            return given
+        path = WindowPath(self.properties.text("urlhostport"), self.project, self.node.query, self.node.window.name)
+        return topic_name(kind, path, IN if self.properties.publishes else OUT)
+
+
+def plan_connectors(graph: Graph, leave_out: Iterable[str] = ()) -> list[Planned]:
+    """All active connectors but some; ConnectorRefused for one that can't be run."""
+    left_out, found = set(leave_out), []
+    for node in graph.nodes:
+        for connector in node.window.connectors:
+            path = f"{node.path}/{connector.name}"
+            if connector.active and path not in left_out:
+                direction = PUBLISH if is_publisher(node.window, connector) else SUBSCRIBE
+                made = read_properties(path, connector.kind, direction, dict(connector.properties))
+                found.append(Planned(node, graph.project.name, made))
+    for planned in found:
+        if planned.properties.publishes and not planned.node.is_source:
+            raise planned.properties.refused(
+                reason="it publishes to a window that is no source", remedy="Move it to a source window."
+            )
+    return found
+
+
+def subscribed_windows(graph: Graph) -> frozenset[str]:
+    """The windows from which connectors take events: they must be published."""
+    return frozenset(
+        node.path
+        for node in graph.nodes
+        for connector in node.window.connectors
+        if connector.active and not is_publisher(node.window, connector)
+    )
+
+
+def may_start(project: Project, states: Mapping[str, str]) -> frozenset[str]:
+    """The connectors that may run now: those of no group, and of groups whose groups before them are there."""
+    entries = {group.name: group.entries for group in project.connector_groups}
+    grouped = {entry.connector for group in entries.values() for entry in group}
+    waiting = {edge.target for edge in project.connector_edges if not _is_there(entries.get(edge.source, ()), states)}
+    free = {entry.connector for name, group in entries.items() if name not in waiting for entry in group}
+    return frozenset(path for path in states if path not in grouped or path in free)
+
+
+def _is_there(entries: Iterable[ConnectorEntry], states: Mapping[str, str]) -> bool:
+    """Whether all connectors of a group have reached what is asked of them; one that is not run is no hindrance."""
+    return all(
+        _REACHED[states[entry.connector]] >= _REACHED.get(entry.state.lower(), _REACHED[FINISHED])
+        for entry in entries
+        if entry.connector in states
+    )

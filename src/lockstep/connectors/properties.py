@@ -1,0 +1,173 @@
+"""What may be said of a connector, by kind and direction: what is used, what is taken without effect. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from lockstep.connectors.errors import ConnectorRefused
+
+PUBLISH, SUBSCRIBE = "pub", "sub"
+CSV, JSON, BINARY = "csv", "json", "binary"
+FORMS = (CSV, JSON, BINARY)
+FS, SOCK, KAFKA, RMQ = "fs", "sock", "kafka", "rmq"
+KINDS = {"fs": FS, "sock": SOCK, "kafka": KAFKA, "rmq": RMQ, "rabbitmq": RMQ}
+ENDED = ("tva", "tervela")
+ELSEWHERE = ("sol", "solace")
+
+_ON = ("true", "1", "yes", "enabled", "insert", "normal", "persistent")
+_OFF = ("false", "0", "no", "disabled", "")
+
+_ALL = frozenset({"type", "urlhostport"})
+_READS = frozenset({
+    "transactional", "dateformat", "addcsvopcode", "addcsvflags", "publishwithupsert", "noautogenfield",
+    "ignorecsvparseerrors", "csvfielddelimiter", "maxevents",
+})  # fmt: skip
+_WRITES = frozenset({"snapshot", "collapse", "rmretdel", "dateformat", "numbufferedmsgs", "hotfailover"})
+_SERVER = {
+    KAFKA: frozenset({
+        "kafkahostport", "kafkatopic", "kafkapartition", "kafkatype", "kafkaglobalconfig", "zookeeperhostport",
+    }),
+    RMQ: frozenset({
+        "rmqhost", "rmqport", "rmquserid", "rmqpassword", "rmqexchange", "rmqtopic", "rmqtype", "rmqvhost",
+        "buspersistence", "rmqssl", "rmqsslcacert", "rmqsslcert", "rmqsslkey",
+    }),
+    FS: frozenset({"fsname", "fstype"}),
+    SOCK: frozenset({"fsname", "fstype", "socktype", "host", "port"}),
+}  # fmt: skip
+USED: Mapping[tuple[str, str], frozenset[str]] = {
+    (FS, PUBLISH): _READS | {"blocksize", "header", "repeatcount", "growinginputfile", "rate"},
+    (FS, SUBSCRIBE): _WRITES | {"header"},
+    (SOCK, PUBLISH): _READS | {"blocksize", "header", "rate"},
+    (SOCK, SUBSCRIBE): _WRITES | {"header"},
+    (KAFKA, PUBLISH): _READS | {"kafkainitialoffset", "useclientmsgid", "useoffsetmsgid"},
+    (KAFKA, SUBSCRIBE): _WRITES,
+    (RMQ, PUBLISH): _READS | {"useclientmsgid", "buspersistencequeue"},
+    (RMQ, SUBSCRIBE): _WRITES | {"rmqcontenttype", "rmqheaders"},
+}
+"""What has an effect, besides what every connector of the kind has."""
+
+_IGNORED_ALL = frozenset({"configfilesection", "protofile", "protomsg"})
+_IGNORED: Mapping[str, frozenset[str]] = {
+    FS: frozenset({"prebuffer", "cefsyslogprefix", "maxfilesize", "periodicity", "unbufferedoutputstreams", "rate",
+                   "snapshot", "buffersize", "stripnullsfromcsv"}),
+    SOCK: frozenset({"prebuffer", "unbufferedoutputstreams", "rate", "snapshot", "buffersize", "growinginputfile"}),
+    KAFKA: frozenset({"blocksize", "kafkatopicconfig", "kafkaconsumergroupid", "csvincludeschema", "csvmsgperevent",
+                      "csvmsgpereventblock", "useclientmsgid", "avroschemaregistryurl", "avroschemadefinition",
+                      "avroschemaname", "avroschemanoopcode", "hotfailover"}),
+    RMQ: frozenset({"blocksize", "ackwindow", "acktimer", "csvincludeschema", "csvmsgperevent", "csvmsgpereventblock",
+                    "useclientmsgid", "rmqstreamport", "hotfailover"}),
+}  # fmt: skip
+"""What is taken, and means nothing here."""
+_FORM_NAMES = {FS: ("fstype",), SOCK: ("socktype", "fstype"), KAFKA: ("kafkatype",), RMQ: ("rmqtype",)}
+_REQUIRED = {FS: ("fsname",), SOCK: (), KAFKA: ("kafkahostport",), RMQ: ("rmqhost", "rmqexchange")}
+_UNSUPPORTED = {"addcsvflags": "partialupdate", "rmqpasswordencrypted": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """The properties of one connector, checked."""
+
+    connector: str
+    """Its path: query/window/name."""
+    kind: str
+    direction: str
+    values: Mapping[str, str] = field(repr=False)
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def publishes(self) -> bool:
+        """Whether it brings events in."""
+        return self.direction == PUBLISH
+
+    def text(self, name: str, default: str = "") -> str:
+        """A property as it stands there."""
+        return self.values.get(name) or default
+
+    def flag(self, name: str) -> bool:
+        """A property that is on or off."""
+        text = self.text(name).lower()
+        if text in _ON:
+            return True
+        if text in _OFF:
+            return False
+        raise self.refused(reason=f"its {name} is {text!r}", remedy="Write true or false.")
+
+    def number(self, name: str, default: int, least: int = 0) -> int:
+        """A property that is a whole number."""
+        text = self.text(name, str(default))
+        if not (text.isascii() and text.isdigit()) or int(text) < least:
+            raise self.refused(reason=f"its {name} is {text!r}", remedy=f"Write a whole number from {least} on.")
+        return int(text)
+
+    @property
+    def form(self) -> str:
+        """How events are written: csv, json or binary."""
+        name = next((one for one in _FORM_NAMES[self.kind] if self.text(one)), _FORM_NAMES[self.kind][0])
+        form = self.text(name, CSV).lower()
+        if form not in FORMS:
+            raise self.refused(
+                reason=f"its {name} is {form!r}, which is not supported", remedy=f"Choose {', '.join(FORMS)}."
+            )
+        return form
+
+    def refused(self, *, reason: str, remedy: str) -> ConnectorRefused:
+        """The error that names this connector."""
+        return ConnectorRefused(connector=self.connector, reason=reason, remedy=remedy)
+
+
+def read_properties(connector: str, kind: str, direction: str, given: Mapping[str, str]) -> Properties:
+    """The properties, checked; ConnectorRefused names what is missing, unknown or not supported."""
+    known_kind = KINDS.get(kind)
+    if known_kind is None:
+        raise _unknown_kind(connector, kind)
+    values = {name.strip().lower(): value.strip() for name, value in given.items()}
+    used = _ALL | _SERVER[known_kind] | USED[known_kind, direction]
+    taken = (_IGNORED_ALL | _IGNORED[known_kind] | _SERVER_OTHER[direction]) - used
+    made = Properties(connector, known_kind, direction, values, tuple(sorted(name for name in values if name in taken)))
+    for name in values:
+        if name not in used and name not in taken and values[name].lower() != _UNSUPPORTED.get(name):
+            meant = get_close_matches(name, sorted(used), n=1)
+            remedy = f"Did you mean {meant[0]!r}?" if meant else f"There are: {', '.join(sorted(used))}."
+            raise made.refused(
+                reason=f"a {direction} connector of class {known_kind} has no property {name!r}", remedy=remedy
+            )
+    _check(made)
+    return made
+
+
+_SERVER_OTHER = {
+    PUBLISH: frozenset({"numbufferedmsgs", "snapshot"}),
+    SUBSCRIBE: frozenset({"transactional", "blocksize"}),
+}
+"""What only the other direction needs, and public models give to both."""
+
+
+def _check(made: Properties) -> None:
+    for name in _REQUIRED[made.kind]:
+        if not made.text(name):
+            raise made.refused(reason=f"it has no {name}", remedy=f"Give it the property {name}.")
+    for name, value in _UNSUPPORTED.items():
+        if made.text(name).lower() == value:
+            raise made.refused(reason=f"its {name} is {value!r}, which is not supported", remedy="Take it away.")
+    if made.text("numbufferedmsgs"):
+        made.number("numbufferedmsgs", 0)
+    _ = made.form
+    if made.kind in (KAFKA, RMQ) and not (made.text(f"{made.kind}topic") or made.text("urlhostport")):
+        raise made.refused(
+            reason="it names no topic", remedy=f"Give it {made.kind}topic, or urlhostport, of which one is made."
+        )
+
+
+def _unknown_kind(connector: str, kind: str) -> ConnectorRefused:
+    if kind in ENDED:
+        reason = "its class is Tervela's, whose vendor ended the product: no server and no client can be had"
+        remedy = "Use class rmq or kafka; the guarantees are the same."
+    elif kind in ELSEWHERE:
+        reason = "there is no connector for Solace"
+        remedy = ("Use class rmq: an exclusive queue (--election rabbitmq-queue://...) and last-value queues do there "
+                  "what Solace's do.")  # fmt: skip
+    else:
+        reason, remedy = f"its class {kind!r} is unknown", f"Choose {', '.join(sorted(set(KINDS.values())))}."
+    return ConnectorRefused(connector=connector, reason=reason, remedy=remedy)

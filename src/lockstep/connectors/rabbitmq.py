@@ -1,0 +1,280 @@
+"""RabbitMQ as a source and a target of connectors: a topic exchange, and queues bound to a routing key."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lockstep.connectors.errors import ConnectorDown
+from lockstep.connectors.forms import OnBad, ReadForm, WriteForm, block_of
+from lockstep.connectors.notes import Note
+from lockstep.connectors.planning import Planned
+from lockstep.connectors.port import NOTHING, Pace, Piece
+from lockstep.connectors.properties import BINARY
+from lockstep.engine.events.columns import EventBatch
+from lockstep.engine.events.csv_rows import BadLine
+from lockstep.engine.gates.lastvalue import LastValueQueue
+from lockstep.engine.gates.packages import needed
+from lockstep.engine.run.reading import head_of
+from lockstep.events.subscribing import Block
+from lockstep.runtime import logger
+
+TIMEOUT_S = 10.0
+HEARTBEAT_S = 5
+_PREFETCH = 500
+_POLL_S = 0.05
+_OFFSET = "x-stream-offset"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An exchange and a routing key, and how the client gets there."""
+
+    connector: str
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    vhost: str
+    exchange: str
+    topic: str
+    is_persistent: bool
+    tls: Mapping[str, str] | None = None
+
+    @classmethod
+    def of(cls, planned: Planned, environ: Mapping[str, str]) -> Place:
+        """As the properties say; a password that is not there comes from the environment."""
+        properties = planned.properties
+        files = {"cafile": "rmqsslcacert", "certfile": "rmqsslcert", "keyfile": "rmqsslkey"}
+        tls = {name: properties.text(key) for name, key in files.items() if properties.text(key)}
+        return cls(
+            properties.connector,
+            properties.text("rmqhost"),
+            properties.number("rmqport", 5672, 1),
+            properties.text("rmquserid") or environ.get("LOCKSTEP_RABBITMQ_USER") or "guest",
+            properties.text("rmqpassword") or environ.get("LOCKSTEP_RABBITMQ_PASSWORD") or "guest",
+            properties.text("rmqvhost", "/"),
+            properties.text("rmqexchange"),
+            planned.topic(),
+            properties.flag("buspersistence"),
+            tls if properties.flag("rmqssl") else None,
+        )
+
+    @property
+    def server(self) -> str:
+        """For people."""
+        return f"RabbitMQ {self.host}:{self.port}"
+
+    def connect(self) -> Any:
+        """A connection; it is dead to the server when it is silent for some seconds."""
+        pika = client()
+        parameters = pika.ConnectionParameters(
+            self.host,
+            self.port,
+            self.vhost,
+            pika.PlainCredentials(self.user, self.password),
+            heartbeat=HEARTBEAT_S,
+            socket_timeout=TIMEOUT_S,
+            stack_timeout=TIMEOUT_S,
+            blocked_connection_timeout=TIMEOUT_S,
+            connection_attempts=1,
+            ssl_options=None if self.tls is None else pika.SSLOptions(_context(self.tls), self.host),
+        )
+        return pika.BlockingConnection(parameters)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """The client's errors in our words."""
+        pika = client()
+        try:
+            yield
+        except (pika.exceptions.AMQPError, OSError) as error:
+            raise self.down(getattr(error, "reply_text", "") or str(error) or type(error).__name__) from error
+
+    def down(self, reason: str) -> ConnectorDown:
+        """It can't be used now."""
+        return ConnectorDown(connector=self.connector, server=self.server, reason=reason)
+
+    def channel(self, connection: Any) -> Any:
+        """A channel on which the exchange exists: as it is, or made now."""
+        pika, channel = client(), connection.channel()
+        try:
+            channel.exchange_declare(self.exchange, "topic", passive=True)
+        except pika.exceptions.ChannelClosedByBroker as error:
+            if error.reply_code != 404:
+                raise
+            channel = connection.channel()
+            channel.exchange_declare(self.exchange, "topic", durable=self.is_persistent)
+        return channel
+
+
+def client() -> Any:
+    """pika, or an error that says what to install."""
+    needed("pika.exceptions", "rabbitmq")
+    return needed("pika", "rabbitmq")
+
+
+def _context(tls: Mapping[str, str]) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=tls.get("cafile"))
+    if tls.get("certfile"):
+        context.load_cert_chain(tls["certfile"], tls.get("keyfile"))
+    return context
+
+
+class RabbitSource:
+    """Messages of a routing key.
+
+    Persistent: a durable stream queue, which is read and not consumed; the number of a block is the offset of its
+    message there and one. Direct: a queue that is there as long as it is read; what is sent meanwhile is lost.
+    """
+
+    def __init__(
+        self, place: Place, form: ReadForm, pace: Pace, on_bad: OnBad, *, queue: str = "", keeps_ids: bool = False
+    ) -> None:
+        client()
+        self._place, self._form, self._pace, self._on_bad = place, form, pace, on_bad
+        self._queue, self._keeps_ids = queue or f"{place.topic}.in", keeps_ids
+        self.is_numbered = place.is_persistent
+        self._connection: Any = None
+        self._channel: Any = None
+        self._waiting: list[tuple[int, int, bytes]] = []
+
+    def pieces(self, after: int, note: Note | None) -> Iterator[Piece | None]:
+        """See Source."""
+        offset = after or (note.at if note is not None else 0)
+        with self._place.errors():
+            self._open(offset)
+        return self._read(offset)
+
+    def start(self) -> Note | None:
+        """See Source: a stream queue begins where it begins."""
+        return None
+
+    def close(self) -> None:
+        """See Source."""
+        close(self._connection)
+        self._connection = None
+
+    def _open(self, offset: int) -> None:
+        place = self._place
+        self._connection = place.connect()
+        channel = self._channel = place.channel(self._connection)
+        arguments: dict[str, Any] = {}
+        if place.is_persistent:
+            channel.queue_declare(self._queue, durable=True, arguments={"x-queue-type": "stream"})
+            arguments["x-stream-offset"] = offset
+        else:
+            self._queue = channel.queue_declare("", auto_delete=True, exclusive=True).method.queue
+        channel.queue_bind(self._queue, place.exchange, place.topic)
+        channel.basic_qos(prefetch_count=_PREFETCH)
+        channel.basic_consume(self._queue, self._came, arguments=arguments)
+
+    def _came(self, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        offset = (properties.headers or {}).get(_OFFSET, 0)
+        self._waiting.append((method.delivery_tag, int(offset), body))
+
+    def _read(self, offset: int) -> Iterator[Piece | None]:
+        while True:
+            self._pace.check()
+            with self._place.errors():
+                if not self._waiting:
+                    self._connection.process_data_events(_POLL_S)
+            taken, self._waiting = self._waiting, []
+            for _, at, body in taken:
+                if self.is_numbered and at < offset:
+                    continue  # a stream hands out whole chunks
+                if self.is_numbered and at > offset and offset:
+                    self._tell_gap(at, offset)
+                yield from self._piece(at, body)
+                offset = at + 1
+            yield None  # has what was given stored, before it is acknowledged
+            with self._place.errors():
+                if taken:
+                    self._channel.basic_ack(taken[-1][0], multiple=True)
+
+    def _tell_gap(self, at: int, offset: int) -> None:
+        """Streams hold entries of their own between messages; but retention may have taken some too."""
+        words = "Connector %s: %s has no messages from offset %d up to %d"
+        logger.warning(words, self._place.connector, self._queue, offset, at, extra={"action": "connector"})
+
+    def _piece(self, at: int, body: bytes) -> Iterator[Piece]:
+        if self._keeps_ids:
+            head = head_of(body)
+            if head is None or head.client is None:
+                self._on_bad(BadLine(at, "FRAME", "it has no client, and so no number", ""))
+                return
+            yield Piece(EventBatch.empty(self._form.schema), NOTHING, frame=body, at=at + 1)
+            return
+        batch, transactional = self._form.message(body, at + 1, self._on_bad)
+        yield Piece(batch, np.array([at + 1], np.int64), transactional)
+
+
+class RabbitTarget:
+    """A routing key that one engine at a time sends to: it holds a queue that nobody else can have.
+
+    Beside it stands a queue of one message, the last one: of a binary message it tells the number of the block.
+    """
+
+    def __init__(self, place: Place, form: WriteForm, *, content_type: str = "", headers: str = "") -> None:
+        client()
+        self._place, self._form = place, form
+        self._content_type = content_type or None
+        self._headers = dict(part.partition("=")[::2] for part in headers.split(",") if "=" in part)
+        self._connection: Any = None
+        self._channel: Any = None
+
+    def open(self, note: Note) -> int | None:
+        """See Target."""
+        del note  # what is there tells
+        place = self._place
+        with place.errors():
+            self._connection = place.connect()
+            channel = self._channel = place.channel(self._connection)
+            channel.queue_declare(f"{place.exchange}/{place.topic}.sender", exclusive=True)
+            last = LastValueQueue(channel, place.exchange, place.topic, f"{place.exchange}/{place.topic}.last").last()
+            channel.confirm_delivery()
+        return block_of(last) if last is not None and self._form.form == BINARY else None
+
+    def send(self, blocks: Sequence[Block]) -> None:
+        """See Target."""
+        pika, place = client(), self._place
+        with place.errors():
+            for block in blocks:
+                properties = pika.BasicProperties(
+                    message_id=str(block.number),
+                    delivery_mode=2 if place.is_persistent else 1,
+                    content_type=self._content_type,
+                    headers=self._headers or None,
+                )
+                self._channel.basic_publish(place.exchange, place.topic, self._form.message(block), properties)
+
+    def mark(self) -> Mapping[str, Any]:
+        """See Target: the last message tells, if it can."""
+        return {}
+
+    def idle(self) -> None:
+        """See Target."""
+        with self._place.errors():
+            self._connection.process_data_events(0)
+
+    def close(self) -> None:
+        """See Target."""
+        close(self._connection)
+        self._connection = None
+
+
+def close(connection: Any) -> None:
+    """Close a connection, whatever became of it."""
+    if connection is None:
+        return
+    pika = client()
+    try:
+        if connection.is_open:
+            connection.close()
+    except (pika.exceptions.AMQPError, OSError):  # it was dead already, and nothing depends on it
+        return

@@ -1,0 +1,148 @@
+"""A subscriber connector at work: the blocks of a window, each once and in order, to a target outside.
+
+The out stream is the buffer that a standby keeps: whoever takes over asks the target for its last block, and goes on
+with the next one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lockstep.connectors.notes import Note, Notes
+from lockstep.connectors.port import Pace, Target
+from lockstep.events.connection import ProjectEvents
+from lockstep.events.positions import Position
+from lockstep.events.subscribing import Block, Subscription
+from lockstep.events.tailing import begin_of
+from lockstep.runtime import logger
+
+MOST = 500
+"""Blocks that are sent together."""
+_WAIT_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class SendOptions:
+    """What is wanted of the window's blocks; `buffered` is how many a standby was expected to keep."""
+
+    window: str
+    snapshot: bool = False
+    collapse: bool = False
+    rmretdel: bool = False
+    buffered: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where to go on: behind block `sent`, reading from the noted position or, if that is too far, from the start."""
+
+    sent: int
+    from_start: bool = False
+    with_rows: bool = False
+    """The rows that the window holds come first: they were not sent yet."""
+
+
+def resume(told: int | None, note: Note, *, snapshot: bool) -> Resume:
+    """What the target told counts; where it can't tell, the note. A target that lost something gets it again."""
+    noted = int(note.more.get("sent", note.at))
+    is_new = bool(note.more.get("is_new"))
+    if snapshot and is_new and (told is None or told < note.at):
+        return Resume(note.at, with_rows=True)
+    if told is None:
+        return Resume(note.at)
+    if told < noted and not is_new:
+        return Resume(told, from_start=True)
+    return Resume(max(told, note.at if is_new else told))
+
+
+def prepare(project: ProjectEvents, window: str, notes: Notes) -> None:
+    """Before an engine leads for the first time: note where the out stream ends, so that nothing is left out."""
+    if notes.last() is None:
+        with project.subscribe(window) as subscription:
+            position = subscription.position
+        notes.write(Note(position.last or 0, {"position": asdict(position), "is_new": True}))
+
+
+class Sending:
+    """Sends blocks as they come."""
+
+    def __init__(
+        self, project: ProjectEvents, connector: str, target: Target, notes: Notes, pace: Pace, options: SendOptions
+    ) -> None:
+        self._connector, self._target, self._notes, self._pace = connector, target, notes, pace
+        self._options, self._project = options, project
+        note = notes.last()
+        if note is None:
+            prepare(project, options.window, notes)
+            note = notes.last()
+        assert note is not None
+        start = resume(target.open(note), note, snapshot=options.snapshot)
+        self.sent = start.sent
+        """The last block that is at the target."""
+        self._subscription = self._subscribed(note, start)
+        self.read = 0
+        """The last block that was looked at, and sent if it was wanted."""
+        self._target_block, self._gap = self._published(), 0
+        self._is_synced = self._target_block <= self.sent
+        if not self._is_synced:
+            words = "Standby sending buffered messages, last message id = %d, current message id = %d (%s)"
+            logger.info(words, self.sent, self._target_block, connector, extra={"action": "takeover"})
+
+    def step(self) -> bool:
+        """Send what is there; never at an end."""
+        blocks = self._blocks()
+        if not blocks:
+            self._sync(None)
+            self.read = self._subscription.position.last or 0
+            self._target.idle()
+            return False
+        fresh = [block for block in blocks if len(block.batch) and (block.number > self.sent or block.is_snapshot)]
+        self._pace.check()
+        if fresh:
+            self._target.send(fresh)
+            self.sent, self._gap = fresh[-1].number, self._gap + len(fresh)
+        self._note(blocks[-1].position)
+        self.read = blocks[-1].number
+        self._sync(blocks[-1].number)
+        return False
+
+    def close(self) -> None:
+        """Let go."""
+        self._subscription.close()
+        self._target.close()
+
+    def _blocks(self) -> list[Block]:
+        first = self._subscription.next_block(timeout=_WAIT_S)
+        found = [] if first is None else [first]
+        while found and len(found) < MOST and (block := self._subscription.next_block(timeout=0)) is not None:
+            found.append(block)
+        return found
+
+    def _subscribed(self, note: Note, start: Resume) -> Subscription:
+        options = self._options
+        wish: dict[str, Any] = {"collapse": options.collapse, "rmretdel": options.rmretdel}
+        if start.with_rows:
+            return self._project.subscribe(options.window, snapshot=True, **wish)
+        position, log = Position.of(note.more["position"]), self._project.output(options.window).log
+        if start.from_start or position.identity != log.identity:
+            position = begin_of(log)
+        return self._project.subscribe(options.window, after=position, **wish)
+
+    def _published(self) -> int:
+        source = self._project.output(self._options.window)
+        return source.beat().last.get(source.node.path, 0)
+
+    def _note(self, position: Position) -> None:
+        more = {"position": asdict(position), "sent": self.sent, **self._target.mark()}
+        self._notes.write(Note(position.last or 0, more))
+
+    def _sync(self, number: int | None) -> None:
+        if self._is_synced or (number is not None and number < self._target_block):
+            return
+        self._is_synced, options = True, self._options
+        words = "Standby synced, current message id = %d (%s)"
+        logger.info(words, self._target_block, self._connector, extra={"action": "takeover"})
+        if options.buffered is not None and self._gap > options.buffered:
+            words = "Connector %s had %d messages to send, and numbufferedmsgs = %d; nothing was lost"
+            logger.warning(words, self._connector, self._gap, options.buffered, extra={"action": "buffer"})

@@ -1,0 +1,76 @@
+"""Processes by pid: started on their own, known by when they started, signalled only if they are still the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_DEFAULTED = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STATE, _STARTED = 0, 19  # fields of /proc/PID/stat behind the name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pid:
+    """A process: its number, and the tick it started at, since numbers are given again."""
+
+    pid: int
+    started: int
+
+
+def spawn(command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> Pid:
+    """Start a command in a folder and in a session of its own, so that it outlives whoever started it."""
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    words = ["/usr/bin/env", f"--chdir={folder}", *command]
+    pid = os.posix_spawn(
+        words[0], words, dict(environment), file_actions=actions, setsid=True, setsigmask=(), setsigdef=_DEFAULTED
+    )
+    return Pid(pid=pid, started=_started(pid) or 0)
+
+
+def identify(pid: int) -> Pid | None:
+    """The process that has this number now."""
+    started = _started(pid)
+    return None if started is None else Pid(pid=pid, started=started)
+
+
+def is_alive(process: Pid) -> bool:
+    """Whether the process runs (or is paused); one that ended is reaped if it is a child of ours."""
+    if _started(process.pid) == process.started:
+        return True
+    reap(process.pid)
+    return False
+
+
+def send(process: Pid, number: signal.Signals) -> None:
+    """Send a signal to the process and those it started; nothing if it is gone."""
+    if is_alive(process):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            return  # it ended between the look and the signal
+
+
+def reap(pid: int) -> int | None:
+    """The exit status of a child of ours that has ended."""
+    try:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def _started(pid: int) -> int | None:
+    """When a process started, in ticks since the machine did; None if it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[_STATE] in "ZX" else int(fields[_STARTED])

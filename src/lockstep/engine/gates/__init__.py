@@ -1,0 +1,1 @@
+"""Gates: somebody outside who says which engine may try to lead."""

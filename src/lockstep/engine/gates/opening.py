@@ -1,0 +1,70 @@
+"""Gates by their URLs.
+
+zookeeper://HOST:PORT,HOST:PORT/ESP?timeout_s=1              a node below /ESP; a session lasts timeout_s
+zookeeper://HOST:PORT/ESP/NAME                               a root of its own for each of several clusters
+rabbitmq-queue://USER@HOST:5672/VHOST?queue=NAME&timeout_s=5 a queue; whoever is silent for timeout_s is dead
+
+Passwords as in the URLs of buses: in the URL, in a file (password_file=), or in the environment
+(LOCKSTEP_ZOOKEEPER_PASSWORD, LOCKSTEP_RABBITMQ_QUEUE_PASSWORD, and the same with _USER and _PASSWORD_FILE).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lockstep.engine.gates.port import Gate
+from lockstep.errors import BadConfig, BadUrl
+from lockstep.log.network.address import Address, parse_address
+from lockstep.log.urls import split_url
+from lockstep.runtime import Runtime
+
+ZOOKEEPER, QUEUE = "zookeeper", "rabbitmq-queue"
+_TIMEOUT_S = {ZOOKEEPER: "1", QUEUE: "5"}
+_FORMS = "write zookeeper://HOST:PORT/ESP or rabbitmq-queue://USER@HOST:PORT/VHOST?queue=NAME"
+
+
+def gate_address(url: str, environ: Mapping[str, str]) -> Address:
+    """Where the gate of a URL is, once it is seen to be one; nothing is connected."""
+    scheme = url.partition(":")[0]
+    if scheme not in _TIMEOUT_S:
+        raise BadConfig(field="election", value=f"{scheme[:20]}:", reason=_FORMS)
+    try:
+        _, target, options = split_url(url)
+        address = _parsed(scheme, target, {"timeout_s": _TIMEOUT_S[scheme], **options}, environ)
+    except BadUrl as error:  # its URL is not repeated, as it may hold a password
+        raise BadConfig(field="election", value=f"{scheme}:", reason=error.params["reason"]) from None
+    if scheme == QUEUE:
+        _check_queue(address)
+    return address
+
+
+def open_gate(url: str, runtime: Runtime, environ: Mapping[str, str]) -> Gate | None:
+    """The gate at a URL, connected; None if there is to be none."""
+    if not url:
+        return None
+    address = gate_address(url, environ)
+    if address.scheme == ZOOKEEPER:
+        from lockstep.engine.gates.zookeeper import open_zookeeper
+
+        return open_zookeeper(address, runtime)
+    from lockstep.engine.gates.semaphore import open_semaphore
+
+    return open_semaphore(address, address.options["queue"], address.options.get("queue_type", "classic"), runtime)
+
+
+def _parsed(scheme: str, target: str, options: Mapping[str, str], environ: Mapping[str, str]) -> Address:
+    if scheme == ZOOKEEPER:
+        return parse_address(scheme, target, options, environ=environ, default_port=2181)
+    name = scheme.replace("-", "_")  # a dash can't be part of the name of a variable
+    known = ("queue", "queue_type")
+    return replace(parse_address(name, target, options, environ=environ, default_port=5672, known=known), scheme=scheme)
+
+
+def _check_queue(address: Address) -> None:
+    from lockstep.engine.gates.semaphore import KINDS
+
+    if "queue" not in address.options:
+        raise BadConfig(field="election", value=f"{QUEUE}:", reason=f"it names no queue; {_FORMS}")
+    if address.options.get("queue_type", "classic") not in KINDS:
+        raise BadConfig(field="election", value=f"{QUEUE}:", reason=f"queue_type must be one of {', '.join(KINDS)}")

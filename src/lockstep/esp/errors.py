@@ -1,0 +1,25 @@
+"""Errors of the document's commands, in the tree of lockstep.errors.
+
+UsageError                                         exit 2
+  ConfigFileWrong ClusterUnclear
+"""
+
+from __future__ import annotations
+
+from lockstep.errors import UsageError
+
+
+class ConfigFileWrong(UsageError):
+    """A client's configuration file that can't be understood, or lacks something."""
+
+    code = "CONFIG_FILE_WRONG"
+    template = "{file}{place}: {reason}."
+    advice = 'Write sections with settings: kafka {{ hostport = "HOST:PORT" }}.'
+
+
+class ClusterUnclear(UsageError):
+    """The connectors of a model do not agree on the failover cluster that they belong to."""
+
+    code = "CLUSTER_UNCLEAR"
+    template = "Connector {connector} has {name} = {found!r}, where {other} has {wanted!r}."
+    advice = "All connectors of a failover cluster must name the same bus and the same urlhostport."

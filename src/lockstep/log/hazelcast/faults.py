@@ -1,0 +1,35 @@
+"""What the client's errors mean, in the words of lockstep.errors."""
+
+from __future__ import annotations
+
+from hazelcast import errors as hz
+
+from lockstep.errors import LockstepError, ServerRefused, ServerUnfit, ServerUnreachable, StoreFull
+
+_LONGEST = 200
+_REFUSED = (
+    hz.AuthenticationError, hz.LoginError, hz.AccessControlError, hz.SecurityError, hz.ClientNotAllowedInClusterError,
+)  # fmt: skip
+_FULL = (hz.NativeOutOfMemoryError, hz.ReachedMaxSizeError)
+NOT_SENT = (hz.ClientOfflineError,)
+"""The client had no connection: nothing went out."""
+NOT_DONE = (*_REFUSED, *_FULL, hz.SplitBrainProtectionError)
+"""The members said no before they did anything."""
+
+
+def words(error: BaseException) -> str:
+    """One line that says what an error says, without the traces of the members."""
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:_LONGEST]
+
+
+def meaning(error: BaseException, server: str, what: str) -> LockstepError:
+    """The error to raise for one of the client's; `what` is the stream or map that was used."""
+    if isinstance(error, _REFUSED):
+        return ServerRefused(server=server, reason=words(error))
+    if isinstance(error, _FULL):
+        return StoreFull(stream=what, reason=f"the members of {server} have no memory left ({words(error)})")
+    if isinstance(error, hz.SplitBrainProtectionError):
+        reason = f"too few members are left for its split-brain protection ({words(error)})"
+        return ServerUnfit(server=server, reason=reason, setting="split-brain-protection, or start the missing members")
+    return ServerUnreachable(server=server, reason=words(error))

@@ -1,0 +1,145 @@
+"""One ring of the cluster, as all handles of this process on a stream share it.
+
+Its first item is a mark, so that a ring that was destroyed or lost, which looks like a new one, is told from one that
+is empty. Message n is the item with sequence n + 1.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from hazelcast.future import Future, combine_futures
+from hazelcast.proxy.ringbuffer import OVERFLOW_POLICY_OVERWRITE
+
+from lockstep.log.hazelcast.faults import NOT_DONE
+from lockstep.log.hazelcast.link import Link
+
+MARK = b"lockstep ring 1"
+READ_MAX = 999
+"""The client takes no more items at once."""
+
+Item = tuple[int, bytes]
+"""Sequence and content."""
+
+
+class Ring:
+    """See the module. Safe to share between threads."""
+
+    def __init__(self, link: Link, name: str) -> None:
+        self.name, self._link = name, link
+        self._proxy: Any = link.guarded(lambda: link.client.get_ringbuffer(name), name)
+        self.capacity: int = link.ask(self._proxy.capacity, name)
+        """So many items it holds before it overwrites the oldest: a setting of the members."""
+        self.seen = -1
+        """The highest sequence that anybody in this process knows of."""
+        self.seen_at = link.clock()
+        self._lock = threading.Lock()
+        self._wakes: list[Callable[[], None]] = []
+        self._is_armed = False
+
+    def mark(self) -> None:
+        """Make it a ring of a stream. Nobody else knows its name yet."""
+        self.saw(self._link.ask(lambda: self._proxy.add(bytearray(MARK)), self.name))
+
+    def destroy(self) -> None:
+        """Take it away with all it holds."""
+        # The client forgets a ring that it has destroyed once, and then asks nobody: have it look again.
+        link, name = self._link, self.name
+        link.guarded(lambda: link.client.get_ringbuffer(name).destroy(), name)
+
+    def is_genuine(self) -> bool:
+        """Whether it is the ring that was marked, and not one that sprang up where that had been."""
+        found, tail = self._read(0, 1)
+        is_marked = tail >= 0 and (not found or found[0][0] > 0 or found[0][1] == MARK)
+        if is_marked:
+            self.saw(tail)
+        return is_marked
+
+    def ends(self) -> tuple[int, int]:
+        """The sequences of the oldest and of the newest item."""
+        both = self._link.ask(
+            lambda: combine_futures([self._proxy.head_sequence(), self._proxy.tail_sequence()]), self.name
+        )
+        head, tail = both
+        self.saw(tail)
+        return head, tail
+
+    def add(self, data: bytes) -> int:
+        """Store an item; Unanswered if it is not known whether it was."""
+        item = bytearray(data)  # the client would pickle bytes; an array of bytes can be read by anybody
+        call = self._proxy.add
+        sequence: int = self._link.tell(lambda: call(item, OVERFLOW_POLICY_OVERWRITE), self.name, NOT_DONE)
+        self.saw(sequence)
+        return sequence
+
+    def read(self, start: int, count: int) -> tuple[list[Item], int]:
+        """Items from a sequence on, as far as there are any, and the sequence of the newest one of the ring."""
+        found, tail = self._read(start, count)
+        self.saw(tail)
+        return found, tail
+
+    def begin_read(self, start: int, count: int) -> Future[Any]:
+        """Ask for items, and don't wait."""
+        future: Future[Any] = self._proxy.read_many(start, 0, min(count, READ_MAX, self.capacity))
+        return future
+
+    def end_read(self, reading: Future[Any]) -> list[Item]:
+        """What was asked for."""
+        found = items_of(self._link.answer(reading, self.name))
+        if found:
+            self.saw(found[-1][0])
+        return found
+
+    def saw(self, sequence: int) -> None:
+        """Take note of how far the ring goes."""
+        with self._lock:
+            self.seen = max(self.seen, sequence)
+            self.seen_at = self._link.clock()
+
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Have `wake` called when something was added behind what was seen, until the returned function is called."""
+        with self._lock:
+            self._wakes.append(wake)
+        self.arm()
+
+        def stop() -> None:
+            with self._lock:
+                if wake in self._wakes:
+                    self._wakes.remove(wake)
+
+        return stop
+
+    def arm(self) -> None:
+        """See that one read waits at the members for what comes next, if anybody here wants to know.
+
+        Called whenever somebody has looked: whoever was woken and does not look need not be woken again.
+        """
+        with self._lock:
+            if not self._wakes or self._is_armed:
+                return
+            self._is_armed = True
+            start = self.seen + 1
+        self._proxy.read_many(start, 1, 1).add_done_callback(self._woken)
+
+    def _read(self, start: int, count: int) -> tuple[list[Item], int]:
+        """One question for both: what is added between the two is behind an answer that is empty."""
+        result, tail = self._link.ask(
+            lambda: combine_futures([self.begin_read(start, count), self._proxy.tail_sequence()]), self.name
+        )
+        return items_of(result), tail
+
+    def _woken(self, waited: Future[Any]) -> None:
+        """Something came, or waiting failed: either way it is time to look."""
+        del waited
+        with self._lock:
+            self._is_armed = False
+            wakes = list(self._wakes)
+        for wake in wakes:
+            wake()
+
+
+def items_of(result: Any) -> list[Item]:
+    """The items of an answer with their sequences, which need not begin where the question did."""
+    return [(result.get_sequence(at), bytes(item)) for at, item in enumerate(result)]

@@ -1,0 +1,169 @@
+"""A stream as a ring: messages in, messages out, nothing overwritten that counts, nothing skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lockstep.errors import AppendUncertain, DataError, StoreFull
+from lockstep.log.hazelcast.link import Link, Unanswered
+from lockstep.log.hazelcast.map_catalogue import MapCatalogue
+from lockstep.log.hazelcast.readahead import Cursor, Cursors
+from lockstep.log.hazelcast.ring import Item, Ring
+from lockstep.log.network.wire import STRIDE, Ends, Known, Message, TopicGone
+from lockstep.log.port import Limits
+
+SLACK_LEAST, SLACK_PART = 64, 16
+YOUNG = 256
+"""A ring with fewer items than this is looked at after each append: one that sprang up anew has as few."""
+FRESH_S = 1.0
+
+
+class RingTopic:
+    """See Topic."""
+
+    make_room: Callable[[], None] | None = None
+    """Called before an append is refused: to find out, and say with `drop`, what no longer counts."""
+
+    def __init__(self, link: Link, ring: Ring, known: Known, catalogue: MapCatalogue, append_bytes: int) -> None:
+        self.limits = Limits(
+            stride=STRIDE,
+            append_records=STRIDE,
+            append_bytes=append_bytes,
+            append_setting="append_bytes in the bus URL",
+        )
+        self._link, self._ring, self._known, self._catalogue = link, ring, known, catalogue
+        self._cursors = Cursors(ring, lambda: link.members_lost)
+        self._floor = known.head // STRIDE
+        """Every message below this number may be overwritten."""
+        self._check_genuine()
+
+    def send(self, messages: Sequence[bytes]) -> list[int]:
+        """See Topic."""
+        return [self._send(data) for data in messages]
+
+    def ends(self) -> Ends:
+        """See Topic."""
+        before = self._ring.seen
+        head, tail = self._ring.ends()
+        if tail < before:
+            self._check_genuine()
+        self._ring.arm()
+        return Ends(max(head - 1, 0), max(tail, 0))
+
+    def fetch(self, number: int, max_bytes: int) -> list[Message]:
+        """See Topic."""
+        start = number + 1
+        cursor = self._cursors.at(start, max_bytes)
+        self._check_members(cursor)
+        found = cursor.take(start, max_bytes) if cursor.goes_on_from(start) else []
+        found = found or self._fetch_now(cursor, start, max_bytes)
+        self._ring.arm()
+        return [Message(sequence - 1, data) for sequence, data in found]
+
+    def drop(self, before: int) -> None:
+        """See Topic: a ring reuses its room by itself."""
+        self._floor = max(self._floor, before)
+
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """See Topic."""
+        return self._ring.watch(wake)
+
+    def close(self) -> None:
+        """See Topic."""
+        self._cursors.forget()
+
+    def _send(self, data: bytes) -> int:
+        self._see_to_room()
+        before = self._ring.seen
+        try:
+            sequence = self._ring.add(data)
+        except Unanswered as error:
+            raise AppendUncertain(stream=self._known.name, reason=f"{self._link.server}: {error}") from error
+        if (sequence < YOUNG or sequence <= before) and not self._ring.is_genuine():
+            self._ring.destroy()  # what sprang up in its place, with what was just added to it
+            raise self._gone()
+        return sequence - 1
+
+    def _fetch_now(self, cursor: Cursor, start: int, max_bytes: int) -> list[Item]:
+        before = self._ring.seen
+        found, tail = cursor.ask(start, max_bytes)
+        if not found and tail < before:
+            self._check_genuine()
+            self._check_still_there(cursor, start, tail)
+        return found
+
+    def _see_to_room(self) -> None:
+        """Refuse what would make the ring overwrite something that counts."""
+        if self._has_room():
+            return
+        known = self._catalogue.find(self._known.name)
+        if known is not None and known.identity == self._known.identity:
+            self.drop(known.head // STRIDE)
+        if not self._has_room() and self.make_room is not None:
+            self.make_room()
+        if not self._has_room():
+            reason = (
+                f"its ring on {self._link.server} takes {self._ring.capacity} messages and is full of such that count;"
+                f" the setting is the capacity of ringbuffer {self._ring.name.partition('@')[0]} on the members"
+            )
+            raise StoreFull(stream=self._known.name, reason=reason)
+
+    def _has_room(self) -> bool:
+        ring = self._ring
+        if self._used() * 2 > ring.capacity and self._link.clock() - ring.seen_at > FRESH_S:
+            ring.ends()  # others may have appended meanwhile
+        return self._used() < ring.capacity - slack(ring.capacity)
+
+    def _used(self) -> int:
+        return self._ring.seen - self._floor
+
+    def _check_members(self, cursor: Cursor) -> None:
+        """After the loss of a member: what was read must still be there, or what follows is not what followed it.
+
+        A member shows what it has before its copies have it. If it dies in between, the number is given out again.
+        """
+        lost = self._link.members_lost
+        if lost == cursor.members_lost:
+            return
+        cursor.forget()
+        if cursor.last is not None:
+            self._check_last(cursor, cursor.last)
+        cursor.members_lost = lost
+
+    def _check_last(self, cursor: Cursor, last: Item) -> None:
+        found, tail = self._ring.read(last[0], 1)
+        if tail < last[0]:
+            self._check_genuine()
+        self._check_still_there(cursor, cursor.at, tail)
+        if found and found[0][0] == last[0] and found[0] != last:
+            raise self._taken_back(last)
+
+    def _check_still_there(self, cursor: Cursor, start: int, tail: int) -> None:
+        if cursor.last is not None and cursor.last[0] == start - 1 and tail < start - 1:
+            raise self._taken_back(cursor.last)
+
+    def _check_genuine(self) -> None:
+        if not self._ring.is_genuine():
+            raise self._gone()
+
+    def _gone(self) -> Exception:
+        """Deleted, or lost? If the catalogue has the stream, nobody deleted it."""
+        known = self._catalogue.find(self._known.name)
+        if known is None or known.identity != self._known.identity:
+            return TopicGone()
+        return DataError(
+            reason=f"The cluster {self._link.server} has lost the records of stream {self._known.name!r}: more members"
+            " ended at once than it keeps copies. Delete the stream and make it anew."
+        )
+
+    def _taken_back(self, last: Item) -> DataError:
+        return DataError(
+            reason=f"Message {last[0] - 1} of stream {self._known.name!r} was read and is gone: the member of"
+            f" {self._link.server} that had it ended before it had made a copy. It was not acknowledged. Seek to an"
+            " offset before it, and read on from there."
+        )
+
+
+def slack(capacity: int) -> int:
+    """So much of a ring stays free, because several writers may find room at the same moment."""
+    return min(max(SLACK_LEAST, capacity // SLACK_PART), capacity // 4)

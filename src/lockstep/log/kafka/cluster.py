@@ -1,0 +1,236 @@
+"""Questions to a Kafka cluster, and orders: what topics there are, where they end, how they are set up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from lockstep.errors import ServerUnreachable
+from lockstep.log.kafka import settings
+from lockstep.log.kafka.names import Place
+from lockstep.log.kafka.troubles import GONE, PASSING, REFUSED, error_of, translated
+from lockstep.log.network.address import Address
+from lockstep.log.network.wire import Ends
+from lockstep.runtime import Runtime
+
+T = TypeVar("T")
+GONE_S = 0.5
+"""A topic is gone when no broker knows it for so long: one that was just made is not known to all at once."""
+_PAUSE_S = 0.05
+_DOWN_S = 2.0
+"""A server that refuses connections for so long is not waited for when a bus is opened."""
+_TO_THE_END = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a topic is laid out over the brokers."""
+
+    brokers: int
+    partitions: int
+    replicas: int
+    """Of the partition that has the fewest."""
+    in_sync: int
+    has_leaders: bool
+
+
+class Notes:
+    """The last trouble that a client met in the background."""
+
+    def __init__(self) -> None:
+        self.refused: KafkaError | None = None
+        self.down: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        """Called by the client."""
+        if error.code() in REFUSED:
+            self.refused = error
+        elif error.code() in PASSING and (self.down is None or error.code() != KafkaError._ALL_BROKERS_DOWN):
+            self.down = error
+
+    def clear(self) -> None:
+        """Forget it: the server answers."""
+        self.refused = self.down = None
+
+
+class Cluster:
+    """See above. Safe to share between threads; every call ends within the time-out of the address."""
+
+    def __init__(self, address: Address, runtime: Runtime) -> None:
+        self.address, self._runtime = address, runtime
+        self.notes = Notes()
+        set_up = settings.consumer(address, self.notes, wait_ms=settings.READER_WAIT_MS, eof=False)
+        self._asker = Consumer(set_up)  # assigned nothing, so that no fetch holds up its questions
+        self._admin_or_none: AdminClient | None = None
+        self._lock = threading.Lock()
+
+    def connect(self) -> None:
+        """Return when a broker answers; raise as soon as it is clear that none will."""
+        begun, pause = self._runtime.monotonic(), min(0.5, self.address.timeout_s)
+        while True:
+            try:
+                self._asker.list_topics("", timeout=pause)
+            except KafkaException as raised:
+                self._hear()
+                waited = self._runtime.monotonic() - begun
+                if self.notes.refused or (self.notes.down and waited > _DOWN_S) or waited > self.address.timeout_s:
+                    raise self._trouble(error_of(raised)) from raised
+            else:
+                return self.notes.clear()
+
+    def layout(self, topic: str) -> Layout | None:
+        """How a topic is laid out; None if there is none of that name."""
+        found = self._patiently(lambda within_s: self._metadata(topic, within_s))
+        partitions = found.topics[topic].partitions.values()
+        if not partitions:
+            return None
+        return Layout(
+            brokers=len(found.brokers),
+            partitions=len(partitions),
+            replicas=min(len(partition.replicas) for partition in partitions),
+            in_sync=min(len(partition.isrs) for partition in partitions),
+            has_leaders=all(partition.leader >= 0 for partition in partitions),
+        )
+
+    def brokers(self) -> int:
+        """How many brokers there are."""
+        return len(self._patiently(lambda within_s: self._asker.list_topics("", timeout=within_s)).brokers)
+
+    def ends(self, place: Place, within_s: float | None = None) -> Ends:
+        """Where a partition begins and ends now."""
+        asked = TopicPartition(*place)
+        first, after = self._patiently(
+            lambda left_s: self._asker.get_watermark_offsets(asked, timeout=left_s), within_s
+        )
+        return Ends(first, after)
+
+    def check_there(self, topic: str) -> None:
+        """Raise TopicGone if no broker knows a topic."""
+        self._patiently(lambda within_s: self._metadata(topic, within_s, must_be=True))
+
+    def config(self, topic: str) -> Mapping[str, str]:
+        """The settings of a topic, its own and those of the server."""
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+        found = self._order(lambda admin, limits: admin.describe_configs([asked], **limits)[asked])
+        return {name: str(entry.value) for name, entry in found.items()}
+
+    def topic_id(self, topic: str) -> str:
+        """What tells a topic from another of the same name, made later."""
+        return str(self._order(lambda admin, limits: _only(admin.describe_topics([topic], **limits))).topic_id)
+
+    def create(self, topic: str, partitions: int, replicas: int, config: Mapping[str, str]) -> None:
+        """Make a topic and wait until it can be used; nothing happens if it is there."""
+        wanted = NewTopic(topic, partitions, replicas, config=dict(config))
+        self._order(lambda admin, limits: _only(admin.create_topics([wanted], **limits)), KafkaError.TOPIC_ALREADY_EXISTS)
+        self._until(lambda: (found := self.layout(topic)) is not None and found.has_leaders, f"the topic {topic} is made")
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic and wait until it is gone; nothing happens if it is."""
+        self._order(lambda admin, limits: _only(admin.delete_topics([topic], **limits)), *GONE)
+        self._until(lambda: self.layout(topic) is None, f"the topic {topic} is deleted")
+
+    def drop(self, place: Place, before: int = _TO_THE_END) -> None:
+        """Delete the messages below a number, or all."""
+        wanted = TopicPartition(*place, before)
+        self._order(lambda admin, limits: _only(admin.delete_records([wanted], **limits)))
+
+    def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
+        """Store positions of a consumer group that nobody is a member of."""
+        wanted = ConsumerGroupTopicPartitions(
+            group, [TopicPartition(*place, offset) for place, offset in offsets.items()]
+        )
+        done = self._order(lambda admin, limits: _only(admin.alter_consumer_group_offsets([wanted], **limits)))
+        for item in done.topic_partitions:
+            if item.error:
+                raise translated(item.error, self.address.servers)
+
+    def committed(self, group: str) -> dict[Place, int]:
+        """The stored positions of a consumer group."""
+        asked = ConsumerGroupTopicPartitions(group)
+        done = self._order(lambda admin, limits: _only(admin.list_consumer_group_offsets([asked], **limits)))
+        return {Place(item.topic, item.partition): item.offset for item in done.topic_partitions if item.offset >= 0}
+
+    def close(self) -> None:
+        """End the connections."""
+        self._asker.close()
+        with self._lock:
+            self._admin_or_none = None
+
+    def _metadata(self, topic: str, within_s: float, *, must_be: bool = False) -> Any:
+        found = self._asker.list_topics(topic, timeout=within_s)
+        error = found.topics[topic].error
+        if error is not None and (must_be or error.code() not in GONE):
+            raise KafkaException(error)
+        return found
+
+    def _order(self, order: Callable[[AdminClient, dict[str, float]], Future[T]], *fine: int) -> T | Any:
+        def ask(within_s: float) -> T | None:
+            limits = {"request_timeout": within_s}
+            try:
+                return order(self._admin(), limits).result(within_s + 1)
+            except KafkaException as raised:
+                if error_of(raised).code() in fine:
+                    return None
+                raise
+
+        return self._patiently(ask)
+
+    def _admin(self) -> AdminClient:
+        with self._lock:
+            if self._admin_or_none is None:
+                self._admin_or_none = AdminClient(settings.common(self.address, self.notes))
+            return self._admin_or_none
+
+    def _patiently(self, ask: Callable[[float], T], within_s: float | None = None) -> T:
+        """Ask again while the trouble may be over in a moment."""
+        begun = self._runtime.monotonic()
+        end = begun + (within_s or self.address.timeout_s)
+        while True:
+            left_s = max(end - self._runtime.monotonic(), _PAUSE_S)
+            try:
+                return ask(left_s)
+            except TimeoutError as raised:
+                raise ServerUnreachable(server=self.address.servers, reason="no answer in time") from raised
+            except KafkaException as raised:
+                error, now = error_of(raised), self._runtime.monotonic()
+                self._hear()
+                patience = end if error.code() in PASSING else begun + GONE_S if error.code() in GONE else now
+                if now + _PAUSE_S >= patience or self.notes.refused:
+                    raise self._trouble(error) from raised
+                self._runtime.waiter().wait(_PAUSE_S)
+
+    def _until(self, is_so: Callable[[], bool], what: str) -> None:
+        end = self._runtime.monotonic() + self.address.timeout_s
+        while not is_so():
+            if self._runtime.monotonic() > end:
+                raise ServerUnreachable(server=self.address.servers, reason=f"it does not say that {what}")
+            self._runtime.waiter().wait(_PAUSE_S / 5)
+
+    def _hear(self) -> None:
+        """Have the client say what it met in the background; from one thread at a time."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._asker.poll(0)
+            finally:
+                self._lock.release()
+
+    def _trouble(self, error: KafkaError) -> Exception:
+        """What was met in the background says more than that there was no answer."""
+        told = self.notes.refused or (self.notes.down if error.code() in PASSING else None) or error
+        return translated(told, self.address.servers)
+
+
+def _only(futures: Mapping[Any, Future[T]]) -> Future[T]:
+    [future] = futures.values()
+    return future
+
+
+def places(topics: Iterable[tuple[str, int]]) -> list[Place]:
+    """All partitions of topics that have so many."""
+    return [Place(topic, partition) for topic, count in topics for partition in range(count)]

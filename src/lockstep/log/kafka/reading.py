@@ -1,0 +1,136 @@
+"""Reading: consumers that are lent to whoever has something to read, one partition at a time."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from lockstep.log.kafka.names import Place
+from lockstep.log.kafka.settings import Settings
+from lockstep.log.kafka.troubles import GONE, OUT_OF_RANGE, PASSING
+
+IDLE_READERS = 4
+_MESSAGES_MAX = 10_000
+_LOOK_S = 0.5
+
+
+class OutOfRange(Exception):
+    """The server holds no message of the number asked for, and others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """How far a read goes: to the end that the server told, or to so many bytes."""
+
+    end: int
+    max_bytes: int
+    deadline: float
+
+
+class Reader:
+    """A consumer. Used by one thread at a time."""
+
+    def __init__(self, set_up: Settings, monotonic: Callable[[], float]) -> None:
+        self._consumer = Consumer(dict(set_up))
+        self._monotonic = monotonic
+        self.topic = ""
+        """The topic that was read last: the client knows its leader."""
+        self._eof = -1
+        """Everything below was handed out, or is none of ours."""
+        self._held: Message | None = None
+
+    def start(self, place: Place, number: int, within_s: float) -> None:
+        """Fetch from a number on, in the background."""
+        if place.topic != self.topic:
+            # Without this the client looks for the leader of a new topic in its own time, up to a second.
+            self._consumer.list_topics(place.topic, timeout=within_s)
+            self.topic = place.topic
+        self._consumer.assign([TopicPartition(*place, number)])
+        self._eof, self._held = -1, None
+
+    def ready(self, max_bytes: int) -> list[Message]:
+        """What was fetched already."""
+        return self._read(Aim(sys.maxsize, max_bytes, 0.0)) or []
+
+    def read(self, aim: Aim) -> list[Message] | None:
+        """The next messages as soon as there are some; empty if there are none up to the end; None if time is over."""
+        return self._read(aim)
+
+    def stop(self) -> None:
+        """Fetch no more, and forget what was fetched."""
+        self._consumer.unassign()
+
+    def close(self) -> None:
+        """End the connections."""
+        self._consumer.close()
+
+    def _read(self, aim: Aim) -> list[Message] | None:
+        found: list[Message] = []
+        size = 0
+        while size < aim.max_bytes and len(found) < _MESSAGES_MAX:
+            wait_s = 0.0 if found else max(min(aim.deadline - self._monotonic(), _LOOK_S), 0.0)
+            message = self._held or self._consumer.poll(wait_s)
+            self._held = None
+            if message is None:
+                if found or self._eof >= aim.end:
+                    break
+                if self._monotonic() >= aim.deadline:
+                    return None
+            elif message.error() is None:
+                found.append(message)
+                size += len(message)
+            elif found:
+                self._held = message  # said when what came before it is handed out
+                break
+            else:
+                self._heed(message.error(), message)
+        return found
+
+    def _heed(self, error: KafkaError | None, message: Message) -> None:
+        code = error.code() if error is not None else 0
+        if code == KafkaError._PARTITION_EOF:
+            self._eof = message.offset() or 0
+        elif code in OUT_OF_RANGE:
+            raise OutOfRange
+        elif code not in PASSING and message.topic() is not None:  # from what is passing the client gets up by itself
+            if code in GONE:
+                self.topic = ""
+            raise KafkaException(error)
+
+
+class Readers:
+    """Readers that are connected and free. Safe to share between threads."""
+
+    def __init__(self, set_up: Settings, monotonic: Callable[[], float]) -> None:
+        self._set_up, self._monotonic = set_up, monotonic
+        self._lock = threading.Lock()
+        self._free: list[Reader] = []
+
+    def lend(self, topic: str) -> Reader:
+        """A reader, if possible one that read the topic before."""
+        with self._lock:
+            if self._free:
+                same = next((reader for reader in self._free if reader.topic == topic), self._free[0])
+                self._free.remove(same)
+                return same
+        return Reader(self._set_up, self._monotonic)
+
+    def take_back(self, reader: Reader) -> None:
+        """A reader that is no longer used."""
+        reader.stop()
+        with self._lock:
+            if len(self._free) < IDLE_READERS:
+                self._free.append(reader)
+                return
+        reader.close()
+
+    def close(self) -> None:
+        """End the connections of all that are free."""
+        with self._lock:
+            free, self._free = self._free, []
+        for reader in free:
+            reader.close()

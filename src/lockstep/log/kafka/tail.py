@@ -1,0 +1,202 @@
+"""What is stored from now on: one consumer follows every watched partition of a bus, wakes who waits, and keeps the
+last messages at hand, so that who reads at the end needs no round trip.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable
+from itertools import chain
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from lockstep.errors import LockstepError
+from lockstep.log.kafka.names import Place
+from lockstep.log.kafka.settings import Settings
+from lockstep.log.kafka.troubles import PASSING
+from lockstep.log.network.wire import Ends, TopicGone
+from lockstep.runtime import Runtime, logger
+
+Wake = Callable[[], None]
+AskEnds = Callable[[Place, float], Ends]
+
+KEPT_BYTES, KEPT_MESSAGES = 4 << 20, 5_000
+"""Of each watched partition: a reader that is further behind reads on its own."""
+_POLL_S = 0.05
+_PIECE = 500
+_ASK_S = 2.0
+_RETRY_S = 0.5
+
+
+class Feed:
+    """The last messages of one partition. Safe to share between threads."""
+
+    def __init__(self, place: Place, identity: str) -> None:
+        self.place, self.identity = place, identity
+        self.wakes: list[Wake] = []
+        self.retry_at = 0.0
+        self._lock = threading.Lock()
+        self._numbers: list[int] = []
+        self._messages: list[Message] = []
+        self._from = self._next = -1
+        self._bytes = 0
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether messages come in."""
+        return self._next >= 0
+
+    def begin(self, number: int) -> None:
+        """Messages come from a number on; -1: none come any more."""
+        with self._lock:
+            self._numbers, self._messages, self._bytes = [], [], 0
+            self._from = self._next = number
+
+    def push(self, message: Message) -> None:
+        """The next message."""
+        number = message.offset() or 0
+        with self._lock:
+            if number < self._next or self._next < 0:
+                return  # of a follow before
+            self._numbers.append(number)
+            self._messages.append(message)
+            self._next = number + 1
+            self._bytes += len(message)
+            if self._bytes > 2 * KEPT_BYTES or len(self._numbers) > 2 * KEPT_MESSAGES:
+                self._forget_old()
+
+    def take(self, number: int, max_bytes: int) -> list[Message]:
+        """Messages from a number on, if they are here."""
+        with self._lock:
+            if not self._from <= number < self._next:
+                return []
+            at, size = bisect_left(self._numbers, number), 0
+            stop = at
+            while stop < len(self._messages) and size < max_bytes:
+                size += len(self._messages[stop])
+                stop += 1
+            return self._messages[at:stop]
+
+    def _forget_old(self) -> None:
+        gone = max(len(self._numbers) - KEPT_MESSAGES, 0)
+        self._bytes -= sum(map(len, self._messages[:gone]))
+        while self._bytes > KEPT_BYTES and gone < len(self._messages) - 1:
+            self._bytes -= len(self._messages[gone])
+            gone += 1
+        del self._numbers[:gone], self._messages[:gone]
+        self._from = self._numbers[0]
+
+
+class Tail:
+    """See above. Its thread runs while something is watched; only it touches the consumer."""
+
+    def __init__(self, set_up: Settings, ends: AskEnds, runtime: Runtime) -> None:
+        self._set_up, self._ends, self._runtime = set_up, ends, runtime
+        self._lock = threading.Lock()
+        self._feeds: dict[Place, Feed] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def find(self, place: Place, identity: str) -> Feed | None:
+        """What is followed of a partition."""
+        feed = self._feeds.get(place)
+        return feed if feed is not None and feed.identity == identity else None
+
+    def watch(self, place: Place, identity: str, wake: Wake) -> Callable[[], None]:
+        """Have `wake` called soon, and whenever something was stored, until the returned function is called."""
+        with self._lock:
+            feed = self._feeds.get(place)
+            if feed is None or feed.identity != identity:
+                others = feed.wakes if feed is not None else []
+                feed = self._feeds[place] = Feed(place, identity)
+                feed.wakes = list(others)  # of a stream that was deleted and made anew: they find that out
+            feed.wakes.append(wake)
+            self._start()
+        return lambda: self._unwatch(place, wake)
+
+    def close(self) -> None:
+        """Stop, and end the connections."""
+        with self._lock:
+            self._closed = True
+            self._feeds.clear()
+            thread = self._thread
+        if thread is not None:
+            thread.join(_ASK_S + 10 * _RETRY_S)
+
+    def _unwatch(self, place: Place, wake: Wake) -> None:
+        with self._lock:
+            feed = self._feeds.get(place)
+            if feed is None or wake not in feed.wakes:
+                return
+            feed.wakes.remove(wake)
+            if not feed.wakes:
+                del self._feeds[place]
+
+    def _start(self) -> None:
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._run, name="lockstep-kafka-tail", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        following: dict[Place, Feed] = {}
+        consumer = Consumer(dict(self._set_up))
+        try:
+            while self._goes_on():
+                self._adjust(consumer, following)
+                self._pump(consumer, following)
+        finally:
+            consumer.close()
+
+    def _goes_on(self) -> bool:
+        with self._lock:
+            if not self._feeds:
+                self._thread = None
+            return bool(self._feeds)
+
+    def _adjust(self, consumer: Consumer, following: dict[Place, Feed]) -> None:
+        """Follow what is watched since, and no longer what is not."""
+        with self._lock:
+            wanted = dict(self._feeds)
+        for place in [place for place, feed in following.items() if wanted.get(place) is not feed or not feed.is_followed]:
+            consumer.incremental_unassign([TopicPartition(*place)])
+            del following[place]
+        for place, feed in wanted.items():
+            if place not in following and feed.retry_at <= self._runtime.monotonic():
+                self._follow(consumer, feed, following)
+
+    def _follow(self, consumer: Consumer, feed: Feed, following: dict[Place, Feed]) -> None:
+        feed.retry_at = self._runtime.monotonic() + _RETRY_S
+        try:
+            consumer.list_topics(feed.place.topic, timeout=_ASK_S)  # or it looks for the leader in its own time
+            number = self._ends(feed.place, _ASK_S).next
+            consumer.incremental_assign([TopicPartition(*feed.place, number)])
+        except (KafkaException, LockstepError, TopicGone) as error:
+            logger.debug("A stream can't be followed now", extra={"action": "follow_failed", "error": str(error)})
+            return
+        feed.begin(number)
+        following[feed.place] = feed
+        _wake(feed)  # for what was stored between the call to watch and now
+
+    def _pump(self, consumer: Consumer, following: dict[Place, Feed]) -> None:
+        first = consumer.poll(_POLL_S)
+        if first is None:
+            return
+        grown: dict[Place, Feed] = {}
+        for message in chain([first], consumer.consume(_PIECE, timeout=0)):
+            place = Place(message.topic() or "", message.partition() or 0)
+            feed, error = following.get(place), message.error()
+            if feed is None or (error is not None and error.code() in PASSING):
+                continue
+            if error is None:
+                feed.push(message)
+            else:
+                feed.begin(-1)
+            grown[place] = feed
+        for feed in grown.values():
+            _wake(feed)
+
+
+def _wake(feed: Feed) -> None:
+    for wake in list(feed.wakes):
+        wake()

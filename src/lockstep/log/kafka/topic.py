@@ -1,0 +1,267 @@
+"""One partition as a topic: sending, reading, ends and waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from confluent_kafka import KafkaException
+from confluent_kafka import Message as KafkaMessage
+
+from lockstep.errors import AppendTooLarge, AppendUncertain, LockstepError, ServerUnreachable, UnsupportedByBackend
+from lockstep.log.kafka import plain
+from lockstep.log.kafka.cluster import Cluster
+from lockstep.log.kafka.names import Place
+from lockstep.log.kafka.reading import Aim, OutOfRange, Reader, Readers
+from lockstep.log.kafka.sending import Outgoing, Overdue, Sender, Unsent
+from lockstep.log.kafka.tail import Tail
+from lockstep.log.kafka.troubles import NOT_STORED, PASSING, TOO_LARGE, error_of, translated
+from lockstep.log.network.wire import STRIDE, Ends, Message, TopicGone
+from lockstep.log.port import Limits
+from lockstep.runtime import Runtime, logger
+
+SLACK = 1024
+"""Of what a message may hold, so much is Kafka's own."""
+_DIAGNOSIS_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What all topics of a bus share."""
+
+    url: str
+    cluster: Cluster
+    sender: Sender
+    readers: Readers
+    tail: Tail
+    runtime: Runtime
+
+    @property
+    def server(self) -> str:
+        """For people."""
+        return self.cluster.address.servers
+
+    @property
+    def timeout_s(self) -> float:
+        """Every call ends within about this time."""
+        return self.cluster.address.timeout_s
+
+
+class Format(Protocol):
+    """How a message of ours is one of Kafka's."""
+
+    def limits(self, topic: str, message_bytes: int) -> Limits:
+        """How offsets are numbered, and how much a message holds."""
+
+    def out(self, data: bytes, stream: str) -> Outgoing:
+        """What is sent."""
+
+    def back(self, message: KafkaMessage) -> Message:
+        """What is read."""
+
+
+class Appends:
+    """One append is one message, as it is."""
+
+    def limits(self, topic: str, message_bytes: int) -> Limits:
+        """See Format."""
+        setting = f"max.message.bytes of the topic {topic}"
+        return Limits(
+            stride=STRIDE, append_records=STRIDE, append_bytes=max(message_bytes - SLACK, 1), append_setting=setting
+        )
+
+    def out(self, data: bytes, stream: str) -> Outgoing:
+        """See Format."""
+        del stream
+        return Outgoing(data)
+
+    def back(self, message: KafkaMessage) -> Message:
+        """See Format."""
+        return Message(message.offset() or 0, message.value() or b"")
+
+
+class Records:
+    """One record is one message, as everybody writes and reads them."""
+
+    def limits(self, topic: str, message_bytes: int) -> Limits:
+        """See Format."""
+        setting = f"max.message.bytes of the topic {topic}"
+        return Limits(append_bytes=max(message_bytes - SLACK, 1), append_setting=setting, batch_records=1)
+
+    def out(self, data: bytes, stream: str) -> Outgoing:
+        """See Format."""
+        return plain.to_kafka(data, stream)
+
+    def back(self, message: KafkaMessage) -> Message:
+        """See Format."""
+        return plain.from_kafka(message)
+
+
+@dataclass(slots=True)
+class KafkaTopic:
+    """See Topic."""
+
+    link: Link
+    place: Place
+    stream: str
+    identity: str
+    format: Format
+    limits: Limits
+    _reader: Reader | None = field(default=None, init=False)
+    _position: int = field(default=-1, init=False)
+    """The number that the reader comes to next."""
+
+    __hash__ = object.__hash__
+
+    def send(self, messages: Sequence[bytes]) -> list[int]:
+        """See Topic."""
+        outgoing = [self.format.out(data, self.stream) for data in messages]
+        for message in outgoing:
+            self._check_size(message)
+        try:
+            return self.link.sender.send(self.place, outgoing)
+        except Unsent as unsent:
+            raise self._unsent(unsent, max(map(len, messages))) from unsent
+        except Overdue as overdue:
+            raise self._uncertain("nothing came back in time") from overdue
+
+    def ends(self) -> Ends:
+        """See Topic."""
+        return self.link.cluster.ends(self.place)
+
+    def fetch(self, number: int, max_bytes: int) -> list[Message]:
+        """See Topic."""
+        try:
+            found = self._at_hand(number, max_bytes) or self._asked_for(number, max_bytes)
+        except KafkaException as raised:
+            self._let_go()
+            raise translated(error_of(raised), self.link.server) from raised
+        return [self.format.back(message) for message in found]
+
+    def drop(self, before: int) -> None:
+        """See Topic."""
+        try:
+            self.link.cluster.drop(self.place, before)
+        except LockstepError as error:
+            extra = {"action": "drop_failed", "stream": self.stream, "error": str(error)}
+            logger.info("The server keeps messages that retention gave up", extra=extra)
+
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """See Topic."""
+        return self.link.tail.watch(self.place, self.identity, wake)
+
+    def close(self) -> None:
+        """See Topic."""
+        self._let_go()
+
+    def _at_hand(self, number: int, max_bytes: int) -> list[KafkaMessage]:
+        """What was fetched before it was asked for."""
+        feed = self.link.tail.find(self.place, self.identity)
+        if feed is not None and (found := feed.take(number, max_bytes)):
+            self._let_go()
+            return found
+        if self._reader is None or self._position != number:
+            return []
+        try:
+            return self._read_on(self._reader.ready(max_bytes))
+        except OutOfRange:
+            self._let_go()
+            return []
+
+    def _asked_for(self, number: int, max_bytes: int) -> list[KafkaMessage]:
+        deadline = self.link.runtime.monotonic() + self.link.timeout_s
+        while True:
+            ends = self.ends()
+            number = max(number, ends.first)
+            if number >= ends.next:
+                self._let_go()
+                return []
+            try:
+                found = self._reader_at(number).read(Aim(ends.next, max_bytes, deadline))
+            except OutOfRange:  # dropped meanwhile, or the leader has changed
+                self._let_go()
+                found = None
+            if found is not None:
+                return self._read_on(found)
+            if self.link.runtime.monotonic() >= deadline:
+                self._let_go()
+                raise ServerUnreachable(server=self.link.server, reason=f"{self.stream} could not be read in time")
+
+    def _reader_at(self, number: int) -> Reader:
+        if self._reader is None:
+            self._reader, self._position = self.link.readers.lend(self.place.topic), -1
+        if self._position != number:
+            self._reader.start(self.place, number, self.link.timeout_s)
+            self._position = number
+        return self._reader
+
+    def _read_on(self, found: list[KafkaMessage]) -> list[KafkaMessage]:
+        if found:
+            self._position = (found[-1].offset() or 0) + 1
+        return found
+
+    def _let_go(self) -> None:
+        if self._reader is not None:
+            reader, self._reader = self._reader, None
+            self.link.readers.take_back(reader)
+
+    def _check_size(self, message: Outgoing) -> None:
+        size = len(message.value) + len(message.key or b"") + sum(len(name) + len(item) for name, item in message.headers)
+        if self.limits.append_bytes is not None and size > self.limits.append_bytes:
+            raise self._too_large(size)
+
+    def _too_large(self, size: int) -> AppendTooLarge:
+        limit, setting = f"{self.limits.append_bytes} bytes", self.limits.append_setting
+        return AppendTooLarge(size=f"{size} bytes", stream=self.stream, bus=self.link.url, limit=limit, setting=setting)
+
+    def _unsent(self, unsent: Unsent, size: int) -> Exception:
+        code = unsent.error.code()
+        if code in TOO_LARGE:
+            return self._too_large(size)
+        if code in NOT_STORED:
+            return translated(unsent.error, self.link.server)
+        return self._uncertain(unsent.error.str())
+
+    def _uncertain(self, reason: str) -> Exception:
+        try:
+            self.link.cluster.check_there(self.place.topic)
+        except (LockstepError, TopicGone) as error:
+            if isinstance(error, TopicGone):
+                return error
+            reason = f"{reason}; {error}"
+        return AppendUncertain(stream=self.stream, reason=reason)
+
+
+class EntryTopic:
+    """The name of a stream with shards: its records are in the shards, and it has none of its own."""
+
+    limits = Limits()
+
+    def __init__(self, url: str, stream: str) -> None:
+        self._url, self._stream = url, stream
+
+    def send(self, messages: Sequence[bytes]) -> list[int]:
+        """See Topic: it can't."""
+        del messages
+        raise UnsupportedByBackend(bus=self._url, feature=f"store in {self._stream} itself, only in its shards")
+
+    def ends(self) -> Ends:
+        """See Topic."""
+        return Ends(0, 0)
+
+    def fetch(self, number: int, max_bytes: int) -> list[Message]:
+        """See Topic."""
+        del number, max_bytes
+        return []
+
+    def drop(self, before: int) -> None:
+        """See Topic."""
+
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """See Topic: nothing is ever stored."""
+        del wake
+        return lambda: None
+
+    def close(self) -> None:
+        """See Topic."""

@@ -1,0 +1,1 @@
+"""RabbitMQ streams as a bus: the stream protocol, on the frames of rstream."""

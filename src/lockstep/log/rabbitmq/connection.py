@@ -1,0 +1,252 @@
+"""One connection: requests with answers, and what the server sends by itself to those who asked for it."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from itertools import count
+from typing import Any, Protocol
+
+from rstream import schema
+
+from lockstep.errors import ServerUnreachable
+from lockstep.log.rabbitmq import frames
+from lockstep.log.rabbitmq.timing import Deadline
+
+_READ_BYTES = 1 << 18
+WOULD_BLOCK = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+IDS = 200
+"""Subscriptions, and publishers, that share a connection; the protocol numbers them in one byte."""
+
+
+class Receiver(Protocol):
+    """Who gets what the server sends: a subscription or a publisher. Called from the thread that reads."""
+
+    stream: str
+
+    def on_chunk(self, chunk: frames.Chunk) -> None:
+        """Messages have come."""
+
+    def on_refusal(self, publishing_id: int, code: int) -> None:
+        """A message was not taken."""
+
+    def on_lost(self, reason: str) -> None:
+        """Nothing will come any more."""
+
+
+class Reply:
+    """An answer that is still to come."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._event = threading.Event()
+        self._frame: Any = None
+
+    def set(self, frame: Any) -> None:
+        """It has come; None: it will not."""
+        self._frame = frame
+        self._event.set()
+
+    def wait(self, deadline: Deadline) -> Any:
+        """The answer; ServerUnreachable if it does not come in time, and the connection is given up then."""
+        if not self._event.wait(deadline.left()):
+            self._connection.lose("it did not answer in time")
+        if self._frame is None:
+            raise self._connection.unreachable()
+        return self._frame
+
+
+class Connection:
+    """A connection that is logged in. Anybody may write; one thread reads."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        endpoint: tuple[str, int],
+        told: tuple[str, int],
+        heartbeat_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.sock, self.endpoint, self.told = sock, endpoint, told
+        self.server = f"{endpoint[0]}:{endpoint[1]}"
+        self.why_lost: str | None = None
+        self._heartbeat_s, self._clock = heartbeat_s, clock
+        self._heard = self._said = clock()
+        self._lock, self._using = threading.Lock(), threading.Lock()
+        self._buffer = bytearray()
+        self._ids = count(1)
+        self._replies: dict[int, Reply] = {}
+        self._feeds: dict[int, Receiver] = {}
+        self._publishers: dict[int, Receiver] = {}
+        sock.setblocking(False)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can be used."""
+        return self.why_lost is None
+
+    @property
+    def load(self) -> int:
+        """How many subscriptions or publishers share it."""
+        return max(len(self._feeds), len(self._publishers))
+
+    def ask(self, build: frames.Build, deadline: Deadline) -> Any:
+        """Send a request and wait for its answer."""
+        return self.begin(deadline, build)[0].wait(deadline)
+
+    def begin(self, deadline: Deadline, *builds: frames.Build, ahead: bytes = b"") -> list[Reply]:
+        """Send requests in one go, behind frames that get no answer; the answers come in order."""
+        replies, parts = [], [ahead]
+        for build in builds:
+            number = next(self._ids)
+            replies.append(Reply(self))
+            self._replies[number] = replies[-1]
+            parts.append(frames.encode(build(number)))
+        self.write(b"".join(parts), deadline)
+        return replies
+
+    def write(self, data: bytes, deadline: Deadline) -> None:
+        """Hand everything to the system; ServerUnreachable if that can't be, and the last frame has not left then."""
+        left = memoryview(data)
+        with self._using:
+            while left and self.is_alive:
+                try:
+                    with self._lock:
+                        sent = self.sock.send(left)
+                    left = left[sent:]
+                except WOULD_BLOCK:
+                    self._wait_to_write(deadline)
+                except OSError as error:
+                    self.lose(_words(error))
+            self._said = self._clock()
+        if left:
+            raise self.unreachable()
+
+    def add_feed(self, receiver: Receiver) -> int:
+        """The number of a new subscription."""
+        return self._add(self._feeds, receiver)
+
+    def add_publisher(self, receiver: Receiver) -> int:
+        """The number of a new publisher."""
+        return self._add(self._publishers, receiver)
+
+    def drop_feed(self, number: int) -> None:
+        """The number may be used again."""
+        self._feeds.pop(number, None)
+
+    def drop_publisher(self, number: int) -> None:
+        """The number may be used again."""
+        self._publishers.pop(number, None)
+
+    def unreachable(self) -> ServerUnreachable:
+        """The error for whoever needed this connection."""
+        return ServerUnreachable(server=self.server, reason=self.why_lost or "the connection is closed")
+
+    def lose(self, reason: str) -> None:
+        """Give it up; the thread that reads closes it."""
+        with self._lock:
+            if self.why_lost is not None:
+                return
+            self.why_lost = reason
+            with contextlib.suppress(OSError):  # the other side may have closed it
+                self.sock.shutdown(socket.SHUT_RDWR)
+        for reply in list(self._replies.values()):
+            reply.set(None)
+        for receiver in [*self._feeds.values(), *self._publishers.values()]:
+            receiver.on_lost(reason)
+
+    def on_readable(self) -> None:
+        """Read what is there and pass it on. Called from the thread that reads."""
+        while self.is_alive:
+            try:
+                with self._lock:
+                    piece = self.sock.recv(_READ_BYTES)
+            except WOULD_BLOCK:
+                return
+            except OSError as error:
+                self.lose(_words(error))
+                return
+            if not piece:
+                self.lose("it has closed the connection")
+                return
+            self._take(piece)
+
+    def on_tick(self) -> None:
+        """Say that we are there, and give up on a server that no longer does. Called from the thread that reads."""
+        now = self._clock()
+        if now - self._heard > 2.5 * self._heartbeat_s:
+            self.lose("it has been silent")
+        elif now - self._said > self._heartbeat_s / 2 and self._using.acquire(blocking=False):
+            try:
+                self._say()
+            finally:
+                self._using.release()
+
+    def _say(self) -> None:
+        self._said = self._clock()
+        with contextlib.suppress(OSError), self._lock:  # it has enough to read already, or whoever reads finds out
+            self.sock.send(frames.encode(schema.Heartbeat()))
+
+    def _wait_to_write(self, deadline: Deadline) -> None:
+        left = deadline.left()
+        if not left:
+            self.lose("it takes nothing more")
+            return
+        poll = select.poll()
+        poll.register(self.sock, select.POLLOUT)
+        poll.poll(left * 1000)
+
+    def _take(self, piece: bytes) -> None:
+        self._heard = self._clock()
+        self._buffer += piece
+        try:
+            for payload in frames.split(self._buffer):
+                self._dispatch(payload)
+        except (ValueError, KeyError) as error:
+            self.lose(f"it sent something that is no frame: {error}")
+
+    def _dispatch(self, payload: bytes) -> None:
+        key = frames.key_of(payload)
+        if key == frames.DELIVER:
+            chunk = frames.read_chunk(payload)
+            if chunk.subscription in self._feeds:
+                self._feeds[chunk.subscription].on_chunk(chunk)
+        elif key == frames.REFUSED:
+            publisher, refused = frames.read_refusals(payload)
+            for publishing_id, code in refused:
+                if publisher in self._publishers:
+                    self._publishers[publisher].on_refusal(publishing_id, code)
+        elif key not in (frames.CONFIRM, frames.CREDIT, frames.HEARTBEAT):
+            self._answer(frames.decode(payload))
+
+    def _answer(self, frame: schema.Frame) -> None:
+        if isinstance(frame, schema.MetadataUpdate):
+            self._forget(frame.metadata_info.stream)
+        elif isinstance(frame, schema.Close):
+            self.lose(f"it has closed the connection: {frame.reason}")
+        elif frame.corr_id is not None:
+            reply = self._replies.pop(frame.corr_id, None)
+            if reply is not None:
+                reply.set(frame)
+
+    def _forget(self, stream: str) -> None:
+        """The server has dropped everything about a stream: it is deleted, or has another leader."""
+        for receivers in (self._feeds, self._publishers):
+            for number, receiver in list(receivers.items()):
+                if receiver.stream == stream:
+                    receivers.pop(number)
+                    receiver.on_lost("the stream has moved or is gone")
+
+    def _add(self, receivers: dict[int, Receiver], receiver: Receiver) -> int:
+        with self._lock:
+            number = next(number for number in range(256) if number not in receivers)
+            receivers[number] = receiver
+            return number
+
+
+def _words(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__

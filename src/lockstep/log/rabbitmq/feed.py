@@ -1,0 +1,244 @@
+"""A subscription that reads ahead: chunks come by themselves, as many as there is room for."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from rstream import schema
+from rstream.constants import OffsetType
+
+from lockstep.errors import ServerUnreachable
+from lockstep.log.network.wire import Message
+from lockstep.log.rabbitmq import faults, frames
+from lockstep.log.rabbitmq.connection import Connection
+from lockstep.log.rabbitmq.links import READ, Links
+from lockstep.log.rabbitmq.timing import Deadline
+
+AHEAD_BYTES = 8 << 20
+"""About so much is read ahead of whoever reads."""
+_CHUNKS_FIRST, _CHUNKS_MOST, _CHUNKS_LEAST = 8, 64, 2
+_NO_OFFSET = 19
+_CLOSE_S = 1.0
+_NOBODY = "_"
+LAST, NEXT, FIRST = (schema.OffsetSpec(kind) for kind in (OffsetType.LAST, OffsetType.NEXT, OffsetType.FIRST))
+
+
+def from_number(number: int) -> schema.OffsetSpec:
+    """Begin with the chunk that holds a number, or the next one there is."""
+    return schema.OffsetSpecOffset(OffsetType.OFFSET, number)
+
+
+def subscribe(number: int, stream: str, spec: schema.OffsetSpec, chunks: int) -> frames.Build:
+    """The request for a subscription."""
+    return lambda correlation: schema.Subscribe(correlation, number, stream, spec, chunks, [])
+
+
+def unsubscribe(number: int) -> frames.Build:
+    """The request to end it."""
+    return lambda correlation: schema.Unsubscribe(correlation, number)
+
+
+class Subscription:
+    """One subscription on a connection, and how many chunks the server may still send."""
+
+    def __init__(self, links: Links, stream: str) -> None:
+        self.stream = stream
+        self.is_lost = False
+        self.credit = 0
+        self._links = links
+        self._connection: Connection | None = None
+        self._number = -1
+        self._lock = threading.Lock()
+
+    def open(self, spec: schema.OffsetSpec, chunks: int, deadline: Deadline) -> None:
+        """Subscribe at the leader of the stream."""
+        connection = self._links.to_leader(READ, self.stream, deadline)
+        self._connection, self.credit = connection, chunks
+        self._number = connection.add_feed(self)
+        try:
+            answer = connection.ask(subscribe(self._number, self.stream, spec, chunks), deadline)
+            self._check(answer.response_code, "read")
+        except BaseException:
+            connection.drop_feed(self._number)
+            raise
+
+    def grant(self, chunks: int, deadline: Deadline) -> None:
+        """Let the server send some more."""
+        with self._lock:
+            self.credit += chunks
+        self._ask_via().write(frames.credit(self._number, chunks), deadline)
+
+    def settle(self, deadline: Deadline) -> None:
+        """Return when everything has come that was stored before this call.
+
+        The leader answers the first question itself, and has announced all it has stored before to this connection by
+        then; the second answer comes behind what was announced.
+        """
+        connection = self._ask_via()
+        answer = connection.ask(lambda number: schema.QueryOffset(number, _NOBODY, self.stream), deadline)
+        if answer.response_code != _NO_OFFSET:
+            self._check(answer.response_code, "read")
+        connection.ask(lambda number: schema.Metadata(number, []), deadline)
+        self._ask_via()
+
+    def close(self) -> None:
+        """End the subscription; its number is free when the server has said so."""
+        connection, self._connection = self._connection, None
+        if connection is None or self.is_lost:
+            return
+        self.is_lost = True
+        try:
+            connection.ask(unsubscribe(self._number), self._links.deadline(_CLOSE_S))
+        except ServerUnreachable:
+            return
+        connection.drop_feed(self._number)
+
+    def on_chunk(self, chunk: frames.Chunk) -> None:
+        """See Receiver."""
+        with self._lock:
+            self.credit -= 1
+            self.receive(chunk)
+
+    def receive(self, chunk: frames.Chunk) -> None:
+        """Take a chunk; the lock is held."""
+        raise NotImplementedError
+
+    def on_refusal(self, publishing_id: int, code: int) -> None:
+        """See Receiver; nothing is published here."""
+
+    def on_lost(self, reason: str) -> None:
+        """See Receiver."""
+        del reason
+        self.is_lost = True
+
+    def _ask_via(self) -> Connection:
+        if self.is_lost or self._connection is None:
+            raise faults.NotReady
+        return self._connection
+
+    def _check(self, code: int, action: str) -> None:
+        links = self._links
+        faults.check(code, server=links.address.servers, user=links.user, action=action, stream=self.stream)
+
+
+class Feed(Subscription):
+    """Messages from a number on, in order. Taken by one thread at a time."""
+
+    def __init__(self, links: Links, stream: str, on_news: Callable[[], None]) -> None:
+        super().__init__(links, stream)
+        self.position: int | None = None
+        """Every message from this number on comes, or is here; None: it is not known yet."""
+        self.arrived = 0
+        self._on_news = on_news
+        self._chunks: deque[frames.Chunk] = deque()
+        self._messages: deque[Message] = deque()
+        self._chunk_bytes = 0
+
+    def start(self, number: int | None, deadline: Deadline) -> None:
+        """Read from a number on, or whatever is stored from now on."""
+        self.position = number
+        self.open(NEXT if number is None else from_number(number), _CHUNKS_FIRST, deadline)
+
+    def covers(self, number: int) -> bool:
+        """Whether reading on from a number needs no other subscription."""
+        if self.is_lost or self.position is None or number < self.position:
+            return False
+        return number == self.position or any(message.number >= number for message in self._messages)
+
+    def take(self, number: int, max_bytes: int, deadline: Deadline) -> list[Message]:
+        """What has come from a number on."""
+        found, size = list[Message](), 0
+        while size < max_bytes and (self._messages or self._unpack(number)):
+            message = self._messages.popleft()
+            if message.number >= number:
+                found.append(message)
+                size += len(message.data)
+        self.position = found[-1].number + 1 if found else number
+        self._refill(deadline)
+        return found
+
+    def on_chunk(self, chunk: frames.Chunk) -> None:
+        """See Receiver."""
+        super().on_chunk(chunk)
+        self._on_news()
+
+    def receive(self, chunk: frames.Chunk) -> None:
+        """See Subscription."""
+        self._chunks.append(chunk)
+        self.arrived += 1
+        self._chunk_bytes = max(len(chunk.data), self._chunk_bytes * 3 // 4)
+
+    def on_lost(self, reason: str) -> None:
+        """See Receiver: whoever waits must look for himself."""
+        super().on_lost(reason)
+        self._on_news()
+
+    def _unpack(self, number: int) -> bool:
+        while not self._messages:
+            with self._lock:
+                if not self._chunks:
+                    return False
+                chunk = self._chunks.popleft()
+            self._messages.extend(chunk.messages(number))
+        return True
+
+    def _refill(self, deadline: Deadline) -> None:
+        if self.is_lost:
+            return
+        window = min(max(AHEAD_BYTES // max(self._chunk_bytes, 1), _CHUNKS_LEAST), _CHUNKS_MOST)
+        with self._lock:
+            missing = window - self.credit - len(self._chunks)
+        if self.credit <= window // 2 and missing > 0:
+            with suppress(ServerUnreachable, faults.NotReady):  # what has come is good; whoever reads on finds out
+                self.grant(missing, deadline)
+
+
+class Glimpse(Subscription):
+    """The first chunk that a subscription brings, and nothing more."""
+
+    def __init__(self, links: Links, stream: str) -> None:
+        super().__init__(links, stream)
+        self.chunk: frames.Chunk | None = None
+        self._came = threading.Event()
+
+    def receive(self, chunk: frames.Chunk) -> None:
+        """See Subscription."""
+        self.chunk = self.chunk or chunk
+        self._came.set()
+
+    def on_lost(self, reason: str) -> None:
+        """See Receiver."""
+        super().on_lost(reason)
+        self._came.set()
+
+    def wait(self, spec: schema.OffsetSpec, deadline: Deadline) -> frames.Chunk:
+        """The chunk, which is there or is about to be."""
+        self.open(spec, 1, deadline)
+        self._came.wait(deadline.left())
+        self.close()
+        if self.chunk is None:
+            raise faults.NotReady
+        return self.chunk
+
+
+def glimpse(
+    links: Links, stream: str, specs: Sequence[schema.OffsetSpec], deadline: Deadline
+) -> list[frames.Chunk | None]:
+    """The chunk that is found at each place now, asked for in one go; None where there is none."""
+    connection = links.to_leader(READ, stream, deadline)
+    looks = [Glimpse(links, stream) for _ in specs]
+    numbers = [connection.add_feed(look) for look in looks]
+    builds = [
+        build
+        for number, spec in zip(numbers, specs, strict=True)
+        for build in (subscribe(number, stream, spec, 1), unsubscribe(number))
+    ]
+    answers = [reply.wait(deadline) for reply in connection.begin(deadline, *builds)]
+    for number in numbers:
+        connection.drop_feed(number)
+    for answer in answers[::2]:
+        faults.check(answer.response_code, server=links.address.servers, user=links.user, action="read", stream=stream)
+    return [look.chunk for look in looks]

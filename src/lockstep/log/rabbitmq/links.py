@@ -1,0 +1,156 @@
+"""The connections of a bus: to the servers of the URL, and to whichever server leads a stream.
+
+Publishers and readers have connections of their own, because a server that is short of disk stops listening to those
+who publish, and readers must go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from rstream import schema
+
+from lockstep.errors import Closed, ServerUnreachable
+from lockstep.log.network.address import Address
+from lockstep.log.rabbitmq import faults
+from lockstep.log.rabbitmq.connection import IDS, Connection
+from lockstep.log.rabbitmq.login import Facts, Login, connect
+from lockstep.log.rabbitmq.pump import Pump
+from lockstep.log.rabbitmq.timing import Deadline
+from lockstep.runtime import Runtime
+
+T = TypeVar("T")
+Endpoint = tuple[str, int]
+
+READ, PUBLISH = "read", "publish"
+_SPREAD, _CONNECTIONS = 8, 8
+"""A server pauses a whole connection for a moment at the end of each stream, so few readers share one at first."""
+_NO_LEADER = 65535
+_PAUSE_S = 0.1
+_FIRST_TRY = 0.6
+_TICK_S = 1.0
+
+
+class Links:
+    """See above. Safe to share between threads."""
+
+    def __init__(self, address: Address, login: Login, runtime: Runtime) -> None:
+        self.address, self.user = address, login.user
+        self.facts: Facts | None = None
+        self.watched: set[Callable[[], None]] = set()
+        """Called about every second: whoever waits for a stream that nothing is heard of looks for himself."""
+        self._login, self._runtime = login, runtime
+        self._lock = threading.Lock()
+        self._told: dict[Endpoint, Endpoint] = {}
+        self._open: dict[tuple[str, Endpoint], list[Connection]] = {}
+        self._pump: Pump | None = None
+        self._ticked = runtime.monotonic()
+        self._closed = False
+
+    def deadline(self, seconds: float | None = None) -> Deadline:
+        """When a call that begins now has to end."""
+        return Deadline(self._runtime.monotonic, self.address.timeout_s if seconds is None else seconds)
+
+    def persist(self, work: Callable[[Deadline], T], deadline: Deadline) -> T:
+        """Do something that may be done twice: again after a lost connection, and while a stream has no leader."""
+        is_first, pause = True, self._runtime.waiter()
+        while True:
+            try:
+                return work(deadline.part(_FIRST_TRY) if is_first else deadline)
+            except faults.NotReady as error:
+                if not deadline.left():
+                    reason = "the stream has no leader at the moment"
+                    raise ServerUnreachable(server=self.address.servers, reason=reason) from error
+                pause.wait(min(_PAUSE_S, deadline.left()))
+            except ServerUnreachable:
+                if not is_first or not deadline.left():
+                    raise
+                is_first = False
+
+    def any(self, deadline: Deadline) -> Connection:
+        """A connection for questions to any of the servers."""
+        return self._first_of(lambda seed: self._pick(READ, seed, deadline, limit=None))
+
+    def fresh(self, deadline: Deadline) -> Connection:
+        """A new connection to any of the servers; lose it after use."""
+        return self._first_of(lambda seed: self._dial(seed, deadline))
+
+    def to_leader(self, purpose: str, stream: str, deadline: Deadline) -> Connection:
+        """A connection with room to whoever leads a stream."""
+        told, _ = self.topology(stream, deadline)
+        asked = self.any(deadline)
+        endpoint = asked.endpoint if told == asked.told else self._told.get(told, told)
+        return self._pick(purpose, endpoint, deadline, limit=_SPREAD if purpose == READ else IDS)
+
+    def topology(self, stream: str, deadline: Deadline) -> tuple[Endpoint, int]:
+        """The address of the leader of a stream as the servers tell it, and how many copies there are beside."""
+        answer = self.any(deadline).ask(lambda number: schema.Metadata(number, [stream]), deadline)
+        [found] = answer.metadata
+        faults.check(found.response_code, server=self.address.servers, user=self.user, action="find", stream=stream)
+        brokers = {broker.reference: (broker.host, broker.port) for broker in answer.brokers}
+        if found.leader_ref == _NO_LEADER or found.leader_ref not in brokers:
+            raise faults.NotReady
+        return brokers[found.leader_ref], len(found.replicas_refs)
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            self._closed = True
+            pump, self._pump = self._pump, None
+        if pump is not None:
+            pump.close()
+
+    def _first_of(self, reach: Callable[[Endpoint], Connection]) -> Connection:
+        fault: ServerUnreachable | None = None
+        for seed in self.address.hosts:
+            try:
+                return reach(seed)
+            except ServerUnreachable as error:
+                fault = error
+        assert fault is not None, "an address has a host"
+        raise fault
+
+    def _pick(self, purpose: str, endpoint: Endpoint, deadline: Deadline, *, limit: int | None) -> Connection:
+        with self._locked(deadline):
+            usable = [one for one in self._open.get((purpose, endpoint), []) if one.is_alive]
+            best = min(usable, key=lambda one: one.load, default=None)
+            if limit is not None and len(usable) >= _CONNECTIONS:
+                limit = IDS
+            if best is None or (limit is not None and best.load >= limit):
+                best = self._connect(endpoint, deadline)
+                usable.append(best)
+            self._open[purpose, endpoint] = usable
+            return best
+
+    def _dial(self, endpoint: Endpoint, deadline: Deadline) -> Connection:
+        with self._locked(deadline):
+            return self._connect(endpoint, deadline)
+
+    def _connect(self, endpoint: Endpoint, deadline: Deadline) -> Connection:
+        if self._closed:
+            raise Closed(what=f"Bus {self.address.safe_url}")
+        connection, self.facts = connect(*endpoint, self._login, deadline, self._runtime.monotonic)
+        self._told[connection.told] = endpoint
+        if self._pump is None:
+            self._pump = Pump(str(endpoint[1]), self._tick)
+        self._pump.add(connection)
+        return connection
+
+    @contextmanager
+    def _locked(self, deadline: Deadline) -> Iterator[None]:
+        if not self._lock.acquire(timeout=deadline.left()):
+            raise ServerUnreachable(server=self.address.servers, reason="no connection was made in time")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _tick(self) -> None:
+        now = self._runtime.monotonic()
+        if now - self._ticked >= _TICK_S:
+            self._ticked = now
+            for look in list(self.watched):
+                look()

@@ -1,0 +1,258 @@
+"""Storing messages, and finding the numbers that they get.
+
+The server says that a message is stored, but not where; and it skips numbers for notes of its own. So whoever sends
+also reads the end of the stream, and knows a message again when it comes by. Only what is stored for good comes by.
+
+Each handle publishes under a name of its own with growing ids, and the server drops what does not grow: a message that
+is sent again after a lost acknowledgement has the same id, so of both one is stored, and a message that was given up
+can't turn up behind a later one.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from rstream import schema
+
+from lockstep.errors import AppendUncertain, LockstepError, ServerUnreachable, StoreFull
+from lockstep.log.batch import MAGIC as BATCH
+from lockstep.log.batch import NO_PRODUCER
+from lockstep.log.network.bundles import MAGIC as BUNDLE
+from lockstep.log.network.bundles import first_origin
+from lockstep.log.rabbitmq import faults, frames
+from lockstep.log.rabbitmq.connection import Connection
+from lockstep.log.rabbitmq.feed import LAST, Subscription, from_number
+from lockstep.log.rabbitmq.links import PUBLISH, Links
+from lockstep.log.rabbitmq.timing import Deadline
+
+_CHUNKS = 32
+_CLOSE_S = 1.0
+_NO_PUBLISHER = 18
+_FULL = "a disk alarm: less room is left than disk_free_limit in rabbitmq.conf asks for"
+
+Origin = tuple[bytes, int]
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A message on its way."""
+
+    publishing_id: int
+    data: bytes
+    origin: Origin | None
+    start: int | None = None
+    """The stream ended here, or behind, before it was sent."""
+    tries: int = 0
+    """How often it has left."""
+    is_retry: bool = False
+
+    def is_again(self, data: bytes) -> bool:
+        """Whether a message is this one, stamped anew."""
+        return len(data) == len(self.data) and self.origin is not None and origin_of(data) == self.origin
+
+    def is_stored_as(self, data: bytes) -> bool:
+        """Whether a stored message is this one."""
+        return data == self.data or (self.is_retry and self.is_again(data))
+
+
+def origin_of(data: bytes) -> Origin | None:
+    """Producer and sequence of a message, if it can be known again by them."""
+    if data[:2] not in (BATCH, BUNDLE):
+        return None
+    origin = first_origin(data)
+    return None if origin[0] == NO_PRODUCER else origin
+
+
+class Tail(Subscription):
+    """The end of a stream, looked at while a message is on its way; what comes at other times is dropped."""
+
+    def __init__(self, links: Links, stream: str, news: threading.Event, wanted: Attempt) -> None:
+        super().__init__(links, stream)
+        self.first: int | None = None
+        self.end: int | None = None
+        self.found: int | None = None
+        self._news = news
+        self._wanted: Attempt | None = wanted
+
+    def expect(self, attempt: Attempt, deadline: Deadline) -> None:
+        """Look out for a message from now on."""
+        with self._lock:
+            self.found, self._wanted = None, attempt
+        self.refill(deadline)
+
+    def refill(self, deadline: Deadline) -> None:
+        """Give room for more, if little is left."""
+        if self.credit <= _CHUNKS // 2:
+            self.grant(_CHUNKS - self.credit, deadline)
+
+    def receive(self, chunk: frames.Chunk) -> None:
+        """See Subscription."""
+        if self.first is None:
+            self.first = chunk.first
+        self.end = chunk.end
+        if self._wanted is None:
+            return
+        for message in chunk.messages(self._wanted.start or 0):
+            if self._wanted.is_stored_as(message.data):
+                self.found, self._wanted = message.number, None
+                break
+        self._news.set()  # also if it was another one: then room for more has to be given
+
+    def on_lost(self, reason: str) -> None:
+        """See Receiver."""
+        super().on_lost(reason)
+        self._news.set()
+
+
+class Sender:
+    """Sends the messages of one handle, one at a time."""
+
+    def __init__(self, links: Links, stream: str, name: str, reference: str) -> None:
+        self.stream = stream
+        self._links, self._name, self._reference = links, name, reference
+        self._news = threading.Event()
+        self._connection: Connection | None = None
+        self._number = -1
+        self._is_lost = True
+        self._refusal: int | None = None
+        self._tail: Tail | None = None
+        self._last_id = 0
+        self._open: Attempt | None = None
+        """The message before, if nobody knows whether it was stored."""
+
+    def send(self, data: bytes, deadline: Deadline) -> int:
+        """Store a message; its number."""
+        attempt = self._attempt(data)
+        try:
+            number = self._links.persist(lambda within: self._try(attempt, within, deadline), deadline)
+        except (ServerUnreachable, StoreFull) as error:
+            self._give_up(attempt, error)
+            raise
+        except AppendUncertain:
+            self._open = attempt
+            raise
+        self._open = None
+        return number
+
+    def close(self) -> None:
+        """Give back what it uses."""
+        if self._tail is not None:
+            self._tail.close()
+        connection, self._connection = self._connection, None
+        if connection is None or self._is_lost:
+            return
+        self._is_lost = True
+        try:
+            connection.ask(lambda n: schema.DeletePublisher(n, self._number), self._links.deadline(_CLOSE_S))
+        except ServerUnreachable:
+            return
+        connection.drop_publisher(self._number)
+
+    def on_chunk(self, chunk: frames.Chunk) -> None:
+        """See Receiver; nothing is read here."""
+
+    def on_refusal(self, publishing_id: int, code: int) -> None:
+        """See Receiver."""
+        if publishing_id == self._last_id:
+            self._refusal = code
+            self._news.set()
+
+    def on_lost(self, reason: str) -> None:
+        """See Receiver."""
+        del reason
+        self._is_lost = True
+        self._news.set()
+
+    def _attempt(self, data: bytes) -> Attempt:
+        if self._open is not None and self._open.is_again(data):
+            self._open.data, self._open.is_retry = data, True
+            return self._open
+        self._last_id += 1
+        return Attempt(self._last_id, data, origin_of(data))
+
+    def _give_up(self, attempt: Attempt, error: LockstepError) -> None:
+        """It was not sent this time; if it was before, nobody knows."""
+        if attempt.tries:
+            self._open = attempt
+            reason = f"an earlier try may have landed, and now: {error.params.get('reason')}"
+            raise AppendUncertain(stream=self._name, reason=reason) from error
+
+    def _try(self, attempt: Attempt, within: Deadline, deadline: Deadline) -> int:
+        connection = self._declared(within)
+        tail = self._watched(attempt, within)
+        if attempt.start is None:
+            attempt.start = tail.end
+        self._refusal = None
+        self._news.clear()
+        connection.write(frames.publish(self._number, attempt.publishing_id, attempt.data), within)
+        attempt.tries += 1
+        return self._number_of(attempt, tail, deadline)
+
+    def _number_of(self, attempt: Attempt, tail: Tail, deadline: Deadline) -> int:
+        while tail.found is None:
+            if self._refusal is not None:
+                self._refused(attempt, self._refusal)
+            if self._is_lost or tail.is_lost or not self._news.wait(deadline.left()):
+                raise self._uncertain(attempt, tail)
+            self._news.clear()
+            self._make_room(attempt, tail, deadline)
+        return tail.found
+
+    def _make_room(self, attempt: Attempt, tail: Tail, deadline: Deadline) -> None:
+        try:
+            tail.refill(deadline)
+        except (ServerUnreachable, faults.NotReady) as error:
+            raise self._uncertain(attempt, tail) from error
+
+    def _refused(self, attempt: Attempt, code: int) -> None:
+        """The server has not taken it."""
+        attempt.tries -= 1
+        self._is_lost = True
+        if code == _NO_PUBLISHER:
+            raise faults.NotReady
+        self._check(code)
+
+    def _uncertain(self, attempt: Attempt, tail: Tail) -> AppendUncertain:
+        """Nobody knows; a fresh connection finds out more than one that may be stuck."""
+        if attempt.start is None:
+            attempt.start = tail.first
+        connection = self._connection
+        reason = "the connection was lost" if self._is_lost or tail.is_lost else "no answer came in time"
+        if connection is not None:
+            connection.lose("it did not store a message in time")
+        return AppendUncertain(stream=self._name, reason=f"{reason} from {self._links.address.servers}")
+
+    def _declared(self, deadline: Deadline) -> Connection:
+        if self._connection is not None and not self._is_lost:
+            return self._connection
+        connection = self._links.to_leader(PUBLISH, self.stream, deadline)
+        number, code = connection.add_publisher(self), faults.NO_STREAM
+        try:
+            code = connection.ask(
+                lambda n: schema.DeclarePublisher(n, number, self._reference, self.stream), deadline
+            ).response_code
+        finally:
+            if code != faults.OK:
+                connection.drop_publisher(number)
+        if code == faults.PRECONDITION:
+            raise StoreFull(stream=self._name, reason=f"the server {connection.server} has {_FULL}")
+        self._check(code)
+        self._connection, self._number, self._is_lost = connection, number, False
+        return connection
+
+    def _watched(self, attempt: Attempt, deadline: Deadline) -> Tail:
+        """The end of the stream; from where it was before the first try, if this is not the first."""
+        tail = self._tail
+        if tail is not None and not tail.is_lost and tail.credit > 0 and not attempt.tries:
+            tail.expect(attempt, deadline)
+            return tail
+        if tail is not None:
+            tail.close()
+        self._tail = tail = Tail(self._links, self.stream, self._news, attempt)
+        tail.open(from_number(attempt.start or 0) if attempt.tries else LAST, _CHUNKS, deadline)
+        return tail
+
+    def _check(self, code: int) -> None:
+        links = self._links
+        faults.check(code, server=links.address.servers, user=links.user, action="write", stream=self.stream)

@@ -1,0 +1,145 @@
+"""One stream of the server as a topic."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from lockstep.errors import AppendTooLarge, ServerUnreachable
+from lockstep.log.network.wire import Ends, Message, TopicGone
+from lockstep.log.port import Limits
+from lockstep.log.rabbitmq import faults
+from lockstep.log.rabbitmq.feed import FIRST, LAST, Feed, Glimpse, glimpse
+from lockstep.log.rabbitmq.links import Links
+from lockstep.log.rabbitmq.sender import Sender
+from lockstep.log.rabbitmq.timing import Deadline
+
+_FEEDS = 2
+"""Places of a stream that one handle reads on from without asking anew: its own, and one that was looked up."""
+
+
+class RabbitTopic:
+    """See Topic."""
+
+    def __init__(self, links: Links, stream: str, name: str, limits: Limits, reference: str) -> None:
+        self.limits = limits
+        self._links, self._stream, self._name = links, stream, name
+        self._sender = Sender(links, stream, name, reference)
+        self._lock = threading.RLock()
+        self._feeds: list[Feed] = []
+        self._last: list[Message] = []
+        """The messages of the chunk that was the last one when somebody asked for the ends."""
+        self._wakes: list[Callable[[], None]] = []
+
+    def send(self, messages: Sequence[bytes]) -> list[int]:
+        """See Topic."""
+        deadline = self._links.deadline()
+        for data in messages:
+            self._check_size(data)
+        return [self._sender.send(data, deadline) for data in messages]
+
+    def ends(self) -> Ends:
+        """See Topic."""
+        deadline = self._links.deadline()
+        return self._links.persist(self._ends, deadline)
+
+    def fetch(self, number: int, max_bytes: int) -> list[Message]:
+        """See Topic."""
+        if self._last and self._last[0].number <= number <= self._last[-1].number:
+            found = [message for message in self._last if message.number >= number]
+            if sum(len(message.data) for message in found) >= max_bytes:
+                return found
+        with self._lock:
+            return self._links.persist(lambda within: self._fetch(number, max_bytes, within), self._links.deadline())
+
+    def drop(self, before: int) -> None:
+        """See Topic: the server takes room back by its own settings only."""
+
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """See Topic."""
+        with self._lock:
+            self._wakes.append(wake)
+            self._links.watched.add(self._look_again)
+            if not any(not feed.is_lost for feed in self._feeds):
+                self._listen(wake)
+
+        def stop() -> None:
+            with self._lock:
+                with suppress(ValueError):
+                    self._wakes.remove(wake)
+                if not self._wakes:
+                    self._links.watched.discard(self._look_again)
+
+        return stop
+
+    def close(self) -> None:
+        """See Topic."""
+        with self._lock:
+            self._wakes.clear()
+            self._links.watched.discard(self._look_again)
+            feeds, self._feeds = self._feeds, []
+        for feed in feeds:
+            feed.close()
+        self._sender.close()
+
+    def _fetch(self, number: int, max_bytes: int, deadline: Deadline) -> list[Message]:
+        feed = self._feed_at(number, deadline)
+        while not (found := feed.take(number, max_bytes, deadline)):
+            before = feed.arrived
+            feed.settle(deadline)
+            if feed.arrived == before:
+                return []
+        return found
+
+    def _feed_at(self, number: int, deadline: Deadline) -> Feed:
+        self._feeds = [feed for feed in self._feeds if not feed.is_lost]
+        for feed in self._feeds:
+            if feed.covers(number):
+                self._feeds.remove(feed)
+                self._feeds.append(feed)
+                return feed
+        if len(self._feeds) >= _FEEDS:
+            self._feeds.pop(0).close()
+            self._wake()  # that may have been the one which others waited for
+        feed = Feed(self._links, self._stream, self._wake)
+        feed.start(number, deadline)
+        self._feeds.append(feed)
+        feed.settle(deadline)
+        return feed
+
+    def _listen(self, wake: Callable[[], None]) -> None:
+        """Have at least the end of the stream looked at; whoever reads then looks where he is."""
+        feed = Feed(self._links, self._stream, self._wake)
+        try:
+            feed.start(None, self._links.deadline())
+        except (ServerUnreachable, faults.NotReady, TopicGone):
+            wake()  # he finds out why when he reads
+            return
+        self._feeds.append(feed)
+
+    def _ends(self, deadline: Deadline) -> Ends:
+        first, last = glimpse(self._links, self._stream, (FIRST, LAST), deadline)
+        if first is None:
+            return Ends(0, 0)
+        if last is None:  # it is written, and about to be stored for good
+            last = Glimpse(self._links, self._stream).wait(LAST, deadline)
+        self._last = last.messages()
+        return Ends(first.first, last.end)
+
+    def _wake(self) -> None:
+        for wake in list(self._wakes):
+            wake()
+
+    def _look_again(self) -> None:
+        """Called now and then: without a living subscription nothing else wakes those who wait."""
+        if all(feed.is_lost for feed in self._feeds):
+            self._wake()
+
+    def _check_size(self, data: bytes) -> None:
+        limit = self.limits.append_bytes
+        if limit is not None and len(data) > limit:
+            raise AppendTooLarge(
+                size=f"{len(data)} bytes", stream=self._name, bus=self._links.address.safe_url,
+                limit=f"{limit} bytes", setting=self.limits.append_setting,
+            )  # fmt: skip

@@ -1,0 +1,214 @@
+"""One log on Redis."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from lockstep.errors import (
+    AppendTooLarge,
+    AppendUncertain,
+    BadArgument,
+    OffsetConflict,
+    ServerUnreachable,
+    StoreFull,
+    StreamNotFound,
+    Trimmed,
+)
+from lockstep.log.batch import NO_PRODUCER, Batch
+from lockstep.log.config import StreamConfig
+from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry, Limits
+from lockstep.log.redis import lua
+from lockstep.log.redis.keys import Keys
+from lockstep.log.redis.lua import Argument, Command
+from lockstep.log.redis.reading import Reader, Row
+from lockstep.log.redis.refusals import Unanswered
+from lockstep.log.redis.server import Server
+from lockstep.log.redis.stamping import stamp
+
+_HOLDER_BYTES_MAX = 500
+_UNSURE_MAX = 10_000
+
+
+class Owner(Protocol):
+    """What a log needs of its bus."""
+
+    url: str
+    keys: Keys
+    server: Server
+    wait_replicas: int
+    wait_ms: int
+
+    def check_open(self) -> None:
+        """Raise Closed after close."""
+
+    def check_may_write(self) -> None:
+        """The same, and IllegalState within a transaction of this thread."""
+
+    def now_ns(self) -> int:
+        """The wall clock, for stamps."""
+
+
+class RedisLog:
+    """See Log. Safe to share between threads."""
+
+    def __init__(self, bus: Owner, name: str, identity: str, config: StreamConfig, limits: Limits) -> None:
+        self.name, self.identity, self.config, self.limits = name, identity, config, limits
+        self.keys = bus.keys.log(name)
+        self._bus, self._server = bus, bus.server
+        self._reader = Reader(bus.server, self.keys, name)
+        self._lock = threading.Lock()
+        self._unsure: set[tuple[bytes, int]] = set()
+
+    def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
+        """See Log."""
+        self._bus.check_may_write()
+        now_ns = self._bus.now_ns()
+        sealed = [batch.seal(now_ns) for batch in batches]
+        check_size(self, self._bus.url, sealed)
+        bell = self.keys.bell if wake else ""
+        arguments = (self.identity, "0", "1" if self._bus.wait_replicas else "0", bell, 0)
+        command = lua.APPEND.call(
+            (self._bus.keys.changes, *self.keys.stored),
+            (*arguments, *plan_arguments(self.config, batches, sealed, now_ns, expected_next)),
+        )
+        with self._noting(batches):
+            reply = send_change(self._bus, self.name, command)
+        return self._bases(reply, batches, expected_next)
+
+    def read(self, offset: int, *, max_bytes: int = READ_BYTES_DEFAULT) -> list[Entry]:
+        """See Log."""
+        self._bus.check_open()
+        row, found = self._reader.read(offset, max_bytes)
+        self._check(row)
+        if offset < row.first:
+            raise Trimmed(offset=offset, stream=self.name, first=row.first)
+        return found
+
+    def bounds(self) -> Bounds:
+        """See Log."""
+        self._bus.check_open()
+        row = self._reader.row()
+        self._check(row)
+        return Bounds(row.first, row.next)
+
+    def trim(self, before: int) -> None:
+        """See Log."""
+        self._bus.check_may_write()
+        command = lua.TRIM.call((self._bus.keys.changes, *self.keys.stored), (self.identity, before))
+        while self._done(command) == b"MORE":
+            pass
+
+    def hold(self, holder: str, offset: int | None) -> None:
+        """See Log."""
+        self._bus.check_may_write()
+        check_holder(holder)
+        arguments = (self.identity, holder, "" if offset is None else offset)
+        self._done(lua.HOLD.call((self.keys.row, self.keys.holds), arguments))
+
+    def close(self) -> None:
+        """See Log."""
+
+    def base(self, text: bytes, batch: Batch) -> int:
+        """The base offset that a script names for a batch, or says how to find."""
+        if text[:1] != b"c":
+            return int(text)
+        counted, before = map(int, text.split()[1:])
+        return self._reader.base(batch, counted, before)
+
+    def _bases(self, reply: list[Any], batches: Sequence[Batch], expected_next: int | None) -> list[int]:
+        if reply[0] == b"OK":
+            pairs = zip(reply[1:], batches, strict=True)
+            return [self.base(text, batch) for text, batch in pairs]
+        if reply[0] == b"CONFLICT":
+            assert expected_next is not None, "only who expects something can be wrong"
+            raise OffsetConflict(stream=self.name, expected=expected_next - 1, actual=int(reply[1]) - 1)
+        raise refused(reply[0], self.name, self.config, self._bus.url)
+
+    def _done(self, command: Command) -> bytes:
+        """Have something done that may be done twice."""
+        [reply] = self._server.ask(command, what=self.name)
+        if reply == b"GONE":
+            raise StreamNotFound(name=self.name, bus=self._bus.url)
+        return bytes(reply)
+
+    def _check(self, row: Row) -> None:
+        if row.identity != self.identity:
+            raise StreamNotFound(name=self.name, bus=self._bus.url)
+
+    @contextmanager
+    def _noting(self, batches: Sequence[Batch]) -> Iterator[None]:
+        """Keep in mind what is uncertain: it stays so if the server then can't be reached to ask again."""
+        origins = {(batch.producer, batch.sequence) for batch in batches if batch.producer != NO_PRODUCER}
+        try:
+            yield
+        except AppendUncertain:
+            with self._lock:
+                if len(self._unsure) > _UNSURE_MAX:
+                    self._unsure.clear()  # their publishers have long given up
+                self._unsure |= origins
+            raise
+        except ServerUnreachable as error:
+            with self._lock:
+                is_unsure = not self._unsure.isdisjoint(origins)
+            if is_unsure:
+                raise AppendUncertain(stream=self.name, reason=str(error)) from error
+            raise
+        if self._unsure:
+            with self._lock:
+                self._unsure -= origins
+
+
+def plan_arguments(
+    config: StreamConfig, batches: Sequence[Batch], sealed: Sequence[bytes], now_ns: int, expected_next: int | None
+) -> list[Argument]:
+    """What the scripts are told about an append."""
+    age_ns = None if config.retain_age_s is None else int(config.retain_age_s * 1e9)
+    ceiling = config.protect_bytes if config.protect else None
+    limits = (expected_next, config.capacity, config.retain_bytes, age_ns, ceiling)
+    told: list[Argument] = [stamp(now_ns), *("" if limit is None else limit for limit in limits), len(batches)]
+    for batch, data in zip(batches, sealed, strict=True):
+        producer = b"" if batch.producer == NO_PRODUCER else batch.producer
+        told += (batch.count, producer, batch.sequence, batch.size, data)
+    return told
+
+
+def send_change(bus: Owner, stream: str, command: Command) -> list[Any]:
+    """Run a script that must not be run twice; AppendUncertain if it may have been, or too few replicas have it."""
+    commands = [command]
+    if bus.wait_replicas:
+        commands.append(("WAIT", bus.wait_replicas, bus.wait_ms))
+    try:
+        replies = bus.server.change(*commands, what=stream)
+    except Unanswered as lost:
+        raise AppendUncertain(stream=stream, reason=f"{bus.server.name}: {lost}") from lost
+    reply: list[Any] = replies[0]
+    if bus.wait_replicas and reply[0] == b"OK" and replies[1] < bus.wait_replicas:
+        have = f"{replies[1]} of {bus.wait_replicas} replicas have it after {bus.wait_ms} ms"
+        raise AppendUncertain(stream=stream, reason=f"{bus.server.name} has stored it, but {have}")
+    return reply
+
+
+def refused(code: bytes, name: str, config: StreamConfig, bus: str) -> StreamNotFound | StoreFull:
+    """The error for what a script says."""
+    if code == b"FULL":
+        reason = f"groups have not confirmed enough to stay below protect_bytes = {config.protect_bytes}"
+        return StoreFull(stream=name, reason=reason)
+    return StreamNotFound(name=name, bus=bus)
+
+
+def check_size(log: RedisLog, bus: str, sealed: Sequence[bytes]) -> None:
+    """Raise AppendTooLarge for what the server would not take."""
+    size, limit = sum(map(len, sealed)), log.limits.append_bytes
+    if limit is not None and size > limit:
+        raise AppendTooLarge(
+            size=f"{size} bytes", stream=log.name, bus=bus, limit=f"{limit} bytes", setting=log.limits.append_setting
+        )
+
+
+def check_holder(holder: str) -> None:
+    """Raise BadArgument for a name that is too long."""
+    if len(holder.encode()) > _HOLDER_BYTES_MAX:
+        raise BadArgument(name="holder", value=holder[:40], reason="it is too long")

@@ -1,0 +1,167 @@
+"""Talking to the server: connections kept for the next caller, answers within the time, nothing sent twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+from redis.exceptions import MovedError, NoScriptError
+
+from lockstep.errors import Closed, ServerUnreachable
+from lockstep.log.redis.connecting import Connector, Line
+from lockstep.log.redis.lua import SCRIPTS, Command
+from lockstep.log.redis.refusals import NotNow, Unanswered, code_of, is_passing, translate
+from lockstep.runtime import Runtime
+
+CONNECTIONS_MAX = 64
+_IDLE_MAX = 8
+_FIRST_PAUSE_S = 0.01
+_LAST_PAUSE_S = 0.25
+
+
+class Server:
+    """A server, or a primary and its replicas. Safe to share between threads."""
+
+    def __init__(self, connector: Connector, runtime: Runtime) -> None:
+        self.url, self.name = connector.address.safe_url, connector.address.servers
+        self.timeout_s = connector.address.timeout_s
+        self.connector = connector
+        self._runtime = runtime
+        self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._lock = threading.Lock()
+        self._idle: list[Line] = []
+        self._closed = False
+
+    def ask(self, *commands: Command, what: str = "", patient: bool = True) -> list[Any]:
+        """The answers to commands that may be run twice; they are sent again until there are answers.
+
+        An impatient caller is told at once that nobody answers.
+        """
+        return self._run(commands, what or self.url, again=True, patient=patient)
+
+    def change(self, *commands: Command, what: str) -> list[Any]:
+        """The answers to commands that must not be run twice. Unanswered if they may have been run."""
+        return self._run(commands, what, again=False, patient=True)
+
+    def close(self) -> None:
+        """Give back all connections; those in use go when they are done."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for line in idle:
+            line.disconnect()
+
+    def _run(self, commands: Sequence[Command], what: str, *, again: bool, patient: bool) -> list[Any]:
+        end, pause_s = self._runtime.monotonic() + self.timeout_s, _FIRST_PAUSE_S
+        waiter = self._runtime.waiter()
+        while True:
+            try:
+                return self._run_once(commands, what)
+            except NotNow as refused:
+                error = refused.error
+            except Unanswered as lost:
+                if not again:
+                    raise
+                error = ServerUnreachable(server=self.name, reason=str(lost))
+            left = end - self._runtime.monotonic()
+            if left <= 0 or not patient:
+                raise error
+            waiter.wait(min(pause_s, left))
+            pause_s = min(2 * pause_s, _LAST_PAUSE_S)
+
+    def _run_once(self, commands: Sequence[Command], what: str) -> list[Any]:
+        if not self._room.acquire(timeout=self.timeout_s):
+            reason = f"all {CONNECTIONS_MAX} connections of this process are in use"
+            raise NotNow(ServerUnreachable(server=self.name, reason=reason))
+        try:
+            line = self._take(what)
+            replies = self._exchange(line, commands, what)
+            self._keep(line)
+        finally:
+            self._room.release()
+        refusal = next((reply for reply in replies if isinstance(reply, redis.RedisError)), None)
+        if refusal is not None:
+            raise self._refusal(refusal, what) from refusal
+        return replies
+
+    def _exchange(self, line: Line, commands: Sequence[Command], what: str) -> list[Any]:
+        try:
+            line.send_packed_command(line.pack_commands(commands), check_health=False)
+            replies = [_reply(line) for _ in commands]
+            if any(isinstance(reply, NoScriptError) for reply in replies):
+                refusal = _load_scripts(line)
+                replies = [refusal] if refusal is not None else self._exchange_again(line, commands)
+        except (redis.BusyLoadingError, redis.AuthenticationError) as error:
+            line.disconnect()
+            raise self._refusal(error, what) from error
+        except (redis.ConnectionError, redis.TimeoutError, redis.InvalidResponse) as error:
+            line.disconnect()
+            raise Unanswered(str(error).rstrip(".")) from error
+        except BaseException:
+            line.disconnect()  # its answers would be taken for those of the next caller
+            raise
+        return replies
+
+    def _exchange_again(self, line: Line, commands: Sequence[Command]) -> list[Any]:
+        """Whatever came with a script that the server did not know may be run twice: WAIT and questions."""
+        line.send_packed_command(line.pack_commands(commands), check_health=False)
+        return [_reply(line) for _ in commands]
+
+    def _refusal(self, error: redis.RedisError, what: str) -> Exception:
+        refusal = translate(error, self.name, what)
+        if isinstance(error, MovedError):
+            self.connector.prefer((error.host, error.port))
+        if isinstance(error, MovedError) or code_of(error) == "READONLY":
+            self._drop_idle()
+            return NotNow(refusal)
+        return NotNow(refusal) if is_passing(error) else refusal
+
+    def _take(self, what: str) -> Line:
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise Closed(what=f"Bus {self.url}")
+                line = self._idle.pop() if self._idle else None
+            if line is None:
+                return self.connector.connect(what)
+            if _is_quiet(line):
+                return line
+            line.disconnect()
+
+    def _keep(self, line: Line) -> None:
+        with self._lock:
+            if not self._closed and len(self._idle) < _IDLE_MAX:
+                self._idle.append(line)
+                return
+        line.disconnect()
+
+    def _drop_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for line in idle:
+            line.disconnect()
+
+
+def _reply(line: Line) -> Any:
+    try:
+        return line.read_response()
+    except redis.ResponseError as error:
+        return error
+
+
+def _load_scripts(line: Line) -> redis.ResponseError | None:
+    """What the server has against it, or None."""
+    commands: list[Command] = [("SCRIPT", "LOAD", script.text) for script in SCRIPTS]
+    line.send_packed_command(line.pack_commands(commands), check_health=False)
+    replies = [_reply(line) for _ in commands]
+    return next((reply for reply in replies if isinstance(reply, redis.ResponseError)), None)
+
+
+def _is_quiet(line: Line) -> bool:
+    """Whether nothing came while nobody used it: a server that went away has closed it."""
+    try:
+        return not line.can_read(0)
+    except redis.RedisError:
+        return False
