@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from worlds import lmdb_world, memory_world, virtual_world, wire_world
+from worlds import lmdb_world, memory_world, server_world, virtual_world, wire_world
 
 from lockstep.errors import UnsupportedByBackend
 
+SERVERS = ["redis", "kafka", "rabbitmq", "hazelcast"]
 MAKERS = {
     "wire": lambda _: wire_world(),
     "memory": lambda _: memory_world(),
@@ -23,18 +24,21 @@ def pytest_pyfunc_call(pyfuncitem):
 
 
 def _open(request, tmp_path):
-    world = MAKERS[request.param](tmp_path)
+    if request.param in SERVERS:
+        world = server_world(request.getfixturevalue(f"{request.param}_server").url)
+    else:
+        world = MAKERS[request.param](tmp_path)
     yield world
     world.close()
 
 
-@pytest.fixture(params=["memory", "lmdb", "virtual", "wire"])
+@pytest.fixture(params=["memory", "lmdb", "virtual", "wire", *SERVERS])
 def world(request, tmp_path):
     """Every bus there is; nothing in the test needs a thread of its own."""
     yield from _open(request, tmp_path)
 
 
-@pytest.fixture(params=["memory", "lmdb", "wire"])
+@pytest.fixture(params=["memory", "lmdb", "wire", *SERVERS])
 def threads(request, tmp_path):
     """Buses in real time, for tests that work on several threads."""
     yield from _open(request, tmp_path)
@@ -58,7 +62,7 @@ def bus(world):
     return world.node()
 
 
-@pytest.fixture(params=["memory", "lmdb", "virtual"])
+@pytest.fixture(params=["memory", "lmdb", "virtual", "redis"])
 def dense_bus(request, tmp_path):
     """A first connection to a bus whose offsets have no gaps."""
     for world in _open(request, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 
 from lockstep import GroupOptions, Lockstep
 from lockstep.errors import AppendUncertain
@@ -102,6 +103,13 @@ def wire_world():
     """The layer that all buses over a network share, over a server in memory."""
     runtime, server = ThreadRuntime(), MemoryServer()
     return World(runtime, lambda: server.bus(runtime))
+
+
+def server_world(url):
+    """A real server; names of its own keep tests apart."""
+    runtime = ThreadRuntime()
+    mark = "&" if "?" in url else "?"
+    return World(runtime, lambda prefix=f"t{uuid.uuid4().hex[:12]}.": open_bus(f"{url}{mark}prefix={prefix}", runtime))
 
 
 def lmdb_world(folder):

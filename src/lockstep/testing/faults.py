@@ -116,7 +116,7 @@ class FaultyBus:
 
     def waiter(self) -> LogWaiter:
         """See Bus."""
-        return self.inner.waiter()
+        return _Waiter(self.inner.waiter())
 
     def atomic(self, work: Callable[[Transaction], T]) -> T:
         """See Bus."""
@@ -215,3 +215,23 @@ class FaultyLog:
     def close(self) -> None:
         """See Log."""
         self.inner.close()
+
+
+class _Waiter:
+    """See LogWaiter: a bus waits for its own logs, without what is wrapped around them."""
+
+    def __init__(self, inner: LogWaiter) -> None:
+        self._inner = inner
+        self.wait, self.wake, self.fileno, self.close = inner.wait, inner.wake, inner.fileno, inner.close
+
+    def watch(self, log: Log) -> None:
+        """See LogWaiter."""
+        self._inner.watch(_bare(log))
+
+    def unwatch(self, log: Log) -> None:
+        """See LogWaiter."""
+        self._inner.unwatch(_bare(log))
+
+
+def _bare(log: Log) -> Log:
+    return log.inner if isinstance(log, FaultyLog) else log
