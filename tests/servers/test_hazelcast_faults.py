@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -108,6 +109,14 @@ def url_of(server, **options):
     return f"{server.url}?prefix=t{uuid.uuid4().hex}.&{query}"
 
 
+def pause(server):
+    """Stop every thread of a server; a signal alone may let a call through that comes at once."""
+    server.pause()
+    end = time.monotonic() + BOUND_S
+    while not all("State:\tT" in task.read_text() for task in Path(f"/proc/{server.pid}/task").glob("*/status")):
+        assert time.monotonic() < end
+
+
 @pytest.fixture
 def proxied_hazelcast(proxy, start_server):
     """A Hazelcast that tells its clients to come through the proxy."""
@@ -151,7 +160,7 @@ def test_a_server_paused_for_longer_than_the_time_out(start_server, load):
     server = start_server("hazelcast")
     work = load(url_of(server, timeout_s=2))
     work.until(100)
-    server.pause()
+    pause(server)
     paused = time.monotonic()
     while time.monotonic() < paused + 5:
         threading.Event().wait(0.1)
@@ -165,7 +174,7 @@ def test_every_call_on_a_paused_server_ends_in_time_and_works_afterwards(start_s
     bus = open_bus(url_of(server, timeout_s=2), ThreadRuntime())
     log, producer = bus.create("orders", KEEP_ALL), Producer()
     log.append([producer.batch(b"before")])
-    server.pause()
+    pause(server)
     lost = producer.batch(b"lost?")
     for call, expected in (
         (lambda: log.append([lost]), AppendUncertain),

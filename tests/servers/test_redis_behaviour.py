@@ -143,7 +143,8 @@ def test_all_keys_begin_with_the_prefix_and_a_deleted_stream_leaves_none(bus, lo
     [keys] = bus.server.ask(("KEYS", f"{tag}*"))
     named = {key.decode().removeprefix(tag) for key in keys}
     assert named == {
-        "streams", "changes", "cells", "undo", "row:orders", "log:orders", "sizes:orders", "seen:orders", "holds:orders",
+        "streams", "changes", "cells", "undo",
+        "row:orders", "log:orders", "sizes:orders", "seen:orders", "holds:orders",
     }  # fmt: skip
     bus.delete("orders")
     [left] = bus.server.ask(("KEYS", f"{tag}*orders"))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 import uuid
+from dataclasses import replace
 
 import pytest
 
+from lockstep.dev.redis import redis
 from lockstep.errors import AppendUncertain, ServerUnfit, ServerUnreachable
 from lockstep.log.config import StreamConfig
 from lockstep.log.urls import open_bus
@@ -173,3 +175,51 @@ def test_a_plain_connection_to_a_port_with_tls(encrypted, opened):
     port, _ = encrypted
     with pytest.raises(ServerUnreachable, match=f"127.0.0.1:{port}"):
         opened(f"redis://127.0.0.1:{port}", timeout_s=5)
+
+
+def cluster_node():
+    """A Redis that is one of a cluster; its second port is for the others."""
+    plain = redis()
+
+    def plan(site):
+        port, others = site.ports
+        made = plain.plan(replace(site, ports=(port,)))
+        settings = f"{made.files['redis.conf']}cluster-enabled yes\ncluster-port {others}\n"
+        return replace(made, files={"redis.conf": settings})
+
+    return replace(plain, port_count=2, plan=plan)
+
+
+@pytest.fixture
+def cluster(start_server, opened):
+    """Two nodes, each with half of the slots."""
+    nodes = [start_server(cluster_node()) for _ in range(2)]
+    buses = [opened(node.url) for node in nodes]
+    for bus, (first, last) in zip(buses, ((0, 8191), (8192, 16383)), strict=True):
+        bus.server.ask(("CLUSTER", "ADDSLOTSRANGE", first, last))
+    buses[0].server.ask(("CLUSTER", "MEET", "127.0.0.1", *nodes[1].ports))
+    for bus in buses:
+        until(lambda bus=bus: b"cluster_state:ok" in bus.server.ask(("CLUSTER", "INFO"))[0], "the cluster")
+    return nodes, buses
+
+
+def test_a_bus_lives_in_one_slot_of_a_cluster_and_is_found_from_any_node(cluster, opened):
+    nodes, buses = cluster
+    homes = set()
+    for number in range(20):
+        prefix = f"shop{number}"
+        [slot] = buses[0].server.ask(("CLUSTER", "KEYSLOT", f"{{{prefix}}}:streams"))
+        if (slot < 8192) in homes:
+            continue
+        homes.add(slot < 8192)
+        first, second = (opened(node.url, prefix=prefix) for node in nodes)
+        log, waiter = first.create("orders", KEEP), second.waiter()
+        other = second.open("orders")
+        waiter.watch(other)
+        log.append([Producer().batch(b"a")])
+        until(lambda waiter=waiter, other=other: (waiter.wait(0.1), values(other))[1] == [b"a"], "the record")
+        first.atomic(lambda changes: (changes.append("orders", [Producer("x").batch(b"b")]), changes.put(b"n", b"1")))
+        with second.snapshot() as view:
+            assert (view.get(b"n"), view.bounds("orders").next) == (b"1", 2)
+        waiter.close()
+    assert homes == {True, False}

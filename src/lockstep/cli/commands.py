@@ -6,6 +6,7 @@ import argparse
 
 from lockstep.cli import arguments as kinds
 from lockstep.cli.adapter_commands import ADAPTER
+from lockstep.cli.bus import BUS
 from lockstep.cli.commands_stream import STREAM
 from lockstep.cli.dev import DEV
 from lockstep.cli.drill import DRILL
@@ -187,4 +188,4 @@ BENCH = Noun(
     ),
 )
 
-NOUNS = (STREAM, GROUP, DLQ, MODEL, ENGINE, ADAPTER, STATUS, DRILL, DATA, BENCH, DEV)
+NOUNS = (STREAM, GROUP, DLQ, BUS, MODEL, ENGINE, ADAPTER, STATUS, DRILL, DATA, BENCH, DEV)

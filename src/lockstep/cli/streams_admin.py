@@ -128,9 +128,9 @@ def show(options: argparse.Namespace, output: Output) -> None:
         return
     output.facts({"stream": detail["name"], **_bounds_facts(detail["bounds"])})
     output.heading("settings")
-    output.facts({name: _setting(value) for name, value in detail["config"].items()})
+    output.facts({name: views.setting(value) for name, value in detail["config"].items()})
     output.heading("the bus promises")
-    output.facts({name: _setting(value) for name, value in detail["promises"].items()})
+    output.facts({name: views.setting(value) for name, value in detail["promises"].items()})
     output.heading("groups")
     if not detail["groups"]:
         output.line("none")
@@ -147,14 +147,6 @@ def _bounds_facts(shards: list[dict[str, Any]]) -> dict[str, str]:
         last = f"{shard['first']} to {shard['next'] - 1}" if shard["records"] else "none"
         facts[label] = f"{last}; the next record gets {shard['next']}"
     return facts
-
-
-def _setting(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def trim(options: argparse.Namespace, output: Output) -> None:

@@ -115,3 +115,12 @@ def group_detail(group: GroupView) -> dict[str, Any]:
         ],
         "streams": [progress_row(progress) for progress in group.streams],
     }
+
+
+def setting(value: object) -> str:
+    """A setting as people read it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

@@ -196,7 +196,7 @@ def _prepare(name: str, plan: Plan, folder: Path, environ: Mapping[str, str]) ->
             run = [stack.enter_context(_launch(command, folder, environ, out)) for command in plan.prepare]
             for process in run:
                 stack.callback(process.kill)  # before any is awaited, should one of them take too long
-            done = all([process.wait(PREPARE_S) == 0 for process in run])
+            done = all(process.wait(PREPARE_S) == 0 for process in run)
     except subprocess.TimeoutExpired:
         done = False
     if not done:

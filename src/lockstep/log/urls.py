@@ -57,17 +57,25 @@ def split_url(url: str) -> tuple[str, str, dict[str, str]]:
         raise BadUrl(url=url, reason="it has no scheme")
     scheme, rest = url.split(":", 1)
     target, _, query = rest.partition("?")
+    shown = without_secret(url)
     try:
         pairs = parse_qsl(query, strict_parsing=True, keep_blank_values=True) if query else []
     except ValueError as error:
-        raise BadUrl(url=url, reason=str(error)) from error
+        raise BadUrl(url=shown, reason=str(error)) from error
     options = dict(pairs)
     for name, value in pairs:
         if options[name] != value:
-            raise BadUrl(url=url, reason=f"it gives {name!r} twice")
+            raise BadUrl(url=shown, reason=f"it gives {name!r} twice")
         if not value:
-            raise BadUrl(url=url, reason=f"its option {name!r} is empty")
+            raise BadUrl(url=shown, reason=f"its option {name!r} is empty")
     return scheme, target, options
+
+
+def without_secret(url: str) -> str:
+    """A URL to show: what stands before the last @ of its server may hold a password, written right or wrong."""
+    scheme, separator, rest = url.partition("://")
+    login, at, place = rest.rpartition("@")
+    return f"{scheme}{separator}{login.partition(':')[0]}{at}{place}" if separator and at else url
 
 
 def _open_memory(target: str, options: dict[str, str], runtime: Runtime, create: bool) -> Bus:  # noqa: ARG001

@@ -7,7 +7,7 @@ import pytest
 from lockstep.errors import BackendUnknown, BadConfig, BadUrl, StoreNotFound
 from lockstep.log.config import StreamConfig
 from lockstep.log.memory import Grid
-from lockstep.log.urls import open_bus, split_url
+from lockstep.log.urls import open_bus, split_url, without_secret
 from lockstep.runtime import ThreadRuntime
 
 RUNTIME = ThreadRuntime()
@@ -103,3 +103,22 @@ def test_bad_histories_are_found_when_the_stream_is_made(tmp_path, history, reas
         bus.create("orders", StreamConfig(history=history.format(bus=f"lmdb:{tmp_path / 'bus'}")))
     assert bus.names() == [], "a stream that can't keep its history is not made"
     bus.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://me:secret@host:1/0", "redis://me@host:1/0"),
+        ("redis://:se@c?ret@host:1", "redis://@host:1"),
+        ("kafka://host:9092?prefix=x", "kafka://host:9092?prefix=x"),
+        ("lmdb:./a@b", "lmdb:./a@b"),
+    ],
+)
+def test_a_password_is_never_shown(url, shown):
+    assert without_secret(url) == shown
+
+
+def test_a_bad_url_with_a_password_does_not_repeat_it():
+    with pytest.raises(BadUrl) as caught:
+        split_url("redis://me:secret@host:1?prefix=")
+    assert "secret" not in str(caught.value)

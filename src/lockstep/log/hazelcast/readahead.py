@@ -75,7 +75,7 @@ class Cursor:
     def ask(self, start: int, max_bytes: int) -> tuple[list[Item], int]:
         """Items from a sequence on, asked for now, and the newest sequence of the ring."""
         goes_on = start == self.at
-        asked = self._sizes.count(max_bytes, self._count)
+        asked = self._sizes.count(max(max_bytes, CHUNK_BYTES) if goes_on else max_bytes, self._count)
         found, tail = self._ring.read(start, asked)
         self.at = start
         self._got(found, asked, goes_on=goes_on)
@@ -117,18 +117,24 @@ class Cursors:
         self._ring, self._members_lost = ring, members_lost
         self._sizes = Sizes()
         self._cursors: deque[Cursor] = deque(maxlen=CURSORS)
+        self._glance = self._new()
+        """Where somebody looked at a single item last: not a reader yet, and no reason to give up one."""
 
     def at(self, start: int, max_bytes: int) -> Cursor:
-        """The one that goes on from a sequence, or a new one; a look at a single item leaves the others alone."""
-        found = next((cursor for cursor in self._cursors if cursor.goes_on_from(start)), None)
+        """The one that goes on from a sequence, or a new one."""
+        found = next((cursor for cursor in (*self._cursors, self._glance) if cursor.goes_on_from(start)), None)
         if found is None:
-            found = Cursor(self._ring, self._sizes, self._members_lost())
+            found = self._new()
             if max_bytes <= 1:
+                self._glance = found
                 return found
-        else:
+        elif found in self._cursors:
             self._cursors.remove(found)
         self._cursors.append(found)
         return found
+
+    def _new(self) -> Cursor:
+        return Cursor(self._ring, self._sizes, self._members_lost())
 
     def forget(self) -> None:
         """Drop everything that was read ahead; where they were is kept."""

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from lockstep.errors import ServerUnreachable
 from lockstep.log.kafka import settings
@@ -110,9 +122,9 @@ class Cluster:
         )
         return Ends(first, after)
 
-    def check_there(self, topic: str) -> None:
+    def check_there(self, topic: str, within_s: float) -> None:
         """Raise TopicGone if no broker knows a topic."""
-        self._patiently(lambda within_s: self._metadata(topic, within_s, must_be=True))
+        self._patiently(lambda left_s: self._metadata(topic, left_s, must_be=True), within_s)
 
     def config(self, topic: str) -> Mapping[str, str]:
         """The settings of a topic, its own and those of the server."""
@@ -122,13 +134,19 @@ class Cluster:
 
     def topic_id(self, topic: str) -> str:
         """What tells a topic from another of the same name, made later."""
-        return str(self._order(lambda admin, limits: _only(admin.describe_topics([topic], **limits))).topic_id)
+        return str(
+            self._order(lambda admin, limits: _only(admin.describe_topics(TopicCollection([topic]), **limits))).topic_id
+        )
 
     def create(self, topic: str, partitions: int, replicas: int, config: Mapping[str, str]) -> None:
         """Make a topic and wait until it can be used; nothing happens if it is there."""
         wanted = NewTopic(topic, partitions, replicas, config=dict(config))
-        self._order(lambda admin, limits: _only(admin.create_topics([wanted], **limits)), KafkaError.TOPIC_ALREADY_EXISTS)
-        self._until(lambda: (found := self.layout(topic)) is not None and found.has_leaders, f"the topic {topic} is made")
+        self._order(
+            lambda admin, limits: _only(admin.create_topics([wanted], **limits)), KafkaError.TOPIC_ALREADY_EXISTS
+        )
+        self._until(
+            lambda: (found := self.layout(topic)) is not None and found.has_leaders, f"the topic {topic} is made"
+        )
 
     def delete(self, topic: str) -> None:
         """Delete a topic and wait until it is gone; nothing happens if it is."""
@@ -229,8 +247,3 @@ class Cluster:
 def _only(futures: Mapping[Any, Future[T]]) -> Future[T]:
     [future] = futures.values()
     return future
-
-
-def places(topics: Iterable[tuple[str, int]]) -> list[Place]:
-    """All partitions of topics that have so many."""
-    return [Place(topic, partition) for topic, count in topics for partition in range(count)]

@@ -8,6 +8,7 @@ the message's, and it has no producer. A message without a value reads as an emp
 from __future__ import annotations
 
 import struct
+from typing import cast
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 from confluent_kafka import Message as KafkaMessage
@@ -37,7 +38,7 @@ def from_kafka(message: KafkaMessage) -> Message:
     producer, sequence = NO_PRODUCER, 0
     append_ns = created_ns = 0 if kind == TIMESTAMP_NOT_AVAILABLE else stamp_ms * _NS_PER_MS
     headers: list[tuple[str, bytes]] = []
-    for name, value in message.headers() or ():
+    for name, value in cast("list[tuple[str, bytes | str | None]]", message.headers() or []):
         data = value.encode() if isinstance(value, str) else value or b""
         if name == HEADER and len(data) == _ORIGIN.size:
             producer, sequence, append_ns, created_ns = _ORIGIN.unpack(data)

@@ -1,4 +1,4 @@
-"""Sending: one producer for all topics of a bus. Whoever waits for an acknowledgement serves those of the others too."""
+"""Sending: one producer for all topics of a bus. Whoever waits for an acknowledgement serves the others too."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lockstep.log.kafka.troubles import error_of
 GRACE_S = 2.0
 """The client looks for what is overdue once a second; so much later it is given up in any case."""
 _SERVE_S = 0.2
+_KNOWN_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,10 @@ class Unsent(Exception):
         self.error = error
 
 
+class NotSent(Unsent):
+    """A message never left; it is not stored."""
+
+
 class _Job:
     def __init__(self, count: int) -> None:
         self.numbers = [-1] * count
@@ -54,11 +59,13 @@ class Sender:
         self._producer: Producer | None = None
         self._changed = threading.Condition()
         self._serving = False
+        self._known: set[str] = set()
 
     def send(self, place: Place, messages: Sequence[Outgoing]) -> list[int]:
-        """The number that each message got, when all are acknowledged. Unsent or Overdue if one is not."""
+        """The number that each message got, when all are acknowledged. Unsent, NotSent or Overdue if one is not."""
         producer, job = self._open(), _Job(len(messages))
         end = self._monotonic() + self._timeout_s + GRACE_S
+        self._get_ready(producer, place.topic)
         for index, message in enumerate(messages):
             self._produce(producer, place, message, partial(self._delivered, job, index), end)
         self._await(producer, job, end)
@@ -82,11 +89,25 @@ class Sender:
                 self._producer = Producer(dict(self._set_up))
             return self._producer
 
+    def _get_ready(self, producer: Producer, topic: str) -> None:
+        """Have the client look for the leader of a topic at once; in its own time it may take a second."""
+        if topic in self._known:
+            return
+        try:
+            error = producer.list_topics(topic, timeout=self._timeout_s).topics[topic].error
+        except KafkaException as raised:
+            raise NotSent(error_of(raised)) from raised
+        if error is None:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known.add(topic)
+
     def _replace(self, broken: Producer) -> None:
         """A producer that lost track of its own sequence can't go on; the next one begins a new one."""
         with self._changed:
             if self._producer is broken:
                 self._producer = None
+                self._known.clear()
         broken.purge()
 
     def _produce(
@@ -97,12 +118,12 @@ class Sender:
         delivered: Callable[[KafkaError | None, Message], None],
         end: float,
     ) -> None:
-        headers = list(message.headers) if message.headers else None
+        headers: list[tuple[str, str | bytes | None]] | None = list(message.headers) or None
         while True:
             try:
                 return producer.produce(
                     place.topic, message.value, message.key, place.partition, on_delivery=delivered, headers=headers
-                )  # type: ignore[call-arg]
+                )
             except BufferError:
                 producer.poll(_SERVE_S)  # full: room comes with the next acknowledgements
                 if self._monotonic() > end:

@@ -18,6 +18,7 @@ OPTIONS = ("mechanism", "replication", "min_insync", "max_message_bytes", "layou
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 MESSAGE_BYTES = 64 << 20
 """How large a message may be in topics that we make, unless the URL says otherwise."""
+MESSAGE_BYTES_MIN = 4096
 _MESSAGE_BYTES_MAX = 1_000_000_000
 READER_WAIT_MS, TAIL_WAIT_MS = 10, 50
 """How long a fetch waits at the broker for something new. It holds up whatever else goes over that connection."""

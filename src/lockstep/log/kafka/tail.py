@@ -1,5 +1,7 @@
-"""What is stored from now on: one consumer follows every watched partition of a bus, wakes who waits, and keeps the
-last messages at hand, so that who reads at the end needs no round trip.
+"""What is stored from now on, of everything that is watched.
+
+One consumer follows every watched partition of a bus, wakes who waits, and keeps the last messages at hand, so that
+who reads at the end needs no round trip.
 """
 
 from __future__ import annotations
@@ -158,7 +160,9 @@ class Tail:
         """Follow what is watched since, and no longer what is not."""
         with self._lock:
             wanted = dict(self._feeds)
-        for place in [place for place, feed in following.items() if wanted.get(place) is not feed or not feed.is_followed]:
+        for place in [
+            place for place, feed in following.items() if wanted.get(place) is not feed or not feed.is_followed
+        ]:
             consumer.incremental_unassign([TopicPartition(*place)])
             del following[place]
         for place, feed in wanted.items():

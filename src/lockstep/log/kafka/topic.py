@@ -14,9 +14,9 @@ from lockstep.log.kafka import plain
 from lockstep.log.kafka.cluster import Cluster
 from lockstep.log.kafka.names import Place
 from lockstep.log.kafka.reading import Aim, OutOfRange, Reader, Readers
-from lockstep.log.kafka.sending import Outgoing, Overdue, Sender, Unsent
+from lockstep.log.kafka.sending import NotSent, Outgoing, Overdue, Sender, Unsent
 from lockstep.log.kafka.tail import Tail
-from lockstep.log.kafka.troubles import NOT_STORED, PASSING, TOO_LARGE, error_of, translated
+from lockstep.log.kafka.troubles import NOT_STORED, TOO_LARGE, error_of, translated
 from lockstep.log.network.wire import STRIDE, Ends, Message, TopicGone
 from lockstep.log.port import Limits
 from lockstep.runtime import Runtime, logger
@@ -24,6 +24,7 @@ from lockstep.runtime import Runtime, logger
 SLACK = 1024
 """Of what a message may hold, so much is Kafka's own."""
 _DIAGNOSIS_S = 1.0
+_NO_ANSWER = "nothing came back in time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,8 @@ class KafkaTopic:
     _reader: Reader | None = field(default=None, init=False)
     _position: int = field(default=-1, init=False)
     """The number that the reader comes to next."""
+    _last: Message | None = field(default=None, init=False)
+    """What was handed out last: whoever reads on from its end asks for it again."""
 
     __hash__ = object.__hash__
 
@@ -124,7 +127,7 @@ class KafkaTopic:
         except Unsent as unsent:
             raise self._unsent(unsent, max(map(len, messages))) from unsent
         except Overdue as overdue:
-            raise self._uncertain("nothing came back in time") from overdue
+            raise self._uncertain(_NO_ANSWER) from overdue
 
     def ends(self) -> Ends:
         """See Topic."""
@@ -132,12 +135,16 @@ class KafkaTopic:
 
     def fetch(self, number: int, max_bytes: int) -> list[Message]:
         """See Topic."""
+        if self._last is not None and self._last.number == number:
+            return [self._last]
         try:
             found = self._at_hand(number, max_bytes) or self._asked_for(number, max_bytes)
         except KafkaException as raised:
             self._let_go()
             raise translated(error_of(raised), self.link.server) from raised
-        return [self.format.back(message) for message in found]
+        messages = [self.format.back(message) for message in found]
+        self._last = messages[-1] if messages else self._last
+        return messages
 
     def drop(self, before: int) -> None:
         """See Topic."""
@@ -207,7 +214,9 @@ class KafkaTopic:
             self.link.readers.take_back(reader)
 
     def _check_size(self, message: Outgoing) -> None:
-        size = len(message.value) + len(message.key or b"") + sum(len(name) + len(item) for name, item in message.headers)
+        size = (
+            len(message.value) + len(message.key or b"") + sum(len(name) + len(item) for name, item in message.headers)
+        )
         if self.limits.append_bytes is not None and size > self.limits.append_bytes:
             raise self._too_large(size)
 
@@ -219,13 +228,13 @@ class KafkaTopic:
         code = unsent.error.code()
         if code in TOO_LARGE:
             return self._too_large(size)
-        if code in NOT_STORED:
+        if code in NOT_STORED or isinstance(unsent, NotSent):
             return translated(unsent.error, self.link.server)
         return self._uncertain(unsent.error.str())
 
     def _uncertain(self, reason: str) -> Exception:
         try:
-            self.link.cluster.check_there(self.place.topic)
+            self.link.cluster.check_there(self.place.topic, _DIAGNOSIS_S)
         except (LockstepError, TopicGone) as error:
             if isinstance(error, TopicGone):
                 return error

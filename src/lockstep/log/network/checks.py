@@ -21,11 +21,15 @@ class Finding:
     """Nothing works with it; others are warnings unless somebody is strict."""
 
 
+def refuse(findings: Sequence[Finding]) -> None:
+    """Raise for the first of them."""
+    for finding in findings:
+        raise ServerUnfit(server=finding.server, reason=finding.problem, setting=finding.setting)
+
+
 def judge(findings: Sequence[Finding], *, strict: bool = False) -> None:
     """Raise for what can't be, and also for the rest if strict; else log it."""
-    for finding in findings:
-        if finding.fatal or strict:
-            raise ServerUnfit(server=finding.server, reason=finding.problem, setting=finding.setting)
+    refuse([finding for finding in findings if finding.fatal or strict])
     for finding in findings:
         logger.warning(
             "The server may break a promise: %s", finding.problem,

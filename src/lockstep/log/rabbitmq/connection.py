@@ -41,8 +41,8 @@ class Receiver(Protocol):
 class Reply:
     """An answer that is still to come."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, then: Callable[[], None] | None = None) -> None:
+        self._connection, self._then = connection, then
         self._event = threading.Event()
         self._frame: Any = None
 
@@ -50,6 +50,8 @@ class Reply:
         """It has come; None: it will not."""
         self._frame = frame
         self._event.set()
+        if self._then is not None:
+            self._then()
 
     def wait(self, deadline: Deadline) -> Any:
         """The answer; ServerUnreachable if it does not come in time, and the connection is given up then."""
@@ -98,12 +100,12 @@ class Connection:
         """Send a request and wait for its answer."""
         return self.begin(deadline, build)[0].wait(deadline)
 
-    def begin(self, deadline: Deadline, *builds: frames.Build, ahead: bytes = b"") -> list[Reply]:
-        """Send requests in one go, behind frames that get no answer; the answers come in order."""
-        replies, parts = [], [ahead]
+    def begin(self, deadline: Deadline, *builds: frames.Build, then: Callable[[], None] | None = None) -> list[Reply]:
+        """Send requests in one go; the answers come in order, and `then` is called at each."""
+        replies, parts = [], []
         for build in builds:
             number = next(self._ids)
-            replies.append(Reply(self))
+            replies.append(Reply(self, then))
             self._replies[number] = replies[-1]
             parts.append(frames.encode(build(number)))
         self.write(b"".join(parts), deadline)

@@ -89,12 +89,10 @@ class Subscription:
         connection, self._connection = self._connection, None
         if connection is None or self.is_lost:
             return
-        self.is_lost = True
-        try:
-            connection.ask(unsubscribe(self._number), self._links.deadline(_CLOSE_S))
-        except ServerUnreachable:
-            return
-        connection.drop_feed(self._number)
+        self.is_lost, number = True, self._number
+        with suppress(ServerUnreachable):
+            deadline = self._links.deadline(_CLOSE_S)
+            connection.begin(deadline, unsubscribe(number), then=lambda: connection.drop_feed(number))
 
     def on_chunk(self, chunk: frames.Chunk) -> None:
         """See Receiver."""

@@ -11,6 +11,7 @@ can't turn up behind a later one.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rstream import schema
@@ -142,12 +143,13 @@ class Sender:
         connection, self._connection = self._connection, None
         if connection is None or self._is_lost:
             return
-        self._is_lost = True
-        try:
-            connection.ask(lambda n: schema.DeletePublisher(n, self._number), self._links.deadline(_CLOSE_S))
-        except ServerUnreachable:
-            return
-        connection.drop_publisher(self._number)
+        self._is_lost, number = True, self._number
+        with suppress(ServerUnreachable):
+            connection.begin(
+                self._links.deadline(_CLOSE_S),
+                lambda correlation: schema.DeletePublisher(correlation, number),
+                then=lambda: connection.drop_publisher(number),
+            )
 
     def on_chunk(self, chunk: frames.Chunk) -> None:
         """See Receiver; nothing is read here."""

@@ -78,7 +78,7 @@ class RedisBus:
     def waiter(self) -> LogWaiter:
         """See Bus."""
         self.check_open()
-        return RedisWaiter(self._follower, self._runtime.waiter())
+        return RedisWaiter(self._follower, self.keys, self._runtime.waiter())
 
     def atomic(self, work: Callable[[Transaction], T]) -> T:
         """See Bus. The work is done again if somebody else changed what it is based on."""

@@ -6,8 +6,8 @@ import redis
 
 from lockstep.errors import LockstepError, ServerRefused, ServerUnfit, ServerUnreachable, StoreFull
 
-_PASSING = ("LOADING", "READONLY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "BUSY")
-"""The server is starting, changing its role, or busy: the command was not run, and may be sent again."""
+_PASSING = ("LOADING", "READONLY", "ASK", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "BUSY")
+"""The server is starting, changing its role or its slots, or busy: the command was not run, and may be sent again."""
 _OUT_OF_MEMORY = "the server has no memory left; its setting maxmemory decides about that"
 _CAN_NOT_SAVE = "the server can't write to its disk (see its log, and its setting dir): {text}"
 _FEW_REPLICAS = "too few replicas follow the server"

@@ -55,7 +55,6 @@ class Server:
 
     def _run(self, commands: Sequence[Command], what: str, *, again: bool, patient: bool) -> list[Any]:
         end, pause_s = self._runtime.monotonic() + self.timeout_s, _FIRST_PAUSE_S
-        waiter = self._runtime.waiter()
         while True:
             try:
                 return self._run_once(commands, what)
@@ -68,7 +67,7 @@ class Server:
             left = end - self._runtime.monotonic()
             if left <= 0 or not patient:
                 raise error
-            waiter.wait(min(pause_s, left))
+            self._runtime.waiter().wait(min(pause_s, left))
             pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 
     def _run_once(self, commands: Sequence[Command], what: str) -> list[Any]:

@@ -18,7 +18,7 @@ import redis
 from lockstep.errors import LockstepError
 from lockstep.log.port import Log
 from lockstep.log.redis.connecting import Connector, Line
-from lockstep.log.redis.log import RedisLog
+from lockstep.log.redis.keys import Keys
 from lockstep.log.redis.lua import Command
 from lockstep.log.redis.refusals import NotNow
 from lockstep.runtime import Runtime, Waiter, logger
@@ -219,8 +219,8 @@ class _Listening:
 class RedisWaiter:
     """See LogWaiter."""
 
-    def __init__(self, follower: Follower, waiter: Waiter) -> None:
-        self._follower, self._waiter = follower, waiter
+    def __init__(self, follower: Follower, keys: Keys, waiter: Waiter) -> None:
+        self._follower, self._keys, self._waiter = follower, keys, waiter
         self.wake = waiter.wake
         self._lock = threading.Lock()
         self._stops: dict[str, Callable[[], None]] = {}
@@ -232,16 +232,15 @@ class RedisWaiter:
 
     def watch(self, log: Log) -> None:
         """See LogWaiter."""
-        assert isinstance(log, RedisLog), "a bus waits for its own logs"
+        bell = self._keys.log(log.name).bell
         with self._lock:
-            if log.keys.bell not in self._stops and not self._closed:
-                self._stops[log.keys.bell] = self._follower.watch(log.keys.bell, self.wake)
+            if bell not in self._stops and not self._closed:
+                self._stops[bell] = self._follower.watch(bell, self.wake)
 
     def unwatch(self, log: Log) -> None:
         """See LogWaiter."""
-        assert isinstance(log, RedisLog), "a bus waits for its own logs"
         with self._lock:
-            stop = self._stops.pop(log.keys.bell, None)
+            stop = self._stops.pop(self._keys.log(log.name).bell, None)
         if stop is not None:
             stop()
 

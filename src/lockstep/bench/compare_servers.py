@@ -1,0 +1,97 @@
+"""The servers of a comparison: started for it and ended after it, or those of the user."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockstep.bench.compare_means import PORTS
+from lockstep.bench.scratch import scratch_folder
+from lockstep.dev.servers import RECIPES, start
+from lockstep.dev.supply import Supply
+from lockstep.errors import UsageError
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A kind of server, and where it is; without a URL one is started."""
+
+    bus: str
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server that answers, and its first processes, if they are ours."""
+
+    url: str
+    pids: tuple[int, ...] = ()
+
+    def cpu_s(self) -> float:
+        """Processor time of its processes and of those that they started."""
+        return sum(map(_cpu_s, _family(self.pids)))
+
+
+def parse(text: str) -> tuple[Wanted, ...]:
+    """`kafka,redis` or URLs, which may have commas of their own: kafka://one:9092,two:9092,redis."""
+    items: list[str] = []
+    for part in text.split(","):
+        if part in PORTS or "://" in part or not items or "://" not in items[-1]:
+            items.append(part)
+        else:
+            items[-1] += f",{part}"
+    return tuple(map(_wanted, items))
+
+
+def _wanted(item: str) -> Wanted:
+    bus, colon, _ = item.partition("://")
+    if bus not in PORTS:
+        raise UsageError(reason=f"{bus!r} is no bus to compare. Write some of {', '.join(PORTS)}, or their URLs.")
+    return Wanted(bus, item if colon else None)
+
+
+@contextmanager
+def served(wanted: Wanted, say: Say) -> Iterator[Served]:
+    """A server of that kind, gone at the end with all it held, if it was started here."""
+    if wanted.url is not None:
+        yield Served(wanted.url)
+        return
+    say(f"starting {wanted.bus}")
+    with scratch_folder() as folder:
+        supply = Supply(os.environ, say)
+        server = start(RECIPES[wanted.bus](), folder / wanted.bus, supply=supply, owner=os.getpid())
+        try:
+            yield Served(server.url, tuple(process.pid for process in server.facts.pids.values()))
+        finally:
+            server.destroy()
+
+
+def _family(pids: Sequence[int]) -> set[int]:
+    parents = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        fields = _fields(status)
+        if fields:
+            parents[int(status.parent.name)] = int(fields[1])
+    found, fresh = set(pids), set(pids)
+    while fresh:
+        fresh = {pid for pid, parent in parents.items() if parent in fresh} - found
+        found |= fresh
+    return found
+
+
+def _cpu_s(pid: int) -> float:
+    fields = _fields(Path(f"/proc/{pid}/stat"))
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
+def _fields(status: Path) -> list[str]:
+    """What stands behind the name of the command, which may hold anything; nothing if the process has ended."""
+    try:
+        return status.read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
