@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import redis
 from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError
@@ -13,7 +15,7 @@ from lockstep.log.redis import checks, lua
 from lockstep.log.redis.catalogue import Stored, decode, encode
 from lockstep.log.redis.checks import Facts
 from lockstep.log.redis.keys import Keys, base_of, entry_id
-from lockstep.log.redis.opening import open_bus
+from lockstep.log.redis.opening import OPTIONS, open_bus
 from lockstep.log.redis.refusals import is_passing, translate
 from lockstep.log.redis.stamping import restamped, stamp
 from lockstep.runtime import ThreadRuntime
@@ -161,3 +163,19 @@ def test_a_script_is_called_by_its_checksum():
     assert lua.Script("return 1").call(["a", "b"], [3]) == (
         "EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", 2, "a", "b", 3,
     )  # fmt: skip
+
+
+def test_the_docs_name_the_keys_and_the_options():
+    page = (Path(__file__).parents[3] / "docs" / "howto" / "bus-redis.md").read_text()
+    keys = Keys("shop")
+    for key in (
+        *keys.log("orders").stored,
+        keys.log("orders").bell,
+        keys.catalogue,
+        keys.cells,
+        keys.undo,
+        keys.changes,
+    ):
+        assert f"`{key}`" in page
+    for option in OPTIONS:
+        assert f"| `{option}` |" in page

@@ -16,9 +16,9 @@ from urllib.parse import unquote
 
 from lockstep.errors import BadUrl
 
-TIMEOUT_S = 10.0
+TIMEOUT_S, PATIENCE_S = 10.0, 30.0
 _TLS_FILES = ("ca", "cert", "key")
-COMMON = ("user", "password_file", "tls", *_TLS_FILES, "timeout_s", "prefix", "strict")
+COMMON = ("user", "password_file", "tls", *_TLS_FILES, "timeout_s", "patience_s", "prefix", "strict")
 
 
 class Secret:
@@ -58,7 +58,9 @@ class Address:
     password: Secret | None = None
     tls: Tls | None = None
     timeout_s: float = TIMEOUT_S
-    """Every call ends within about this time."""
+    """Every try ends within about this time."""
+    patience_s: float = PATIENCE_S
+    """Calls on an open bus wait so long for a server that is away."""
     prefix: str = ""
     """What the names of topics on the server begin with."""
     strict: bool = False
@@ -113,7 +115,8 @@ def parse_address(
         user=user,
         password=password,
         tls=_tls(options, shown),
-        timeout_s=_seconds(options.get("timeout_s"), shown),
+        timeout_s=_seconds("timeout_s", options, TIMEOUT_S, shown),
+        patience_s=_seconds("patience_s", options, PATIENCE_S, shown),
         prefix=options.get("prefix", ""),
         strict=_flag("strict", options.get("strict"), shown),
         options={name: value for name, value in options.items() if name in known},
@@ -162,11 +165,12 @@ def _flag(name: str, text: str | None, shown: str) -> bool:
     return text == "true"
 
 
-def _seconds(text: str | None, shown: str) -> float:
+def _seconds(name: str, options: Mapping[str, str], default: float, shown: str) -> float:
+    text = options.get(name)
     try:
-        seconds = TIMEOUT_S if text is None else float(text)
+        seconds = default if text is None else float(text)
     except ValueError:
         seconds = 0.0
     if not 0 < seconds <= 3600:
-        raise BadUrl(url=shown, reason=f"its option timeout_s must be between 0 and 3600, not {text!r}")
+        raise BadUrl(url=shown, reason=f"its option {name} must be between 0 and 3600, not {text!r}")
     return seconds

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 from weakref import WeakSet, finalize
 
-from lockstep.errors import Closed, ForkedProcess, StreamNotFound, UnsupportedByBackend
+from lockstep.errors import Closed, ForkedProcess, ServerUnreachable, StreamNotFound, UnsupportedByBackend
 from lockstep.log.config import StreamConfig
 from lockstep.log.network.checks import Finding
 from lockstep.log.network.netlog import NetworkLog
@@ -21,12 +21,15 @@ from lockstep.runtime import Runtime
 
 T = TypeVar("T")
 IDLE_TOPICS = 32
+TRY_AGAIN_S = 0.1
 
 
 class NetworkBus:
     """See Bus. Owned by one process; safe to share between threads."""
 
-    def __init__(self, wire: Wire, runtime: Runtime) -> None:
+    def __init__(self, wire: Wire, runtime: Runtime, *, patience_s: float = 0.0) -> None:
+        """`patience_s`: how long calls wait for a server that is away; a wire raises at once, or after its time-out."""
+        self._patience_s = patience_s
         self.url, self.promises = wire.url, wire.promises
         self.wire, self._runtime = wire, runtime
         self._lock = threading.Lock()
@@ -104,6 +107,20 @@ class NetworkBus:
         self.wire.catalogue.close()
         self.wire.close()
 
+    def patiently(self, work: Callable[[], T]) -> T:
+        """Do something while the bus is open; again and again, up to a bound, while its server is away."""
+        until: float | None = None
+        while True:
+            self.check_open()
+            try:
+                return work()
+            except ServerUnreachable:
+                now = self._runtime.monotonic()
+                until = now + self._patience_s if until is None else until
+                if now >= until:
+                    raise
+            self._runtime.waiter().wait(TRY_AGAIN_S)
+
     def check_open(self) -> None:
         """Raise Closed after close, ForkedProcess in a child that inherited it."""
         if self._closed:
@@ -117,7 +134,7 @@ class NetworkBus:
 
     def look_up(self, name: str) -> Known | None:
         """What is known about a stream now: in the catalogue, or as a topic of somebody else."""
-        known = self.wire.catalogue.find(name) or self.wire.foreign(name)
+        known = self.patiently(lambda: self.wire.catalogue.find(name) or self.wire.foreign(name))
         if known is not None:
             self._heads[known.identity] = max(known.head, self.head(known.identity))
         return known

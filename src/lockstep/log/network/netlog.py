@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Protocol
+from contextlib import suppress
+from typing import Protocol, TypeVar
 
 from lockstep.errors import (
     AppendTooLarge,
@@ -23,6 +23,7 @@ from lockstep.log.network.tally import Tally, is_bounded
 from lockstep.log.network.wire import Ends, Known, Message, Topic, TopicGone
 from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry
 
+T = TypeVar("T")
 SCAN_BYTES = 8 << 20
 LOOKED_BACK = 10_000
 """So many messages are searched for an append whose acknowledgement was lost before it is sent again."""
@@ -34,8 +35,8 @@ class Owner(Protocol):
 
     url: str
 
-    def check_open(self) -> None:
-        """Raise Closed after close."""
+    def patiently(self, work: Callable[[], T]) -> T:
+        """Do something while the bus is open; again and again, up to a bound, while its server is away."""
 
     def now_ns(self) -> int:
         """The wall clock, for stamps."""
@@ -75,46 +76,19 @@ class NetworkLog:
             raise UnsupportedByBackend(bus=self._bus.url, feature="append on a condition")
         stamp = self._bus.now_ns()
         sealed = [batch.seal(stamp) for batch in batches]
-        with self._using():
-            if not sealed:
-                return []
-            self._check_size(sealed, batches)
-            if self.limits.batch_records == 1:
-                return [number * self.limits.stride for number in self.topic.send(sealed)]
-            return self._append_bundle(bundle(sealed), batches[0])
+        return self._do(lambda: self._append(sealed, batches))
 
     def read(self, offset: int, *, max_bytes: int = READ_BYTES_DEFAULT) -> list[Entry]:
         """See Log."""
-        with self._using():
-            self._check_readable(offset, self._first_known())
-            if offset != self._left_from:
-                self._left.clear()
-            if not self._left:
-                if is_bounded(self.config):
-                    self._count_up_to(self.topic.ends())
-                    self._check_readable(offset, self._first_known())
-                self._left.extend(self._fetch(offset, max_bytes))
-            return self._take(max_bytes)
+        return self._do(lambda: self._read(offset, max_bytes))
 
     def bounds(self) -> Bounds:
         """See Log."""
-        with self._using():
-            self._refresh()
-            ends = self.topic.ends()
-            after = self._end(ends)
-            self._count_up_to(ends)
-            first = max(self._first_known(), ends.first * self.limits.stride if ends.next > ends.first else 0)
-            return Bounds(min(first, after), after)
+        return self._do(self._bounds)
 
     def trim(self, before: int) -> None:
         """See Log."""
-        with self._using():
-            bounds = self.bounds()
-            head = min(before, bounds.next)
-            if head <= bounds.first:
-                return
-            self._bus.note_trim(self._known, head)
-            self._drop(head)
+        self._do(lambda: self._trim(before))
 
     def hold(self, holder: str, offset: int | None) -> None:
         """See Log."""
@@ -132,16 +106,51 @@ class NetworkLog:
         """Have `wake` called when something was stored, until the returned function is called."""
         return self.topic.watch(wake)
 
-    @contextmanager
-    def _using(self) -> Iterator[None]:
-        self._bus.check_open()
+    def _do(self, work: Callable[[], T]) -> T:
+        return self._bus.patiently(lambda: self._locked(work))
+
+    def _locked(self, work: Callable[[], T]) -> T:
         with self._lock:
             if self._gone:
                 raise StreamNotFound(name=self.name, bus=self._bus.url)
             try:
-                yield
+                return work()
             except TopicGone as gone:
                 raise StreamNotFound(name=self.name, bus=self._bus.url) from gone
+
+    def _append(self, sealed: Sequence[bytes], batches: Sequence[Batch]) -> list[int]:
+        if not sealed:
+            return []
+        self._check_size(sealed, batches)
+        if self.limits.batch_records == 1:
+            return [number * self.limits.stride for number in self.topic.send(sealed)]
+        return self._append_bundle(bundle(sealed), batches[0])
+
+    def _read(self, offset: int, max_bytes: int) -> list[Entry]:
+        self._check_readable(offset, self._first_known())
+        if offset != self._left_from:
+            self._left.clear()
+        if not self._left:
+            if is_bounded(self.config):
+                self._count_up_to(self.topic.ends())
+                self._check_readable(offset, self._first_known())
+            self._left.extend(self._fetch(offset, max_bytes))
+        return self._take(max_bytes)
+
+    def _bounds(self) -> Bounds:
+        self._refresh()
+        ends = self.topic.ends()
+        after = self._end(ends)
+        self._count_up_to(ends)
+        first = max(self._first_known(), ends.first * self.limits.stride if ends.next > ends.first else 0)
+        return Bounds(min(first, after), after)
+
+    def _trim(self, before: int) -> None:
+        bounds = self._bounds()
+        head = min(before, bounds.next)
+        if head > bounds.first:
+            self._bus.note_trim(self._known, head)
+            self._drop(head)
 
     def _append_bundle(self, data: bytes, first: Batch) -> list[int]:
         origin = first.producer, first.sequence
@@ -166,7 +175,7 @@ class NetworkLog:
         try:
             [number] = self.topic.send([data])
         except StoreFull:  # perhaps of what nobody needs any more
-            self._drop(self.bounds().first)
+            self._drop(self._bounds().first)
             [number] = self.topic.send([data])
         return number
 
@@ -272,7 +281,8 @@ class NetworkLog:
         self._since_drop += 1
         if self._since_drop >= APPENDS_BETWEEN_DROPS:
             self._since_drop = 0
-            self._drop(self.bounds().first)
+            with suppress(ServerUnreachable):  # the append is stored, and must not fail for this
+                self._drop(self._bounds().first)
 
     def _drop(self, head: int) -> None:
         """The last message stays: it tells where the log ends."""

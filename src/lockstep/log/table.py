@@ -1,0 +1,41 @@
+"""What each bus can do, as a table for the documentation: from what buses say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from lockstep.log.config import StreamConfig
+from lockstep.log.port import Bus, Limits, Promises
+
+_ROWS: Mapping[str, Callable[[Promises, Limits], str]] = {
+    "acknowledged when it is": lambda said, _: {"memory": "in memory", "relaxed": "given to the system"}.get(
+        said.durability, "on disk"
+    ),
+    "opened by": lambda said, _: said.opened_by,
+    "bounds a stream by": lambda said, _: ", ".join(said.retention),
+    "changes several streams in one step": lambda said, _: _yes(said.atomic),
+    "appends on a condition": lambda said, _: _yes(said.conditional),
+    "drops copies itself": lambda said, _: _yes(said.dedupe) if said.dedupe else "no, readers do",
+    "wakes who waits": lambda said, _: _yes(said.notifies),
+    "offsets": lambda _, limits: "without gaps" if limits.stride == 1 else f"{limits.stride:,} for each append",
+    "largest append": lambda _, limits: "any" if limits.append_bytes is None else f"{limits.append_bytes:,} bytes",
+}
+
+
+def capabilities(buses: Mapping[str, Bus]) -> str:
+    """A Markdown table with a column for each bus; makes a stream on each to see its limits, and removes it."""
+    said = {name: (bus.promises, _limits(bus)) for name, bus in buses.items()}
+    lines = [["", *(f"`{name}`" for name in said)], ["---"] * (len(said) + 1)]
+    lines += [[title, *(show(*each) for each in said.values())] for title, show in _ROWS.items()]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def _limits(bus: Bus) -> Limits:
+    name = "capabilities"
+    limits = bus.create(name, StreamConfig(capacity=None)).limits
+    bus.delete(name)
+    return limits
+
+
+def _yes(whether: bool) -> str:
+    return "yes" if whether else "no"

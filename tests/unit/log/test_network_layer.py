@@ -1,0 +1,333 @@
+"""What all buses over a network share, over a server in memory that misbehaves on order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.errors import (
+    AppendTooLarge,
+    AppendUncertain,
+    BadUrl,
+    BatchDamaged,
+    Closed,
+    FormatTooNew,
+    ServerUnfit,
+    ServerUnreachable,
+    StoreFull,
+    Trimmed,
+)
+from lockstep.log.batch import pack
+from lockstep.log.config import StreamConfig
+from lockstep.log.fitting import appends
+from lockstep.log.network.address import parse_address
+from lockstep.log.network.bundles import bundle, first_origin, unbundle
+from lockstep.log.network.bus import NetworkBus
+from lockstep.log.network.catalogue import TopicCatalogue, fold
+from lockstep.log.network.checks import Finding, judge
+from lockstep.log.network.tally import Tally
+from lockstep.log.network.wire import STRIDE, Known
+from lockstep.log.offsets import records_between, step_back, step_forward
+from lockstep.log.port import Limits
+from lockstep.testing import VirtualRuntime
+from lockstep.testing.contract import Producer, values
+from memory_wire import MemoryServer, MemoryTopic, MemoryWire
+
+KEEP_ALL = StreamConfig(capacity=None)
+
+
+class ShakyTopic(MemoryTopic):
+    """Does what `faults` says at the next sends: lose, lose_ack, full or away."""
+
+    def __init__(self, server, name, faults):
+        super().__init__(server, name)
+        self.faults, self.dropped, self.sent = faults, [], 0
+
+    def send(self, messages):
+        fault = self.faults.pop(0) if self.faults else None
+        if fault == "lose":
+            raise AppendUncertain(stream=self._name, reason="lost")
+        if fault == "away":
+            raise ServerUnreachable(server="here", reason="away")
+        if fault == "full":
+            raise StoreFull(stream=self._name, reason="full")
+        self.sent += 1
+        numbers = super().send(messages)
+        if fault == "lose_ack":
+            raise AppendUncertain(stream=self._name, reason="its answer was lost")
+        return numbers
+
+    def drop(self, before):
+        self.dropped.append(before)
+        super().drop(before)
+
+
+class ShakyWire(MemoryWire):
+    def __init__(self, server):
+        super().__init__(server, "shaky:")
+        self.faults = []
+        self.topics = []
+
+    def topic(self, known):
+        self.topics.append(ShakyTopic(self._server, known.name, self.faults))
+        return self.topics[-1]
+
+
+@pytest.fixture
+def wire():
+    return ShakyWire(MemoryServer())
+
+
+@pytest.fixture
+def bus(wire):
+    bus = NetworkBus(wire, VirtualRuntime(), patience_s=5.0)
+    yield bus
+    bus.close()
+
+
+@pytest.fixture
+def log(bus):
+    return bus.create("orders", KEEP_ALL)
+
+
+def test_an_append_whose_answer_was_lost_is_found_and_not_sent_again(wire, log):
+    producer = Producer()
+    log.append([producer.batch(b"a")])
+    batch = producer.batch(b"b")
+    wire.faults[:] = ["lose_ack"]
+    with pytest.raises(AppendUncertain):
+        log.append([batch])
+    log.append([Producer("other").batch(b"x")])
+    assert log.append([batch]) == [STRIDE]
+    assert values(log) == [b"a", b"b", b"x"]
+
+
+def test_an_append_that_was_lost_is_sent_again(wire, log):
+    batch = Producer().batch(b"a")
+    wire.faults[:] = ["lose", "lose"]
+    for _ in range(2):
+        with pytest.raises(AppendUncertain):
+            log.append([batch])
+    assert log.append([batch]) == [0]
+    assert values(log) == [b"a"]
+
+
+def test_what_may_have_landed_stays_uncertain_while_the_server_is_away(wire, log):
+    batch = Producer().batch(b"a")
+    wire.faults[:] = ["lose_ack"]
+    with pytest.raises(AppendUncertain):
+        log.append([batch])
+    wire.topics[-1].ends = lambda: (_ for _ in ()).throw(ServerUnreachable(server="here", reason="away"))
+    with pytest.raises(AppendUncertain, match="away"):
+        log.append([batch])
+
+
+def test_calls_wait_for_a_server_that_is_away(wire, log):
+    wire.faults[:] = ["away"] * 10
+    assert log.append([Producer().batch(b"a")]) == [0]
+    wire.faults[:] = ["away"] * 100
+    with pytest.raises(ServerUnreachable):
+        log.append([Producer().batch(b"b")])
+    wire.faults.clear()
+    assert values(log) == [b"a"]
+
+
+def test_whoever_waits_for_a_server_is_told_when_the_bus_is_closed(wire, bus, log):
+    def close_then_fail():
+        bus._closed = True
+        raise ServerUnreachable(server="here", reason="away")
+
+    with pytest.raises(Closed):
+        bus.patiently(close_then_fail)
+    bus._closed = False
+
+
+def test_a_full_server_gets_room_before_anything_is_refused(wire, bus):
+    log = bus.create("ring", StreamConfig(capacity=2))
+    for _ in range(5):
+        log.append([Producer().batch(b"x")])
+    wire.faults[:] = ["full"]
+    log.append([Producer().batch(b"y")])
+    assert wire.topics[-1].dropped == [3]
+    wire.faults[:] = ["full", "full"]
+    with pytest.raises(StoreFull):
+        log.append([Producer().batch(b"z")])
+
+
+def test_a_busy_ring_gives_room_back_now_and_then(wire, bus):
+    log, producer = bus.create("ring", StreamConfig(capacity=3)), Producer()
+    for number in range(450):
+        log.append([producer.batch(b"%d" % number)])
+    assert len(wire.topics[-1].dropped) == 2
+    assert values(log) == [b"447", b"448", b"449"]
+
+
+def test_what_the_server_dropped_by_itself_is_a_gap_and_not_skipped(wire, log):
+    for number in range(4):
+        log.append([Producer().batch(b"%d" % number)])
+    wire.topics[-1].drop(2)
+    with pytest.raises(Trimmed) as caught:
+        log.read(STRIDE)
+    assert caught.value.params["first"] == 2 * STRIDE
+
+
+def test_an_append_above_the_limit_is_refused_with_the_setting(bus, wire, log):
+    log.limits = Limits(stride=STRIDE, append_bytes=1000, append_setting="message.max.bytes")
+    with pytest.raises(AppendTooLarge, match=r"message\.max\.bytes"):
+        log.append([Producer().batch(b"x" * 2000)])
+    assert values(log) == []
+
+
+def test_a_handle_that_is_let_go_leaves_its_topic_to_the_next(wire, bus, log):
+    made = len(wire.topics)
+    for _ in range(5):
+        bus.open("orders").bounds()
+    assert len(wire.topics) == made + 1
+
+
+@given(st.lists(st.lists(st.binary(min_size=1, max_size=5), min_size=1, max_size=4), min_size=1, max_size=5))
+def test_bundles_come_apart_as_they_were_put_together(groups):
+    batches = [pack(group, producer=b"p" * 16, sequence=at, created_ns=0) for at, group in enumerate(groups)]
+    sealed = [batch.seal(1) for batch in batches]
+    entries = unbundle(bundle(sealed), 7 * STRIDE, "s")
+    assert [entry.data for entry in entries] == sealed
+    counts = [len(group) for group in groups]
+    assert [entry.base for entry in entries] == [7 * STRIDE + sum(counts[:at]) for at in range(len(groups))]
+    assert first_origin(bundle(sealed)) == (b"p" * 16, 0)
+
+
+def test_a_damaged_bundle_is_told():
+    whole = bundle([Producer().batch(b"a").seal(1), Producer().batch(b"b").seal(1)])
+    for cut in (3, 10, len(whole) - 1):
+        with pytest.raises(BatchDamaged):
+            unbundle(whole[:cut], 0, "s")
+    with pytest.raises(FormatTooNew):
+        unbundle(whole[:2] + b"\x09" + whole[3:], 0, "s")
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=3), min_size=1, max_size=12),
+    st.one_of(st.none(), st.integers(1, 12)),
+    st.one_of(st.none(), st.integers(1, 900)),
+)
+def test_a_tally_keeps_what_counting_from_the_end_keeps(messages, capacity, retain_bytes):
+    config = StreamConfig(capacity=capacity, retain_bytes=retain_bytes)
+    tally, stored = Tally(config, 0), []
+    for number, counts in enumerate(messages):
+        sealed = [pack([b"x"] * count, producer=b"p" * 16, sequence=0, created_ns=0).seal(1) for count in counts]
+        entries = unbundle(bundle(sealed), number * STRIDE, "s")
+        stored += [(entry.base, count, len(entry.data)) for entry, count in zip(entries, counts, strict=True)]
+        tally.add(number, entries)
+    kept_bytes = [sum(size for _, _, size in stored[at:]) for at in range(len(stored))]
+    fitting = [at for at in range(len(stored)) if retain_bytes is None or kept_bytes[at] <= retain_bytes]
+    by_bytes = stored[min([*fitting, len(stored) - 1])][0]
+    offsets = [base + at for base, count, _ in stored for at in range(count)]
+    by_count = offsets[max(len(offsets) - capacity, 0)] if capacity is not None else 0
+    assert tally.head == max(by_bytes, by_count)
+
+
+def test_of_two_who_make_a_stream_at_once_both_get_the_first():
+    server = MemoryServer()
+    one, two = (TopicCatalogue(MemoryTopic(server, "_catalogue")) for _ in range(2))
+    first = one.add(Known("orders", "a", KEEP_ALL))
+    assert two.add(Known("orders", "b", StreamConfig())) == first
+    one.trim(first, 5)
+    one.trim(first, 3)
+    assert two.find("orders").head == 5
+    assert two.remove(first)
+    assert not one.remove(first)
+    assert one.all() == []
+
+
+def test_what_does_not_fit_the_catalogue_is_passed_over():
+    known = {}
+    fold(known, {"remove": "x", "identity": "1"})
+    fold(known, {"add": "x", "identity": "1", "config": {}})
+    fold(known, {"trim": "x", "identity": "2", "head": 9})
+    fold(known, {"remove": "x", "identity": "2"})
+    assert known["x"].head == 0
+
+
+def address(target, environ=None, **options):
+    return parse_address("kafka", target, options, environ=environ or {}, default_port=9092, known=("layout",))
+
+
+def test_an_address_names_every_server():
+    found = address("//a,b:1/path", layout="records", timeout_s="2", patience_s="3", prefix="x.", strict="true")
+    assert found.hosts == (("a", 9092), ("b", 1))
+    assert (found.servers, found.path, found.prefix, found.strict) == ("a:9092,b:1", "path", "x.", True)
+    assert (found.timeout_s, found.patience_s, found.options) == (2.0, 3.0, {"layout": "records"})
+
+
+def test_secrets_come_from_the_url_a_file_or_the_environment_and_are_never_shown(tmp_path):
+    file = tmp_path / "secret"
+    file.write_text("hush\n")
+    environ = {"LOCKSTEP_KAFKA_USER": "me", "LOCKSTEP_KAFKA_PASSWORD": "hush"}
+    for found in (
+        address("//me:hush@host"),
+        address("//host", user="me", password_file=str(file)),
+        address("//host", environ=environ),
+        address("//host", environ={**environ, "LOCKSTEP_KAFKA_PASSWORD_FILE": str(file)}),
+    ):
+        assert (found.user, found.password.reveal()) == ("me", "hush")
+        assert "hush" not in repr(found) + str(found.password) + found.safe_url
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "reason"),
+    [
+        ("host", {}, "write kafka://HOST:PORT"),
+        ("//", {}, "write kafka://HOST:PORT"),
+        ("//host:x", {}, "is not HOST:PORT"),
+        ("//host:70000", {}, "is not HOST:PORT"),
+        ("//host", {"colour": "red"}, "no option 'colour'"),
+        ("//host", {"tls": "yes"}, "must be true or false"),
+        ("//host", {"timeout_s": "0"}, "between 0 and 3600"),
+        ("//host", {"patience_s": "long"}, "between 0 and 3600"),
+        ("//host", {"ca": "/no/such/file"}, "names no file"),
+        ("//me:hush@host", {"password_file": "/no/such/file"}, "can't be read"),
+    ],
+)
+def test_a_bad_address_says_why_and_no_secret(target, options, reason):
+    with pytest.raises(BadUrl, match=reason) as caught:
+        address(target, **options)
+    assert "hush" not in str(caught.value)
+
+
+def test_findings_are_warnings_unless_they_are_fatal_or_somebody_is_strict(caplog):
+    mild, fatal = Finding("s", "one broker", "replication"), Finding("s", "too old", "its version", fatal=True)
+    judge([mild])
+    assert "one broker" in caplog.text
+    for found, strict in (([mild], True), ([mild, fatal], False)):
+        with pytest.raises(ServerUnfit):
+            judge(found, strict=strict)
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=20), st.integers(0, 60), st.integers(0, 60))
+def test_steps_count_records_where_offsets_have_gaps(counts, steps, start):
+    log = MemoryServer().bus(VirtualRuntime()).create("s", KEEP_ALL)
+    for count in counts:
+        log.append([Producer().batch(*[b"x"] * count)])
+    offsets = [number * STRIDE + at for number, count in enumerate(counts) for at in range(count)]
+    bounds = log.bounds()
+    at = min(start, len(offsets) - 1)
+    assert records_between(log, offsets[at], bounds.next) == len(offsets) - at
+    assert (
+        step_back(log, bounds.next, steps, bounds.first) == offsets[max(len(offsets) - max(steps, 0), 0)]
+        if steps
+        else True
+    )
+    ahead = at + steps
+    assert step_forward(log, offsets[at], steps, bounds.next) == (
+        offsets[ahead] if ahead < len(offsets) else bounds.next
+    )
+
+
+@given(st.lists(st.integers(1, 300), max_size=20), st.integers(200, 900))
+def test_batches_are_put_into_appends_that_fit(sizes, limit):
+    batches = [Producer().batch(b"x" * size) for size in sizes]
+    parts = list(appends(batches, Limits(append_bytes=limit)))
+    assert [batch for part in parts for batch in part] == batches
+    for part in parts:
+        assert len(part) <= 1 or len(bundle([batch.seal(1) for batch in part])) <= limit
