@@ -179,6 +179,17 @@ def test_an_append_above_the_limit_is_refused_with_the_setting(bus, wire, log):
     assert values(log) == []
 
 
+def test_reading_on_asks_for_the_next_message_and_not_for_the_last_one_again(wire, log):
+    for number in range(3):
+        log.append([Producer().batch(b"%d" % number, b"+")])
+    asked, fetch = [], wire.topics[-1].fetch
+    wire.topics[-1].fetch = lambda number, size: asked.append(number) or fetch(number, 1)
+    at = 0
+    while entries := log.read(at):
+        at = entries[-1].base + 2
+    assert asked == [0, 1, 2, 3]
+
+
 def test_a_handle_that_is_let_go_leaves_its_topic_to_the_next(wire, bus, log):
     made = len(wire.topics)
     for _ in range(5):
@@ -286,7 +297,8 @@ def test_secrets_come_from_the_url_a_file_or_the_environment_and_are_never_shown
         ("//host", {"timeout_s": "0"}, "between 0 and 3600"),
         ("//host", {"patience_s": "long"}, "between 0 and 3600"),
         ("//host", {"ca": "/no/such/file"}, "names no file"),
-        ("//me:hush@host", {"password_file": "/no/such/file"}, "can't be read"),
+        ("//me@host", {"password_file": "/no/such/file"}, "can't be read"),
+        ("//me:hush@host", {"tls": "yes"}, "must be true or false"),
     ],
 )
 def test_a_bad_address_says_why_and_no_secret(target, options, reason):
@@ -313,15 +325,10 @@ def test_steps_count_records_where_offsets_have_gaps(counts, steps, start):
     bounds = log.bounds()
     at = min(start, len(offsets) - 1)
     assert records_between(log, offsets[at], bounds.next) == len(offsets) - at
-    assert (
-        step_back(log, bounds.next, steps, bounds.first) == offsets[max(len(offsets) - max(steps, 0), 0)]
-        if steps
-        else True
-    )
-    ahead = at + steps
-    assert step_forward(log, offsets[at], steps, bounds.next) == (
-        offsets[ahead] if ahead < len(offsets) else bounds.next
-    )
+    back = [*offsets, bounds.next][max(len(offsets) - steps, 0)]
+    assert step_back(log, bounds.next, steps, bounds.first) == back
+    ahead = [*offsets, bounds.next][min(at + steps, len(offsets))]
+    assert step_forward(log, offsets[at], steps, bounds.next) == ahead
 
 
 @given(st.lists(st.integers(1, 300), max_size=20), st.integers(200, 900))

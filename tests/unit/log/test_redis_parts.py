@@ -102,6 +102,12 @@ def test_a_refusal_is_one_of_our_errors_and_names_server_and_setting(refusal, ki
         raise translate(refusal, "h:1", "orders")
 
 
+def test_a_refusal_from_within_a_script_is_told_without_the_script():
+    text = "MISCONF Errors writing to the AOF file: No space left on device script: e30b7f, on @user_script:1."
+    assert "script" not in str(translate(redis.ResponseError(text), "h:1", "orders"))
+    assert "No space left on device" in str(translate(redis.ResponseError(text), "h:1", "orders"))
+
+
 def test_what_may_pass_is_told_from_what_stays():
     assert is_passing(redis.BusyLoadingError("is loading", status_code="LOADING"))
     assert is_passing(redis.ResponseError("BUSY Redis is busy running a script"))

@@ -65,6 +65,8 @@ class NetworkLog:
         self._tally: Tally | None = None
         self._unsure: dict[tuple[bytes, int], int] = {}
         self._since_drop = 0
+        self._behind: dict[int, int] = {}
+        """Where the last message that was fetched ends, and the number that follows it."""
         self._left: deque[Entry] = deque()
         """Fetched, but more than was asked for, and where reading on would begin."""
         self._left_from = -1
@@ -201,7 +203,7 @@ class NetworkLog:
             raise AppendTooLarge(size=f"{size} bytes", stream=self.name, bus=bus, limit=limit, setting=setting)
 
     def _fetch(self, offset: int, max_bytes: int) -> list[Entry]:
-        number, found = offset // self.limits.stride, list[Entry]()
+        number, found = self._number_at(offset), list[Entry]()
         while not found and (messages := self.topic.fetch(number, max_bytes)):
             if messages[0].number > number:
                 self._check_readable(offset, self.topic.ends().first * self.limits.stride)
@@ -209,12 +211,19 @@ class NetworkLog:
             number = messages[-1].number + 1
         return found
 
+    def _number_at(self, offset: int) -> int:
+        """The message to begin with: the one that holds an offset, or the one behind it if all of that was read."""
+        if self._last is not None and offset == self._last[1]:
+            return self._last[0] + 1
+        return self._behind.get(offset, offset // self.limits.stride)
+
     def _entries_from(self, messages: Sequence[Message], offset: int) -> list[Entry]:
         found = []
         for message in messages:
             entries = unbundle(message.data, message.number * self.limits.stride, self.name)
             ends = [entry.base for entry in entries[1:]] + [self._note(message.number, entries)]
             found += [entry for entry, end in zip(entries, ends, strict=True) if end > offset]
+        self._behind = {ends[-1]: messages[-1].number + 1}
         return found
 
     def _take(self, max_bytes: int) -> list[Entry]:
@@ -251,6 +260,8 @@ class NetworkLog:
         """The offset after the last record, which only its message tells."""
         if ends.next <= ends.first:
             return max(self._bus.head(self.identity), self._last[1] if self._last else 0)
+        if self.limits.batch_records == 1:
+            return max(ends.next * self.limits.stride, self._bus.head(self.identity))
         if self._last is None or self._last[0] < ends.next - 1:
             for message in self.topic.fetch(ends.next - 1, 1):
                 self._note(message.number, unbundle(message.data, message.number * self.limits.stride, self.name))

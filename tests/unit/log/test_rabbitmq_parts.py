@@ -1,0 +1,215 @@
+"""The RabbitMQ bus without a server: names, settings, frames, answers, and what a URL may say."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+from rstream import schema
+from rstream.encoding import encode_publish
+
+from lockstep.errors import BadUrl, ServerRefused, ServerUnfit, UnsupportedByBackend
+from lockstep.log.batch import NO_PRODUCER, pack
+from lockstep.log.config import StreamConfig
+from lockstep.log.network.address import Address
+from lockstep.log.network.bundles import bundle
+from lockstep.log.network.wire import TopicGone
+from lockstep.log.rabbitmq import checks, faults, frames, names, retention
+from lockstep.log.rabbitmq.opening import login_of, read_address
+from lockstep.log.rabbitmq.sender import Attempt, origin_of
+from lockstep.log.rabbitmq.timing import Deadline
+from lockstep.log.rabbitmq.wire import promises
+
+IDENTITY = "0123456789abcdef" * 2
+HERE = Address("rabbitmq", (("127.0.0.1", 5552),))
+
+
+def address(**options):
+    return Address("rabbitmq", (("127.0.0.1", 5552),), options={name: str(value) for name, value in options.items()})
+
+
+class TestNames:
+    @pytest.mark.parametrize("prefix", ["", "mine.", "a~b"])
+    @pytest.mark.parametrize("name", ["orders", "_group.workers", "orders/3", "trades.S", "x.R.00ff", "a~b", "a" * 128])
+    def test_a_name_on_the_server_can_be_undone(self, prefix, name):
+        full = names.server_name(prefix, name, IDENTITY, "rabbitmq:")
+        assert full.startswith(prefix)
+        assert names.stream_name(prefix, full) == name
+
+    def test_a_stream_made_anew_has_another_name_there(self):
+        made = {names.server_name("", "orders", identity * 16, "rabbitmq:") for identity in ("ab", "cd")}
+        assert len(made) == 2
+
+    def test_what_is_not_ours_has_no_name_here(self):
+        assert names.stream_name("mine.", "yours.orders~0123456789ab") is None
+        assert names.stream_name("", "orders") is None
+
+    def test_a_name_that_is_too_long_is_refused(self):
+        with pytest.raises(UnsupportedByBackend, match="255"):
+            names.server_name("p" * 200, "x" * 100, IDENTITY, "rabbitmq:")
+
+
+class TestSettingsOfNewStreams:
+    def test_a_stream_without_limits_has_none_on_the_server(self):
+        assert retention.arguments(StreamConfig(capacity=None), HERE) == {}
+        assert retention.arguments(StreamConfig(capacity=100), HERE) == {}
+        assert not retention.gives_room_back(StreamConfig(capacity=100), HERE)
+
+    def test_a_limit_of_bytes_has_slack_and_two_segments(self):
+        found = retention.arguments(StreamConfig(retain_bytes=1000), HERE)
+        segment = int(found["stream-max-segment-size-bytes"])
+        assert int(found["max-length-bytes"]) >= 2 * segment >= 2000
+        found = retention.arguments(StreamConfig(retain_bytes=10**12), HERE)
+        assert int(found["stream-max-segment-size-bytes"]) == retention.SEGMENT_MOST
+        assert int(found["max-length-bytes"]) == 2 * 10**12
+
+    def test_a_limit_of_age_has_slack(self):
+        found = retention.arguments(StreamConfig(retain_age_s=0.3), HERE)
+        assert found["max-age"] == "1s"
+        assert "max-length-bytes" not in found
+        assert retention.gives_room_back(StreamConfig(retain_age_s=0.3), HERE)
+
+    def test_the_url_goes_before_the_configuration(self):
+        given = address(max_bytes=5000, max_age_s=7, segment_bytes=600)
+        assert retention.arguments(StreamConfig(retain_bytes=10**9), given) == {
+            "max-length-bytes": "5000",
+            "max-age": "7s",
+            "stream-max-segment-size-bytes": "600",
+        }
+
+
+class TestFrames:
+    def test_a_message_is_sent_as_the_client_does(self):
+        ours = frames.publish(3, 77, b"hello")
+        theirs = encode_publish(schema.Publish(3, [schema.Message(77, None, b"hello")]))
+        assert ours == theirs
+
+    def test_credit_is_given_as_the_client_does(self):
+        assert frames.credit(5, 300) == frames.encode(schema.Credit(5, 300))
+
+    def test_a_chunk_is_read_as_the_client_does_and_cut_where_it_begins_too_early(self):
+        payload = chunk_payload(40, [b"a", b"", b"ccc"])
+        chunk = frames.read_chunk(payload)
+        assert (chunk.subscription, chunk.first, chunk.end) == (9, 40, 43)
+        assert [message.data for message in chunk.messages()] == frames.decode(payload).get_messages()
+        assert [(message.number, message.data) for message in chunk.messages(41)] == [(41, b""), (42, b"ccc")]
+
+    def test_frames_are_split_wherever_the_pieces_end(self):
+        whole = frames.credit(1, 2) + frames.publish(1, 2, b"x" * 50) + frames.encode(schema.Heartbeat())
+        for cut in range(len(whole) + 1):
+            buffer = bytearray()
+            found = []
+            for piece in (whole[:cut], whole[cut:]):
+                buffer += piece
+                found += frames.split(buffer)
+            assert [frames.key_of(payload) for payload in found] == [9, 2, 23]
+            assert not buffer
+
+    def test_refusals_are_read(self):
+        sent = schema.PublishError(4, [schema.PublishingError(7, 18), schema.PublishingError(8, 16)])
+        assert frames.read_refusals(frames.encode(sent)[4:]) == (4, [(7, 18), (8, 16)])
+
+
+def chunk_payload(first, messages):
+    data = b"".join(len(message).to_bytes(4, "big") + message for message in messages)
+    deliver = schema.Deliver(
+        9, 80, 0, len(messages), len(messages), 0, 1, first, zlib.crc32(data), len(data), 0, 0, data
+    )
+    return frames.encode(deliver)[4:]
+
+
+class TestAnswers:
+    def test_yes_is_no_error(self):
+        faults.check(faults.OK, server="s", user="u", action="read")
+
+    @pytest.mark.parametrize(("code", "error"), [(2, TopicGone), (6, faults.NotReady)])
+    def test_what_others_handle(self, code, error):
+        with pytest.raises(error):
+            faults.check(code, server="s", user="u", action="read", stream="orders")
+
+    @pytest.mark.parametrize(
+        ("code", "words"),
+        [
+            (8, "password"),
+            (11, "own machine"),
+            (12, "virtual host 'orders'"),
+            (16, "'u' has no right to read 'orders'"),
+        ],
+    )
+    def test_a_refusal_says_what_is_refused(self, code, words):
+        with pytest.raises(ServerRefused, match=words):
+            faults.check(code, server="host:1", user="u", action="read", stream="orders")
+
+    @pytest.mark.parametrize("code", [3, 15, 17, 99])
+    def test_anything_else_names_the_server(self, code):
+        with pytest.raises(ServerUnfit, match="host:1"):
+            faults.check(code, server="host:1", user="u", action="read", stream="orders")
+
+
+class TestUrls:
+    def test_guest_is_who_opens_if_nobody_is_named(self):
+        login = login_of(read_address("//127.0.0.1", {}, {}))
+        assert (login.user, login.password.reveal(), login.vhost) == ("guest", "guest", "/")
+
+    def test_a_name_has_no_password_but_its_own(self):
+        login = login_of(read_address("//app@127.0.0.1/sales", {}, {"LOCKSTEP_RABBITMQ_PASSWORD": "hunter2"}))
+        assert (login.user, login.password.reveal(), login.vhost) == ("app", "hunter2", "sales")
+        assert login_of(read_address("//app@127.0.0.1", {}, {})).password.reveal() == ""
+        assert "hunter2" not in repr(login)
+
+    def test_the_port_is_the_stream_port(self):
+        assert read_address("//host", {"amqp_port": "5672"}, {}).hosts == (("host", 5552),)
+
+    @pytest.mark.parametrize("options", [{"max_bytes": "x"}, {"amqp_port": "x"}, {"prefix": "größe"}, {"other": "1"}])
+    def test_what_makes_no_sense_is_refused_before_anything_is_asked(self, options):
+        with pytest.raises(BadUrl):
+            read_address("//host", options, {})
+
+
+class TestChecks:
+    @pytest.mark.parametrize("version", ["3.9.0", "3.10.8", "4.1.0-rc.1", "unknown", ""])
+    def test_versions_with_streams(self, version):
+        assert checks.check_version("s", version) == []
+
+    @pytest.mark.parametrize("version", ["3.8.34", "2.0.1"])
+    def test_versions_without_streams(self, version):
+        [finding] = checks.check_version("s", version)
+        assert finding.fatal
+        assert version in finding.problem
+
+    @pytest.mark.parametrize(("replicas", "before", "behind"), [(0, 0, 0), (1, 1, 0), (2, 1, 1), (4, 2, 2)])
+    def test_the_promises_count_copies_of_a_majority(self, replicas, before, behind):
+        made = promises(replicas)
+        assert (made.sync_replicas, made.async_replicas) == (before, behind)
+        assert not made.dedupe
+        assert bool(checks.check_replicas("s", replicas)) == (replicas == 0)
+
+
+class TestKnowingAMessageAgain:
+    def sealed(self, stamp, producer=b"p" * 16, sequence=5, values=(b"a",)):
+        return pack(values, producer=producer, sequence=sequence, created_ns=1).seal(stamp)
+
+    def test_a_message_sent_again_is_the_same_with_another_stamp(self):
+        first = Attempt(1, self.sealed(1), origin_of(self.sealed(1)))
+        assert first.is_again(self.sealed(2))
+        assert not first.is_again(self.sealed(2, sequence=6))
+        assert not first.is_again(self.sealed(2, values=(b"a", b"b")))
+        assert not first.is_stored_as(self.sealed(2)), "a copy of somebody else is another message"
+        first.is_retry = True
+        assert first.is_stored_as(self.sealed(2))
+
+    def test_bundles_are_known_by_their_first_batch(self):
+        data = bundle([self.sealed(1), self.sealed(1, sequence=6)])
+        assert origin_of(data) == (b"p" * 16, 5)
+
+    def test_what_nobody_sends_again_has_no_origin(self):
+        assert origin_of(self.sealed(1, producer=NO_PRODUCER)) is None
+        assert origin_of(b'{"add": "orders"}') is None
+
+
+def test_a_deadline_gives_shares_of_what_is_left():
+    now = [10.0]
+    deadline = Deadline(lambda: now[0], 4.0)
+    assert deadline.part(0.5).left() == 2.0
+    now[0] = 20.0
+    assert deadline.left() == 0.0
