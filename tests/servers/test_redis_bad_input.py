@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 
 import pytest
 
 from lockstep.errors import (
     AppendTooLarge,
+    AppendUncertain,
     BadName,
     ConfigMismatch,
     LockstepError,
@@ -111,6 +113,7 @@ def test_a_password_by_url_file_or_environment(server, tell, opened, tmp_path, m
 
 
 def test_the_rights_in_the_docs_are_enough(server, tell, opened):
+    assert RIGHTS in (Path(__file__).parents[2] / "docs" / "howto" / "bus-redis.md").read_text()
     tell("ACL", "SETUSER", "app", "on", ">word", *RIGHTS.split())
     bus = opened(f"redis://app:word@127.0.0.1:{server.port}", prefix="shop")
     log = bus.create("orders", KEEP)
@@ -134,6 +137,14 @@ def test_a_user_who_may_only_read(server, tell, opened):
     assert values(log) == [b"a"]
     with pytest.raises(ServerRefused, match="evalsha"):
         log.append([Producer("other").batch(b"b")])
+    assert values(log) == [b"a"]
+
+
+def test_a_user_who_may_not_wait_for_replicas_is_told_that_the_record_is_stored(server, tell, opened):
+    tell("ACL", "SETUSER", "app", "on", ">word", *RIGHTS.split(), "-wait")
+    log = opened(f"redis://app:word@127.0.0.1:{server.port}", prefix="shop", wait_replicas=1).create("orders", KEEP)
+    with pytest.raises(AppendUncertain, match=r"has stored it, but can't wait: .*wait"):
+        log.append([Producer().batch(b"a")])
     assert values(log) == [b"a"]
 
 

@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 from lockstep import Lockstep, StreamConfig
-from lockstep.errors import AppendUncertain, LockstepError, ServerUnreachable
+from lockstep.errors import AppendUncertain, Fenced, LockstepError, ServerUnreachable
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing.contract import Producer, values
@@ -221,6 +221,79 @@ def test_a_transaction_that_is_not_answered_is_uncertain_and_whole(proxy, log_an
     proxy.resume()
     with bus.snapshot() as view:
         assert (view.get(b"cell") == b"1") == (values(log) == [b"a"])
+
+
+class Copier:
+    """A member of a group that copies records to another stream, each in one transaction with its confirmation."""
+
+    def __init__(self, url, done):
+        self.runtime = ThreadRuntime()
+        self._done, self.retried = done, 0
+        self._node = Lockstep(open_bus(url, self.runtime), self.runtime)
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def close(self):
+        self._thread.join(BOUND_S)
+        assert not self._thread.is_alive()
+        self._node.close()
+
+    def _work(self):
+        with self._node.subscriber(
+            "in", group="copiers", initial="earliest", max_records=20, on_error=lambda *_: None
+        ) as subscriber:
+            while not self._done.is_set():
+                for record in subscriber.poll(0.1):
+                    if not self._copy(subscriber, record):
+                        break
+
+    def _copy(self, subscriber, record):
+        while not self._done.is_set():
+            try:
+                with self._node.group_transaction(subscriber) as together:
+                    together.confirm(record)
+                    together.publish("out", record.value)
+            except (AppendUncertain, ServerUnreachable):
+                self.retried += 1  # the same again: if it was committed, it changes nothing
+                continue
+            except Fenced:
+                return False  # it is handed out again
+            return True
+        return False
+
+
+def test_transactions_count_once_though_connections_are_cut_and_the_server_is_killed(start_server, proxy):
+    server, runtime, done = start_server("redis"), ThreadRuntime(), threading.Event()
+    proxy.target = server.port
+    prefix = uuid.uuid4().hex
+    through = f"redis://{proxy.address}?prefix={prefix}&timeout_s=5"
+    node = Lockstep(open_bus(f"{server.url}?prefix={prefix}", runtime), runtime)
+    for stream in ("in", "out"):
+        node.create(stream, KEEP)
+    sent = [b"%d" % number for number in range(400)]
+    with node.publisher("in") as publisher:
+        publisher.publish_many(sent).result(BOUND_S)
+    copiers = [Copier(through, done) for _ in range(2)]
+    end, pause, faults = runtime.monotonic() + BOUND_S, runtime.waiter(), 0
+    while (copied := node.bounds("out").next) < len(sent):
+        assert runtime.monotonic() < end, f"{copied} copied"
+        if copied >= 15 * (faults + 1):
+            faults += 1
+            proxy.cut()
+            if faults % 10 == 0:
+                server.kill()
+                server.restart()
+        pause.wait(0.002)
+    done.set()
+    for copier in copiers:
+        copier.close()
+    with node.subscriber("out", initial="earliest") as subscriber:
+        found = []
+        while batch := subscriber.poll():
+            found += [record.value for record in batch]
+    node.close()
+    assert found == sent
+    assert faults >= 10
 
 
 def test_scripts_that_the_server_forgot_are_sent_again(redis_server):

@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "events": {"errors", "runtime", "log", "core", "streams", "engine", "events"},
     "server": {"errors", "runtime", "log", "core", "streams", "engine", "server", ""},
     "testing": {"errors", "runtime", "log", "core", "streams", "testing"},
-    "bench": {"errors", "runtime", "log", "core", "streams", "engine", "bench", ""},
+    "bench": {"errors", "runtime", "log", "core", "streams", "engine", "dev", "bench", ""},
     "drill": {"errors", "runtime", "log", "core", "streams", "engine", "events", "bench", "drill", ""},
     "dev": {"errors", "runtime", "dev"},
     "connectors": {"errors", "runtime", "log", "core", "streams", "engine", "events", "connectors"},

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import threading
 from contextlib import contextmanager
+from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 
 from lockstep.errors import BadUrl, ServerRefused, ServerUnfit, ServerUnreachable
 from lockstep.log.hazelcast.hello import check_version, greet
 from lockstep.log.hazelcast.link import settings
+from lockstep.log.hazelcast.mending import mend_waking
 from lockstep.log.hazelcast.naming import check_prefix, map_name, ring_name, stream_of
 from lockstep.log.hazelcast.opening import OPTIONS, PORT, open_bus
 from lockstep.log.network.address import parse_address
@@ -168,3 +172,18 @@ def test_names_of_others_are_no_streams():
     assert stream_of("app.", "app.orders") is None
     assert map_name("app.") == "app._lockstep.streams"
     assert check_prefix("app.", "url") == "app."
+
+
+def test_the_thread_of_the_client_is_woken_even_if_it_is_thought_to_be_awake():
+    waker = import_module("hazelcast.reactor")._PipedWaker({})
+    waker.awake = True  # as it stays when a call comes while the thread goes through its wake-ups
+    waker.wake()
+    assert not select.select([waker.socket], [], [], 0)[0], "the client was mended by its makers: drop our mending"
+    mend_waking(SimpleNamespace(_reactor=SimpleNamespace(_loop=SimpleNamespace(waker=waker))))
+    waker.wake()
+    assert select.select([waker.socket], [], [], 0)[0]
+    waker.close()
+
+
+def test_a_client_that_is_built_in_another_way_is_left_alone():
+    mend_waking(SimpleNamespace())

@@ -17,7 +17,7 @@ _BULK_BYTES_DEFAULT = 512 << 20
 _BULK_OVERHEAD = 1024
 _MAY_LOSE = {
     "fsync": "nothing while the server's disk is whole",
-    "relaxed": "the last seconds before the server's machine fails; nothing if only its process is killed",
+    "relaxed": "the last seconds before the server or its machine fails, or its disk is full",
     "memory": "everything since the server's last snapshot when it ends",
 }
 _FAILOVER = "; what a replica lacks when it is made the primary"
@@ -115,7 +115,7 @@ def _about_settings(facts: Facts) -> list[Finding]:
         problem = "its append-only file is off: what was acknowledged is lost when it ends"
         found.append(Finding(facts.server, problem, "appendonly to yes"))
     elif settings.get("appendfsync") != "always":
-        problem = "it acknowledges before the disk has it: the last seconds are lost if its machine fails"
+        problem = "it acknowledges before the disk has it: the last seconds are lost if it fails"
         found.append(Finding(facts.server, problem, "appendfsync to always"))
     policy = settings.get("maxmemory-policy", "noeviction")
     if policy.startswith("allkeys"):

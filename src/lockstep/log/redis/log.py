@@ -185,10 +185,17 @@ def send_change(bus: Owner, stream: str, command: Command) -> list[Any]:
     except Unanswered as lost:
         raise AppendUncertain(stream=stream, reason=f"{bus.server.name}: {lost}") from lost
     reply: list[Any] = replies[0]
-    if bus.wait_replicas and reply[0] == b"OK" and replies[1] < bus.wait_replicas:
-        have = f"{replies[1]} of {bus.wait_replicas} replicas have it after {bus.wait_ms} ms"
-        raise AppendUncertain(stream=stream, reason=f"{bus.server.name} has stored it, but {have}")
+    if bus.wait_replicas and reply[0] == b"OK":
+        _check_replicas(bus, stream, replies[1])
     return reply
+
+
+def _check_replicas(bus: Owner, stream: str, count: Any) -> None:
+    if not isinstance(count, int):
+        raise AppendUncertain(stream=stream, reason=f"{bus.server.name} has stored it, but can't wait: {count}")
+    if count < bus.wait_replicas:
+        have = f"{count} of {bus.wait_replicas} replicas have it after {bus.wait_ms} ms"
+        raise AppendUncertain(stream=stream, reason=f"{bus.server.name} has stored it, but {have}")
 
 
 def refused(code: bytes, name: str, config: StreamConfig, bus: str) -> StreamNotFound | StoreFull:

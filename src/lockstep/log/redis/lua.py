@@ -148,6 +148,7 @@ local function plan(log)
   local batch = oldest(log.sizes, added, row.stamp)
   row.first = wanted_first(log, limits, row, batch)
   row.dropped, row.cut = 0, 0
+  if row.first == 0 and not limits.ceiling then return row end
   while row.dropped < limits.work or (limits.ceiling and row.bytes > limits.ceiling) do
     local stop, size = batch(row.dropped)
     if not stop or stop > row.first then break end

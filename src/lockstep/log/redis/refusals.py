@@ -56,4 +56,5 @@ def translate(error: redis.RedisError, server: str, what: str) -> LockstepError:
 
 
 def _without_stop(text: str) -> str:
-    return text.splitlines()[0].rstrip(".") if text else "it gave no reason"
+    """The sentence itself: what follows says where in our script it happened, which helps nobody."""
+    return text.splitlines()[0].partition(" script: ")[0].rstrip(".,") if text else "it gave no reason"

@@ -42,7 +42,10 @@ class Server:
         return self._run(commands, what or self.url, again=True, patient=patient)
 
     def change(self, *commands: Command, what: str) -> list[Any]:
-        """The answers to commands that must not be run twice. Unanswered if they may have been run."""
+        """The answers to commands that must not be run twice. Unanswered if they may have been run.
+
+        Only a refusal of the first is raised: if that was done, what became of the others must not hide it.
+        """
         return self._run(commands, what, again=False, patient=True)
 
     def close(self) -> None:
@@ -57,7 +60,7 @@ class Server:
         end, pause_s = self._runtime.monotonic() + self.timeout_s, _FIRST_PAUSE_S
         while True:
             try:
-                return self._run_once(commands, what)
+                return self._run_once(commands, what, again=again)
             except NotNow as refused:
                 error = refused.error
             except Unanswered as lost:
@@ -70,7 +73,7 @@ class Server:
             self._runtime.waiter().wait(min(pause_s, left))
             pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 
-    def _run_once(self, commands: Sequence[Command], what: str) -> list[Any]:
+    def _run_once(self, commands: Sequence[Command], what: str, *, again: bool) -> list[Any]:
         if not self._room.acquire(timeout=self.timeout_s):
             reason = f"all {CONNECTIONS_MAX} connections of this process are in use"
             raise NotNow(ServerUnreachable(server=self.name, reason=reason))
@@ -80,7 +83,8 @@ class Server:
             self._keep(line)
         finally:
             self._room.release()
-        refusal = next((reply for reply in replies if isinstance(reply, redis.RedisError)), None)
+        judged = replies if again else replies[:1]
+        refusal = next((reply for reply in judged if isinstance(reply, redis.RedisError)), None)
         if refusal is not None:
             raise self._refusal(refusal, what) from refusal
         return replies
