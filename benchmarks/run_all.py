@@ -1,6 +1,6 @@
 """Measure every figure that is promised; print one table, and write it to docs/benchmarks with a plot.
 
-python benchmarks/run_all.py [--quick] [--only streams|engine|failover] [--large] [--json]
+python benchmarks/run_all.py [--quick] [--only streams|engine|failover|buses] [--large] [--json]
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from lockstep.bench.measure import machine
 from lockstep.bench.rows import Row, all_rows
 
-TABLES = ("streams", "engine", "failover")
+TABLES = ("streams", "engine", "failover", "buses")
 OUT = Path(__file__).parent.parent / "docs" / "benchmarks"
 
 
@@ -47,11 +47,28 @@ def main(arguments: list[str] | None = None) -> int:
 
 def measure(name: str, given: argparse.Namespace) -> tuple[dict[str, Any], list[Row], dict[str, Any]]:
     facts = {**machine(), "quick": given.quick}
+    if name == "buses":
+        return measure_buses(facts, given)
     if name == "streams":
         rows = list(all_rows(quick=given.quick, say=say))
     else:
         rows = list(engine_rows(given) if name == "engine" else failover_rows(given))
     return facts, rows, {"machine": facts, "rows": [as_data(row) for row in rows]}
+
+
+def measure_buses(facts: dict[str, Any], given: argparse.Namespace) -> tuple[dict[str, Any], list[Row], dict[str, Any]]:
+    from lockstep.bench import compare, compare_shards
+    from lockstep.bench.compare_servers import Wanted, served
+
+    options = compare.CompareOptions()
+    if given.quick:
+        options = replace(options, work=replace(options.work, records=200_000, seconds=2.0), wakes=50)
+    sides = list(compare.all_sides(options, say))
+    with served(Wanted("kafka"), say) as server:
+        say("kafka, by shards")
+        shards = compare_shards.by_shards(server, records=200_000 if given.quick else 1_000_000)
+    rows = [*compare.rows(sides), *compare_shards.rows(shards)]
+    return facts, rows, {**compare.tree(facts, options, sides), "shards": shards}
 
 
 def engine_rows(given: argparse.Namespace) -> Iterator[Row]:
@@ -101,9 +118,16 @@ def write(name: str, facts: dict[str, Any], rows: list[Row], result: dict[str, A
     import report
     from plot import draw
 
-    pages = {"streams": report.markdown, "engine": engine_report.markdown, "failover": failover_report.markdown}
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+    if name == "buses":
+        from lockstep.bench import compare_report
+
+        page = compare_report.markdown(result) + "\n".join(["", *report.where_and_how(facts), ""])
+        (OUT / f"{name}.md").write_text(page)
+        compare_report.draw(result, OUT / f"{name}.png")
+        return
+    pages = {"streams": report.markdown, "engine": engine_report.markdown, "failover": failover_report.markdown}
     (OUT / f"{name}.md").write_text(pages[name](facts, rows))
     draw(rows, OUT / f"{name}.png")
 

@@ -1,4 +1,4 @@
-"""Connectors on a bus without an engine: blocks come out as engines write them, and input counts as engines count it."""
+"""Connectors on a bus without an engine: blocks come out as engines write them, input counts as engines count it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from lockstep.connectors.making import Workshop
 from lockstep.connectors.planning import Planned, plan_connectors
-from lockstep.connectors.port import Halted, Pace
+from lockstep.connectors.port import Pace
 from lockstep.connectors.running import Connectors
 from lockstep.connectors.sending import prepare
 from lockstep.engine.events.columns import EventBatch
@@ -130,14 +130,6 @@ class Lead:
     def die(self) -> None:
         """As kill -9 does, as far as a test can: what is open is closed by the system, nothing more is noted."""
         self.leads = False
-        self.work.close()
-
-    def lose(self) -> None:
-        self.leads = False
-        try:
-            self.work.step()
-        except Halted:
-            pass
         self.work.close()
 
 

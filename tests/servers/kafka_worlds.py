@@ -52,7 +52,8 @@ def admin(url):
 
 def make_topic(url, name, partitions=1, **config):
     settings = {key.replace("_", "."): value for key, value in config.items()}
-    admin(url).create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(SOON_S)
+    client = admin(url)  # a client that nobody holds ends its calls
+    client.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(SOON_S)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 import uuid
 from dataclasses import replace
 
@@ -35,8 +36,8 @@ def control(server, *words):
 
 
 def own_url(server, *, port=None, login="guest:guest", prefix=None, **options):
-    """The URL of a server with a prefix that nobody else has."""
-    told = {"prefix": uuid.uuid4().hex[:8] + "." if prefix is None else prefix, **options}
+    """The URL of a server with a prefix that nobody else has, for a bus that does not wait for a server."""
+    told = {"patience_s": 0.01, "prefix": uuid.uuid4().hex[:8] + "." if prefix is None else prefix, **options}
     query = "&".join(f"{name}={value}" for name, value in told.items())
     return f"rabbitmq://{login}@127.0.0.1:{port or server.port}?{query}"
 
@@ -44,3 +45,15 @@ def own_url(server, *, port=None, login="guest:guest", prefix=None, **options):
 def opened(url):
     """The bus at a URL."""
     return open_bus(url, ThreadRuntime())
+
+
+def wait_for_notes(server):
+    """Return when a server has written down that it has streams.
+
+    It does so half a second after its first stream was made, and forgets all of them if it is killed before.
+    """
+    notes = server.folder / "data" / "rabbit@localhost" / "coordination" / "rabbit@localhost" / "names.dets"
+    end, pause = time.monotonic() + 30, ThreadRuntime().waiter()
+    while b"rabbit_stream_coordinator" not in notes.read_bytes():
+        assert time.monotonic() < end, "it has noted nothing"
+        pause.wait(0.05)

@@ -32,17 +32,28 @@ from servers.server_fixtures import free_ports, started
 KEEP_ALL = StreamConfig(capacity=None)
 SMALL = 300
 BOUND_S = 30.0
+RINGS = f"""\
+  split-brain-protection:
+    two-members:
+      enabled: true
+      minimum-cluster-size: 2
+  ringbuffer:
+    small.*:
+      capacity: {SMALL}
+      backup-count: 1
+    guarded.*:
+      split-brain-protection-ref: two-members
+"""
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """One member whose rings are small where their names begin with `small.`."""
+    """One member; rings that are called `small.` are small, and those called `guarded.` want two members."""
     recipe = hazelcast()
 
     def plan(site):
         made = recipe.plan(site)
-        ring = f"  ringbuffer:\n    small.*:\n      capacity: {SMALL}\n      backup-count: 1\n"
-        files = {name: text.replace("  ringbuffer:\n", ring) for name, text in made.files.items()}
+        files = {name: text.replace("  ringbuffer:\n", RINGS) for name, text in made.files.items()}
         return replace(made, files=files)
 
     running = started(replace(recipe, plan=plan), tmp_path_factory.mktemp("hazelcast"))
@@ -264,6 +275,29 @@ def test_a_ring_that_the_cluster_lost_is_an_error_and_not_an_empty_stream(opened
     # And it can be deleted, and made anew
     fresh.delete("orders")
     assert fresh.create("orders", KEEP_ALL).append([producer.batch(b"c")]) == [0]
+
+
+def test_after_the_loss_of_a_member_a_reader_sees_whether_what_it_read_is_still_there(bus, producer):
+    log = bus.create("orders", KEEP_ALL)
+    append_numbered(log, producer, 20)
+    at = log.read(0, max_bytes=1)[-1].base + 1
+    bus.wire._link.members_lost += 1
+    entries = log.read(at, max_bytes=1)
+    assert entries[0].base > at
+    # When the number of what was read last was given to something else, reading on is refused, again and again
+    cursor = log.topic._cursors._cursors[-1]
+    cursor.last = (cursor.last[0], b"what the dead member had")
+    bus.wire._link.members_lost += 1
+    for _ in range(2):
+        with pytest.raises(DataError, match="was read and is gone"):
+            log.read(entries[-1].base + 1)
+    # But reading from elsewhere goes on
+    assert len(log.read(0)) == 20
+
+
+def test_too_few_members_for_the_protection_of_a_ring_is_told(opened):
+    with pytest.raises(ServerUnfit, match="split-brain"):
+        opened("guarded.").create(f"orders{uuid.uuid4().hex}", KEEP_ALL)
 
 
 def test_of_two_that_make_the_same_stream_both_get_the_one_that_was_first(opened):

@@ -7,17 +7,21 @@ import time
 
 import pytest
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
-from servers.kafka_worlds import KEEP_ALL, SECRET, SOON_S, admin, fresh, locked, one, opened
-from servers.server_fixtures import started
 
 from lockstep.errors import ServerRefused, ServerUnreachable
 from lockstep.testing.contract import values
+from servers.kafka_worlds import KEEP_ALL, SECRET, SOON_S, admin, fresh, locked, one, opened
+from servers.server_fixtures import started
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    running = started(locked(tmp_path_factory.mktemp("keys")), tmp_path_factory.mktemp("kafka-locked"))
-    running.keys = running.folder.parent
+def keys(tmp_path_factory):
+    return tmp_path_factory.mktemp("keys")
+
+
+@pytest.fixture(scope="module")
+def server(keys, tmp_path_factory):
+    running = started(locked(keys), tmp_path_factory.mktemp("kafka-locked"))
     yield running
     running.destroy()
 
@@ -45,7 +49,8 @@ def test_a_password_in_a_file_lets_in(login, tmp_path):
 def test_a_scram_login_lets_in(server, login):
     kind = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     wanted = UserScramCredentialUpsertion("carol", kind, SECRET.encode())
-    admin(server.url).alter_user_scram_credentials([wanted])["carol"].result(SOON_S)
+    client = admin(server.url)
+    client.alter_user_scram_credentials([wanted])["carol"].result(SOON_S)
     with opened(f"kafka://carol:{SECRET}@{login}", prefix=fresh(), mechanism="SCRAM-SHA-256") as bus:
         assert bus.names() == []
 
@@ -78,10 +83,9 @@ def test_no_name_where_one_is_asked_for_does_not_get_in(login):
         pass
 
 
-def test_tls_with_a_trusted_certificate_lets_in(server, tmp_path_factory):
+def test_tls_with_a_trusted_certificate_lets_in(server, keys):
     door = f"127.0.0.1:{server.ports[4]}"
-    ca = next(path for path in server.folder.parent.rglob("ca.pem"))
-    with opened(f"kafka://{door}", prefix=fresh(), ca=ca) as bus:
+    with opened(f"kafka://{door}", prefix=fresh(), ca=keys / "ca.pem") as bus:
         log = bus.create("orders", KEEP_ALL)
         log.append([one(b"a")])
         assert values(log) == [b"a"]

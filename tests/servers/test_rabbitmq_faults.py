@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from lockstep.errors import AppendUncertain, LockstepError, ServerUnreachable
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing.contract import Producer
 from lockstep.testing.contract_case import KEEP_ALL, values, views
-from servers.rabbitmq_worlds import opened, own_url, rabbitmq_with
+from servers.rabbitmq_worlds import opened, own_url, rabbitmq_with, wait_for_notes
 
 BOUND_S = 50.0
 
@@ -95,10 +96,10 @@ def cut_off(proxy, rabbitmq_server):
 def test_a_server_killed_and_restarted_under_load(start_server):
     server = start_server("rabbitmq")
     load = Load(own_url(server, timeout_s=5))
-    for _ in range(2):
-        load.goes_on()
-        server.kill()
-        server.restart()
+    wait_for_notes(server)
+    load.goes_on()
+    server.kill()
+    server.restart()
     load.goes_on()
     load.finish()
 
@@ -173,7 +174,7 @@ def test_a_message_that_arrives_late_is_dropped_by_the_server(rabbitmq_server, p
     with pytest.raises(AppendUncertain):
         log.append([late])
     # When it is sent again on a way of its own, and only then the first one gets through
-    links.address = opened_address(rabbitmq_server, links.address)
+    links.address = replace(links.address, hosts=(("127.0.0.1", rabbitmq_server.port),))
     links._open.clear()
     [base] = log.append([late])
     proxy.resume()
@@ -183,13 +184,6 @@ def test_a_message_that_arrives_late_is_dropped_by_the_server(rabbitmq_server, p
     assert [(view.base, view.values()) for view in views(log)][1] == (base, (b"late",))
     assert values(log) == [b"a", b"late", b"next"]
     bus.close()
-
-
-def opened_address(server, address):
-    """The same address, but the server's own port."""
-    from dataclasses import replace
-
-    return replace(address, hosts=(("127.0.0.1", server.port),))
 
 
 def test_a_server_that_is_away_is_an_error_and_the_same_handle_works_again(cut_off, proxy):

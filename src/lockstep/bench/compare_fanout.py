@@ -18,7 +18,7 @@ from lockstep.bench import measure
 from lockstep.bench.compare_means import load
 from lockstep.bench.crew import Crew, Link
 from lockstep.bench.numbered import HEAD, PUBLISHERS_MAX, Checker, Numbered, check_size, stamp
-from lockstep.bench.streams import Board
+from lockstep.bench.streams import Board, hush
 
 _THROTTLE_S = 0.0005
 _POLL_S = 0.05
@@ -89,6 +89,7 @@ def fan_out(means: str, url: str, work: Work) -> dict[str, Any]:
 
 
 def _publish(link: Link, means: str, url: str, stream: str, work: Work, board: Board, number: int) -> dict[str, Any]:
+    hush()
     values = Numbered(number, work.size, work.run_records)
     with load(means).sender(url, stream) as sender:
         gc.freeze()
@@ -117,6 +118,7 @@ def _has_room(work: Work, board: Board, end: float) -> bool:
 
 
 def _subscribe(link: Link, means: str, url: str, stream: str, work: Work, board: Board, number: int) -> dict[str, Any]:
+    hush()
     checker = Checker(work.publishers, work.size, work.run_records)
     with load(means).reader(url, stream) as reader:
         gc.freeze()
@@ -155,7 +157,7 @@ def _same_run_until(values: Sequence[bytes], start: int) -> int:
 
     def follows(at: int) -> bool:
         found = HEAD.unpack_from(values[at])
-        return found[0] == run and found[1] == place + at - start
+        return bool(found[0] == run and found[1] == place + at - start)
 
     low, high = start, len(values) - 1
     if follows(high):

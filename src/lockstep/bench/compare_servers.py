@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep.bench import measure
 from lockstep.bench.compare_means import PORTS
 from lockstep.bench.scratch import scratch_folder
 from lockstep.dev.servers import RECIPES, start
@@ -35,6 +37,22 @@ class Served:
     def cpu_s(self) -> float:
         """Processor time of its processes and of those that they started."""
         return sum(map(_cpu_s, _family(self.pids)))
+
+
+class Shares:
+    """Who keeps the machine busy beside a run: its server, and everybody else."""
+
+    def __init__(self, server: Served) -> None:
+        self._server, self._others = server, measure.Others()
+        self._at, self._cpu_s = time.monotonic(), server.cpu_s()
+
+    def cores(self) -> dict[str, float]:
+        """Cores on average since it was made; to be asked when the processes of the run have ended."""
+        server = (self._server.cpu_s() - self._cpu_s) / (time.monotonic() - self._at)
+        return {
+            "others_cores": round(max(0.0, self._others.cores() - server), 2),
+            "server_cores": round(server, 2),
+        }
 
 
 def parse(text: str) -> tuple[Wanted, ...]:

@@ -10,6 +10,7 @@ from lockstep.bench import measure
 from lockstep.bench.compare_fanout import own_stream
 from lockstep.bench.compare_means import load
 from lockstep.bench.crew import CONTEXT, Crew, Link
+from lockstep.bench.streams import hush
 
 _PAUSE_S = (0.001, 0.004)
 _LOST_S = 15.0
@@ -29,6 +30,7 @@ def wake_latency(means: str, url: str, records: int) -> dict[str, float]:
 
 
 def _send(link: Link, means: str, url: str, stream: str, records: int, arrived: Any) -> None:
+    hush()
     chance = random.Random(1)  # the same pauses in every run
     with load(means).sender(url, stream) as sender:
         link.ready()
@@ -42,6 +44,7 @@ def _send(link: Link, means: str, url: str, stream: str, records: int, arrived: 
 
 
 def _receive(link: Link, means: str, url: str, stream: str, records: int, arrived: Any) -> list[float]:
+    hush()
     latencies: list[float] = []
     with load(means).reader(url, stream) as reader:
         link.ready()

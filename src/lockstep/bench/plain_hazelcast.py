@@ -12,7 +12,7 @@ from lockstep.bench.compare_means import address_of
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # the client still uses asyncore
-    import hazelcast
+    from hazelcast.client import HazelcastClient
 
 _CLUSTER = "dev"
 _ADD_ITEMS, _READ_ITEMS = 1_000, 999  # as many as the client takes
@@ -22,7 +22,7 @@ SETTINGS = f"add_all of {_ADD_ITEMS}; read_many of {_READ_ITEMS}, the next one u
 @contextmanager
 def _client(url: str) -> Iterator[Any]:
     address = address_of(url)
-    client = hazelcast.HazelcastClient(
+    client = HazelcastClient(
         cluster_name=address.path or _CLUSTER, cluster_members=[f"{host}:{port}" for host, port in address.hosts]
     )
     try:

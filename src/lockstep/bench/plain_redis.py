@@ -64,7 +64,9 @@ class _Reader:
         block_ms = max(int(timeout * 1000), 1)
         found: Any = self._client.xread({self._stream: self._after}, count=_READ_ENTRIES, block=block_ms)
         # Protocol 3 answers with a mapping from the stream to pages of entries, protocol 2 with pairs.
-        pages = [page for pages in found.values() for page in pages] if isinstance(found, dict) else [p for _, p in found]
+        pages = (
+            [page for pages in found.values() for page in pages] if isinstance(found, dict) else [p for _, p in found]
+        )
         entries = [entry for page in pages for entry in page]
         if entries:
             self._after = entries[-1][0]

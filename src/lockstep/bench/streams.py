@@ -1,4 +1,4 @@
-"""Fan-out: publishers and subscribers, each a process of its own, on one stream of an embedded bus.
+"""Fan-out: publishers and subscribers, each a process of its own, on one stream of an embedded bus, or of any other.
 
 Counted as others count it: deliveries are the records received, summed over all subscribers; the clock runs from the
 moment all processes are ready until the last subscriber has the last record. Every subscriber gets every record of
@@ -8,10 +8,13 @@ every publisher, and checks the number of each. Publishers wait for the slowest 
 from __future__ import annotations
 
 import gc
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
+from uuid import uuid4
 
 import lockstep
 from lockstep.bench import measure
@@ -20,6 +23,9 @@ from lockstep.bench.numbered import PUBLISHERS_MAX, Checker, Numbered, check_siz
 from lockstep.bench.scratch import make_stream, scratch_bus
 
 STREAM = "bench"
+ON_SERVERS: dict[str, Any] = {"run_records": 2_500, "ahead_records": 40_000}
+"""Smaller sizes for a bus on a server, which is slower: what is under way at the end has to arrive, too."""
+_IN_ONE_PROCESS = "memory:"
 _THROTTLE_S = 0.0005
 _POLL_S = 0.05
 _END_S_MAX = 120.0
@@ -31,6 +37,7 @@ class BenchOptions:
 
     BenchOptions()                                        # 4 publishers, 16 subscribers, 100 bytes, every commit synced
     BenchOptions(durability="relaxed", objects=True)      # and a Record made of each, its fields looked at
+    BenchOptions(bus="redis://127.0.0.1", **ON_SERVERS)   # on a bus that is there, in a stream of its own
     """
 
     publishers: int = 4
@@ -42,6 +49,8 @@ class BenchOptions:
     codec: str = "none"
     folder: str | None = None
     """Where the bus is made, and removed again; None takes the folder for temporary files."""
+    bus: str | None = None
+    """The URL of a bus that is there; None makes one."""
     run_records: int = 10_000
     """Records of one publish_many, stored in one step."""
     batch_bytes: int = 100_000
@@ -59,11 +68,17 @@ class BenchOptions:
         if self.seconds <= 0 or self.run_records < 1:
             message = "seconds and run_records must be above 0"
             raise ValueError(message)
+        if self.bus is not None and self.bus.startswith(_IN_ONE_PROCESS):
+            message = f"the bus {_IN_ONE_PROCESS} is seen by one process only, and this takes several"
+            raise ValueError(message)
 
     @property
-    def capacity(self) -> int:
-        """More than publishers can ever be ahead: a run of each may be under way when they are stopped."""
-        return 2 * (self.ahead_records + self.publishers * self.run_records)
+    def capacity(self) -> int | None:
+        """More than publishers can ever be ahead: a run of each may be under way when they are stopped.
+
+        On a bus that is there the stream keeps everything until it is deleted: not all can bound it so exactly.
+        """
+        return None if self.bus else 2 * (self.ahead_records + self.publishers * self.run_records)
 
 
 class Board:
@@ -87,22 +102,46 @@ def run(options: BenchOptions, progress: Callable[[str], None] | None = None) ->
     """Run it; returns the figures as plain data."""
     say = progress or (lambda _: None)
     board = Board(options.publishers, options.subscribers)
-    with scratch_bus(options.durability, options.folder) as url, Crew() as crew:
-        make_stream(url, STREAM, options.capacity, options.codec)
+    with _place(options) as (url, stream, durability), Crew() as crew:
         for number in range(options.subscribers):
-            crew.start(_subscribe, url, options, board, number)
+            crew.start(_subscribe, url, stream, options, board, number)
         for number in range(options.publishers):
-            crew.start(_publish, url, options, board, number)
+            crew.start(_publish, url, stream, options, board, number)
         say(f"starting {len(crew.processes)} processes")
         started = crew.go()
         say(f"running for {options.seconds:g} s")
         answers = crew.answers(options.seconds + _END_S_MAX)
-    return _figures(options, board, started, answers)
+    return {**_figures(options, board, started, answers), "durability": durability}
 
 
-def _publish(link: Link, url: str, options: BenchOptions, board: Board, number: int) -> dict[str, Any]:
+@contextmanager
+def _place(options: BenchOptions) -> Iterator[tuple[str, str, str]]:
+    """A bus, a stream made on it, and when that acknowledges; both or the stream alone are gone at the end."""
+    if options.bus is None:
+        with scratch_bus(options.durability, options.folder) as url:
+            make_stream(url, STREAM, options.capacity, options.codec)
+            yield url, STREAM, options.durability
+        return
+    stream = f"{STREAM}-{uuid4().hex[:12]}"
+    make_stream(options.bus, stream, options.capacity, options.codec)
+    try:
+        with lockstep.connect(options.bus) as bus:
+            durability = bus.promises.durability
+        yield options.bus, stream, durability
+    finally:
+        with lockstep.connect(options.bus) as bus:
+            bus.delete(stream)
+
+
+def hush() -> None:
+    """In a child: what a server may not keep is said once, by whoever started it, and not by every process."""
+    logging.getLogger("lockstep").addHandler(logging.NullHandler())
+
+
+def _publish(link: Link, url: str, stream: str, options: BenchOptions, board: Board, number: int) -> dict[str, Any]:
+    hush()
     values = Numbered(number, options.size, options.run_records)
-    with lockstep.connect(url) as bus, bus.publisher(STREAM, batch_bytes=options.batch_bytes) as publisher:
+    with lockstep.connect(url) as bus, bus.publisher(stream, batch_bytes=options.batch_bytes) as publisher:
         gc.freeze()
         link.ready()
         cpu, end = measure.cpu_s(), time.monotonic() + options.seconds
@@ -120,14 +159,15 @@ def _publish(link: Link, url: str, options: BenchOptions, board: Board, number: 
         return {"cpu_s": measure.cpu_s() - cpu, **_memory()}
 
 
-def _subscribe(link: Link, url: str, options: BenchOptions, board: Board, number: int) -> dict[str, Any]:
+def _subscribe(link: Link, url: str, stream: str, options: BenchOptions, board: Board, number: int) -> dict[str, Any]:
+    hush()
     checker = Checker(options.publishers, options.size, options.run_records)
     take = _as_objects if options.objects else _as_bytes
     latencies: list[float] = []
     with (
         lockstep.connect(url) as bus,
         bus.subscriber(
-            STREAM, initial="earliest", on_gap="fail", max_bytes=options.poll_bytes, max_records=1 << 30
+            stream, initial="earliest", on_gap="fail", max_bytes=options.poll_bytes, max_records=1 << 30
         ) as subscriber,
     ):
         gc.freeze()
@@ -188,5 +228,9 @@ def _figures(options: BenchOptions, board: Board, started: float, answers: list[
         "cpu_s": round(sum(answer["cpu_s"] for answer in answers), 3),
         "rss_mb": round(max(answer["rss_mb"] for answer in answers), 1),
         "memory_together_mb": round(sum(answer["pss_mb"] for answer in answers), 1),
-        **{name: value for name, value in asdict(options).items() if name not in ("seconds", "folder", "objects")},
+        **{
+            name: value
+            for name, value in asdict(options).items()
+            if name not in ("seconds", "folder", "objects", "bus")
+        },
     }

@@ -6,18 +6,88 @@ import argparse
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from lockstep.cli import arguments as kinds
 from lockstep.cli.output import Output
+from lockstep.cli.parser import Verb
 from lockstep.errors import UsageError
 
 
+def _compare_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--records", type=kinds.positive, default=1_500_000, metavar="N",
+                        help="most records that each side publishes (1500000)")  # fmt: skip
+    parser.add_argument("--seconds", type=kinds.above_zero, default=6.0, metavar="S",
+                        help="longest time that each side publishes (6)")  # fmt: skip
+    parser.add_argument("--publishers", type=kinds.positive, default=4, metavar="N", help="publishing processes (4)")
+    parser.add_argument("--subscribers", type=kinds.positive, default=16, metavar="N", help="reading processes (16)")
+    parser.add_argument("--size", type=kinds.positive, default=100, metavar="BYTES", help="bytes of a record (100)")
+    parser.add_argument("--wakes", type=kinds.positive, default=200, metavar="N",
+                        help="single records for the latency (200)")  # fmt: skip
+    parser.add_argument("--plot", metavar="FILE", help="where to draw the picture")
+
+
+COMPARE = Verb(
+    name="compare",
+    purpose="Do the same work embedded, and on real servers with their own client and with Lockstep, side by side; "
+    "--bus names the servers to start (kafka,rabbitmq,redis,hazelcast), or gives URLs of yours.",
+    run="lockstep.cli.bench:compare",
+    arguments=_compare_arguments,
+    examples=(
+        "lockstep bench compare --json",
+        "lockstep bench compare --bus kafka,redis --plot buses.png",
+        "lockstep bench compare --bus redis://127.0.0.1:6379 --records 100000",
+    ),
+)
+
+
+def compare(options: argparse.Namespace, output: Output) -> None:
+    """Measure the buses beside the plain clients."""
+    from lockstep.bench import compare as bench
+    from lockstep.bench import compare_report
+    from lockstep.bench.compare_fanout import Work
+    from lockstep.bench.compare_servers import parse
+    from lockstep.cli.model_files import check_writable
+
+    if options.plot:
+        check_writable(Path(options.plot))
+    given: str | None = getattr(options, "bus", None)
+    try:
+        work = Work(
+            publishers=options.publishers, subscribers=options.subscribers, size=options.size,
+            records=options.records, seconds=options.seconds,
+        )  # fmt: skip
+        buses = {"buses": parse(given)} if given else {}
+        wanted = bench.CompareOptions(work=work, wakes=options.wakes, **buses)
+    except ValueError as error:
+        raise UsageError(reason=f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
+    found = bench.run(wanted, progress=_tell(output))
+    if options.plot:
+        _draw(found, Path(options.plot), output)
+    if output.json:
+        output.json_line(found)
+    else:
+        output.table(compare_report.HEADINGS, compare_report.table(found))
+
+
+def _draw(found: dict[str, Any], path: Path, output: Output) -> None:
+    from lockstep.bench.compare_report import draw
+    from lockstep.drill.plot import can_draw
+
+    if can_draw():
+        draw(found, path)
+    else:
+        output.note("There is no picture: matplotlib is not installed (pip install matplotlib).")
+
+
 def streams(options: argparse.Namespace, output: Output) -> None:
-    """Run the fan-out benchmark on a bus of its own."""
+    """Run the fan-out benchmark on a bus of its own, or in a stream of its own on the bus that --bus names."""
     from lockstep.log import codecs
 
     codecs.by_name(options.codec)
     bench: Any = importlib.import_module("lockstep.bench.streams")
+    bus: str | None = getattr(options, "bus", None)
     try:
         wanted = bench.BenchOptions(
             publishers=options.publishers,
@@ -28,6 +98,8 @@ def streams(options: argparse.Namespace, output: Output) -> None:
             objects=options.objects,
             codec=options.codec,
             folder=options.folder,
+            bus=bus,
+            **(bench.ON_SERVERS if bus else {}),
         )
     except ValueError as error:
         raise UsageError(reason=f"{str(error)[:1].upper()}{str(error)[1:]}.") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lockstep.connectors.names import IN, OUT, WindowPath, topic_name
 from lockstep.connectors.properties import PUBLISH, SUBSCRIBE, Properties, read_properties
@@ -19,7 +19,7 @@ _REACHED = {STOPPED: 0, STARTED: 1, RUNNING: 2, FINISHED: 3}
 class Planned:
     """A connector in its place."""
 
-    node: Node
+    node: Node = field(repr=False)
     project: str
     properties: Properties
 

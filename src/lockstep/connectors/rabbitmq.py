@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -116,6 +117,9 @@ class Place:
 def client() -> Any:
     """pika, or an error that says what to install."""
     needed("pika.exceptions", "rabbitmq")
+    own = logging.getLogger("pika")
+    if not own.handlers:  # its words are for programs that want them; errors come with the calls
+        own.addHandler(logging.NullHandler())
     return needed("pika", "rabbitmq")
 
 
@@ -138,7 +142,7 @@ class RabbitSource:
     ) -> None:
         client()
         self._place, self._form, self._pace, self._on_bad = place, form, pace, on_bad
-        self._queue, self._keeps_ids = queue or f"{place.topic}.in", keeps_ids
+        self._queue, self._keeps_ids = queue or f"{place.exchange}/{place.topic}.in", keeps_ids
         self.is_numbered = place.is_persistent
         self._connection: Any = None
         self._channel: Any = None

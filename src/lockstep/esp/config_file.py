@@ -125,7 +125,7 @@ def _take(tokens: list[_Token], at: int, reading: _Reading) -> int:
     if token.kind == "word" and opened and tokens[at + opened].text == "{":
         if reading.in_braces:
             raise reading.wrong(token.line, f"{token.text} can't stand within {reading.section}")
-        reading.open(token.text, token.line)
+        reading.open(token.text.removesuffix(":"), token.line)
         reading.in_braces = True
         return at + opened + 1
     return _setting(tokens, at, reading)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from hazelcast.client import HazelcastClient
@@ -13,11 +14,13 @@ from hazelcast.future import Future
 
 from lockstep.errors import ServerUnreachable
 from lockstep.log.hazelcast.faults import NOT_SENT, meaning, words
+from lockstep.log.hazelcast.mending import mend_waking
 from lockstep.log.network.address import Address, Tls
 
 T = TypeVar("T")
 _PAUSE_S = 0.02
 _BACKUP_S = 2.0
+_GIVEN_UP_S = 1.0
 _CONNECTED, _DISCONNECTED = "CONNECTED", "DISCONNECTED"
 
 
@@ -39,11 +42,12 @@ class Link:
         config.lifecycle_listeners = [self._on_state]
         config.membership_listeners = [(None, self._on_member_lost)]
         self.client = _started(config, address)
+        mend_waking(self.client)
 
     @property
     def members(self) -> list[Any]:
-        """The members of the cluster now, as far as the client was told."""
-        return self.client.cluster_service.get_members()
+        """The members of the cluster that hold data now, as far as the client was told."""
+        return self.client.cluster_service.get_members(lambda member: not member.lite_member)
 
     def ask(self, call: Callable[[], Future[T]], what: str) -> T:
         """The answer to something that can be asked twice."""
@@ -163,10 +167,13 @@ def _started(config: Any, address: Address) -> HazelcastClient:
     """A client that is connected to every member; its constructor has no bound, so it runs on a thread."""
     client = HazelcastClient.__new__(HazelcastClient)
     problems: list[BaseException] = []
+    given_up = threading.Event()
 
     def build() -> None:
         try:
             HazelcastClient.__init__(client, config)
+            if given_up.is_set():
+                client.shutdown()
         except BaseException as error:  # noqa: BLE001 - raised by whoever waits for it
             problems.append(error)
 
@@ -174,7 +181,10 @@ def _started(config: Any, address: Address) -> HazelcastClient:
     thread.start()
     thread.join(address.timeout_s)
     if thread.is_alive():
-        client.shutdown()
+        given_up.set()
+        with suppress(AttributeError):  # so early that there is nothing to end yet
+            client.shutdown()
+        thread.join(_GIVEN_UP_S)
         reason = f"the client could not connect within {address.timeout_s:g} s"
         raise ServerUnreachable(server=address.safe_url, reason=reason)
     if problems:

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from lockstep.errors import ServerUnreachable
 from lockstep.log.kafka import settings
 from lockstep.log.kafka.names import Place
-from lockstep.log.kafka.troubles import GONE, PASSING, REFUSED, error_of, translated
+from lockstep.log.kafka.troubles import GONE, LOGIN, PASSING, error_of, translated
 from lockstep.log.network.address import Address
 from lockstep.log.network.wire import Ends
 from lockstep.runtime import Runtime
@@ -61,9 +61,9 @@ class Notes:
 
     def __call__(self, error: KafkaError) -> None:
         """Called by the client."""
-        if error.code() in REFUSED:
+        if error.code() in LOGIN:
             self.refused = error
-        elif error.code() in PASSING and (self.down is None or error.code() != KafkaError._ALL_BROKERS_DOWN):
+        elif self.down is None or error.code() != KafkaError._ALL_BROKERS_DOWN:  # which says less than what came before
             self.down = error
 
     def clear(self) -> None:
@@ -82,19 +82,20 @@ class Cluster:
         self._admin_or_none: AdminClient | None = None
         self._lock = threading.Lock()
 
-    def connect(self) -> None:
-        """Return when a broker answers; raise as soon as it is clear that none will."""
+    def connect(self, topic: str) -> int:
+        """Ask for a topic until a broker answers: how many there are. Raise as soon as it is clear that none will."""
         begun, pause = self._runtime.monotonic(), min(0.5, self.address.timeout_s)
         while True:
             try:
-                self._asker.list_topics("", timeout=pause)
+                found = self._asker.list_topics(topic, timeout=pause)
             except KafkaException as raised:
                 self._hear()
                 waited = self._runtime.monotonic() - begun
                 if self.notes.refused or (self.notes.down and waited > _DOWN_S) or waited > self.address.timeout_s:
                     raise self._trouble(error_of(raised)) from raised
             else:
-                return self.notes.clear()
+                self.notes.clear()
+                return len(found.brokers)
 
     def layout(self, topic: str) -> Layout | None:
         """How a topic is laid out; None if there is none of that name."""
@@ -110,15 +111,11 @@ class Cluster:
             has_leaders=all(partition.leader >= 0 for partition in partitions),
         )
 
-    def brokers(self) -> int:
-        """How many brokers there are."""
-        return len(self._patiently(lambda within_s: self._asker.list_topics("", timeout=within_s)).brokers)
-
     def ends(self, place: Place, within_s: float | None = None) -> Ends:
         """Where a partition begins and ends now."""
         asked = TopicPartition(*place)
         first, after = self._patiently(
-            lambda left_s: self._asker.get_watermark_offsets(asked, timeout=left_s), within_s
+            lambda left_s: self._asker.get_watermark_offsets(asked, timeout=left_s), within_s, place.topic
         )
         return Ends(first, after)
 
@@ -205,10 +202,11 @@ class Cluster:
                 self._admin_or_none = AdminClient(settings.common(self.address, self.notes))
             return self._admin_or_none
 
-    def _patiently(self, ask: Callable[[float], T], within_s: float | None = None) -> T:
-        """Ask again while the trouble may be over in a moment."""
+    def _patiently(self, ask: Callable[[float], T], within_s: float | None = None, topic: str | None = None) -> T:
+        """Ask again while the trouble may be over in a moment; where a topic seems to be gone, make sure."""
         begun = self._runtime.monotonic()
         end = begun + (within_s or self.address.timeout_s)
+        self.notes.clear()
         while True:
             left_s = max(end - self._runtime.monotonic(), _PAUSE_S)
             try:
@@ -216,11 +214,15 @@ class Cluster:
             except TimeoutError as raised:
                 raise ServerUnreachable(server=self.address.servers, reason="no answer in time") from raised
             except KafkaException as raised:
-                error, now = error_of(raised), self._runtime.monotonic()
+                error = error_of(raised)
                 self._hear()
-                patience = end if error.code() in PASSING else begun + GONE_S if error.code() in GONE else now
-                if now + _PAUSE_S >= patience or self.notes.refused:
-                    raise self._trouble(error) from raised
+                if error.code() in GONE and topic is not None:
+                    self.check_there(topic, left_s)
+                    patience = end
+                else:
+                    patience = begun + _patience_s(error, end - begun)
+                if self._runtime.monotonic() + _PAUSE_S >= patience or self.notes.refused:
+                    raise self._trouble(error, topic) from raised
                 self._runtime.waiter().wait(_PAUSE_S)
 
     def _until(self, is_so: Callable[[], bool], what: str) -> None:
@@ -238,10 +240,19 @@ class Cluster:
             finally:
                 self._lock.release()
 
-    def _trouble(self, error: KafkaError) -> Exception:
+    def _trouble(self, error: KafkaError, topic: str | None = None) -> Exception:
         """What was met in the background says more than that there was no answer."""
+        if error.code() in GONE and topic is not None:
+            return ServerUnreachable(server=self.address.servers, reason=f"{error.str()} ({topic}, which is there)")
         told = self.notes.refused or (self.notes.down if error.code() in PASSING else None) or error
         return translated(told, self.address.servers)
+
+
+def _patience_s(error: KafkaError, all_of_it: float) -> float:
+    """How long an answer is not taken for the last word."""
+    if error.code() in PASSING:
+        return all_of_it
+    return GONE_S if error.code() in GONE else 0.0
 
 
 def _only(futures: Mapping[Any, Future[T]]) -> Future[T]:

@@ -61,9 +61,7 @@ def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Ma
     with ExitStack() as undo:
         cluster = Cluster(address, runtime)
         undo.callback(cluster.close)
-        cluster.connect()
-        brokers = cluster.brokers()
-        wish = wish_of(address, brokers)
+        wish = wish_of(address, cluster.connect(address.prefix + CATALOGUE))
         found, config = _catalogue(cluster, wish)
         judge(checks.of_copies(address.servers, address.prefix + CATALOGUE, found, config), strict=address.strict)
         wire = KafkaWire(

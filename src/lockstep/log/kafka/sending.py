@@ -17,6 +17,7 @@ GRACE_S = 2.0
 """The client looks for what is overdue once a second; so much later it is given up in any case."""
 _SERVE_S = 0.2
 _KNOWN_MAX = 10_000
+_EACH_BYTES = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,12 @@ class Outgoing:
     value: bytes
     key: bytes | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """About the bytes it takes."""
+        size = len(self.value) + len(self.key or b"")
+        return size + sum(len(name) + len(item) for name, item in self.headers) + _EACH_BYTES * len(self.headers)
 
 
 class Overdue(Exception):

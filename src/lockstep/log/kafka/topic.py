@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Message as KafkaMessage
 
 from lockstep.errors import AppendTooLarge, AppendUncertain, LockstepError, ServerUnreachable, UnsupportedByBackend
@@ -16,14 +17,16 @@ from lockstep.log.kafka.names import Place
 from lockstep.log.kafka.reading import Aim, OutOfRange, Reader, Readers
 from lockstep.log.kafka.sending import NotSent, Outgoing, Overdue, Sender, Unsent
 from lockstep.log.kafka.tail import Tail
-from lockstep.log.kafka.troubles import NOT_STORED, TOO_LARGE, error_of, translated
+from lockstep.log.kafka.troubles import GONE, NOT_STORED, PASSING, TOO_LARGE, error_of, translated
 from lockstep.log.network.wire import STRIDE, Ends, Message, TopicGone
 from lockstep.log.port import Limits
 from lockstep.runtime import Runtime, logger
 
 SLACK = 1024
 """Of what a message may hold, so much is Kafka's own."""
-_DIAGNOSIS_S = 1.0
+REQUEST_BYTES = 1_000_000
+"""The client puts no more than this into one request, unless one message alone is larger."""
+_DIAGNOSIS_S, _PAUSE_S = 1.0, 0.05
 _NO_ANSWER = "nothing came back in time"
 
 
@@ -123,7 +126,7 @@ class KafkaTopic:
         for message in outgoing:
             self._check_size(message)
         try:
-            return self.link.sender.send(self.place, outgoing)
+            return [number for piece in self._pieces(outgoing) for number in self.link.sender.send(self.place, piece)]
         except Unsent as unsent:
             raise self._unsent(unsent, max(map(len, messages))) from unsent
         except Overdue as overdue:
@@ -137,11 +140,7 @@ class KafkaTopic:
         """See Topic."""
         if self._last is not None and self._last.number == number:
             return [self._last]
-        try:
-            found = self._at_hand(number, max_bytes) or self._asked_for(number, max_bytes)
-        except KafkaException as raised:
-            self._let_go()
-            raise translated(error_of(raised), self.link.server) from raised
+        found = self._at_hand(number, max_bytes) or self._asked_for(number, max_bytes)
         messages = [self.format.back(message) for message in found]
         self._last = messages[-1] if messages else self._last
         return messages
@@ -172,9 +171,9 @@ class KafkaTopic:
             return []
         try:
             return self._read_on(self._reader.ready(max_bytes))
-        except OutOfRange:
+        except (OutOfRange, KafkaException):
             self._let_go()
-            return []
+            return []  # if it was no passing trouble, it is met again
 
     def _asked_for(self, number: int, max_bytes: int) -> list[KafkaMessage]:
         deadline = self.link.runtime.monotonic() + self.link.timeout_s
@@ -186,14 +185,24 @@ class KafkaTopic:
                 return []
             try:
                 found = self._reader_at(number).read(Aim(ends.next, max_bytes, deadline))
+                if found is not None:
+                    return self._read_on(found)
             except OutOfRange:  # dropped meanwhile, or the leader has changed
                 self._let_go()
-                found = None
-            if found is not None:
-                return self._read_on(found)
+            except KafkaException as raised:
+                self._let_go()
+                self._look_again(error_of(raised))
             if self.link.runtime.monotonic() >= deadline:
                 self._let_go()
                 raise ServerUnreachable(server=self.link.server, reason=f"{self.stream} could not be read in time")
+
+    def _look_again(self, error: KafkaError) -> None:
+        """Raise what can't be over in a moment."""
+        if error.code() in GONE:
+            self.link.cluster.check_there(self.place.topic, self.link.timeout_s)
+        elif error.code() not in PASSING:
+            raise translated(error, self.link.server)
+        self.link.runtime.waiter().wait(_PAUSE_S)
 
     def _reader_at(self, number: int) -> Reader:
         if self._reader is None:
@@ -213,12 +222,20 @@ class KafkaTopic:
             reader, self._reader = self._reader, None
             self.link.readers.take_back(reader)
 
+    def _pieces(self, messages: list[Outgoing]) -> Iterator[list[Outgoing]]:
+        """The limit of a topic is for what the client sends in one request, which may be several messages."""
+        limit, piece, size = self.limits.append_bytes or sys.maxsize, list[Outgoing](), 0
+        for message in messages:
+            if size + message.size > limit < REQUEST_BYTES and piece:
+                yield piece
+                piece, size = [], 0
+            piece.append(message)
+            size += message.size
+        yield piece
+
     def _check_size(self, message: Outgoing) -> None:
-        size = (
-            len(message.value) + len(message.key or b"") + sum(len(name) + len(item) for name, item in message.headers)
-        )
-        if self.limits.append_bytes is not None and size > self.limits.append_bytes:
-            raise self._too_large(size)
+        if self.limits.append_bytes is not None and message.size > self.limits.append_bytes:
+            raise self._too_large(message.size)
 
     def _too_large(self, size: int) -> AppendTooLarge:
         limit, setting = f"{self.limits.append_bytes} bytes", self.limits.append_setting

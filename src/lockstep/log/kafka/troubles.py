@@ -9,6 +9,7 @@ from lockstep.log.network.wire import TopicGone
 
 _K = KafkaError
 GONE = frozenset({_K.UNKNOWN_TOPIC_OR_PART, _K._UNKNOWN_TOPIC, _K._UNKNOWN_PARTITION})
+"""The topic may be gone; the client also says so of one whose broker is away."""
 TOO_LARGE = frozenset({_K.MSG_SIZE_TOO_LARGE, _K.RECORD_LIST_TOO_LARGE})
 OUT_OF_RANGE = frozenset({_K._AUTO_OFFSET_RESET, _K.OFFSET_OUT_OF_RANGE})
 PASSING = frozenset({
@@ -19,12 +20,12 @@ PASSING = frozenset({
     _K.PREFERRED_LEADER_NOT_AVAILABLE,
 })  # fmt: skip
 """What may be over in a moment."""
-_LOGIN = frozenset({_K._AUTHENTICATION, _K.SASL_AUTHENTICATION_FAILED, _K.UNSUPPORTED_SASL_MECHANISM})
+LOGIN = frozenset({_K._AUTHENTICATION, _K.SASL_AUTHENTICATION_FAILED, _K.UNSUPPORTED_SASL_MECHANISM})
 _RIGHTS = frozenset({
     _K.TOPIC_AUTHORIZATION_FAILED, _K.GROUP_AUTHORIZATION_FAILED, _K.CLUSTER_AUTHORIZATION_FAILED,
     _K.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 })  # fmt: skip
-REFUSED = _LOGIN | _RIGHTS
+REFUSED = LOGIN | _RIGHTS
 _OLD = frozenset({_K._UNSUPPORTED_FEATURE, _K.UNSUPPORTED_VERSION, _K.UNSUPPORTED_FOR_MESSAGE_FORMAT})
 _OWN_SETTING = {
     _K.POLICY_VIOLATION: "the policy of the server for topics, or what is asked for",
@@ -33,7 +34,7 @@ _OWN_SETTING = {
     _K.TOPIC_EXCEPTION: "the name of the stream, or the option prefix",
 }
 _DISK = frozenset({_K.KAFKA_STORAGE_ERROR})
-NOT_STORED = REFUSED | _OLD | GONE | TOO_LARGE | frozenset({_K.INVALID_RECORD, _K.INVALID_TIMESTAMP, *_OWN_SETTING})
+NOT_STORED = REFUSED | _OLD | TOO_LARGE | frozenset({_K.INVALID_RECORD, _K.INVALID_TIMESTAMP, *_OWN_SETTING})
 """A message that is answered so is not stored, for certain."""
 
 

@@ -111,7 +111,7 @@ class KafkaWire:
         """See Wire."""
         place = None if name.startswith("_") else place_of(self._prefix, name)
         layout = self._link.cluster.layout(place.topic) if place is not None else None
-        if place is None or layout is None or place.partition >= layout.partitions:
+        if place is None or layout is None or place.partition >= layout.partitions or self._is_ours(place):
             return None
         if not is_shard(name) and layout.partitions > 1:
             reason = f"the topic {place.topic} has {layout.partitions} partitions, and so no one order"
@@ -157,6 +157,10 @@ class KafkaWire:
         if place is None:
             raise UnsupportedByBackend(bus=self.url, feature=f"have a topic that is called {self._prefix + name!r}")
         return place
+
+    def _is_ours(self, place: Place) -> bool:
+        """Whether a stream of the catalogue, or a shard of one, is in the topic: a shard may not be there yet."""
+        return any(self._place(known.name).topic == place.topic for known in self.catalogue.all())
 
     def _catalogue_topic(self) -> CatalogueTopic:
         place, how = Place(self._prefix + CATALOGUE, 0), Appends()

@@ -53,6 +53,11 @@ class Reply:
         if self._then is not None:
             self._then()
 
+    @property
+    def has_come(self) -> bool:
+        """Whether waiting ends at once."""
+        return self._event.is_set()
+
     def wait(self, deadline: Deadline) -> Any:
         """The answer; ServerUnreachable if it does not come in time, and the connection is given up then."""
         if not self._event.wait(deadline.left()):

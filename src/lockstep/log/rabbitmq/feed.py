@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from rstream import schema
 from rstream.constants import OffsetType
@@ -71,19 +72,6 @@ class Subscription:
             self.credit += chunks
         self._ask_via().write(frames.credit(self._number, chunks), deadline)
 
-    def settle(self, deadline: Deadline) -> None:
-        """Return when everything has come that was stored before this call.
-
-        The leader answers the first question itself, and has announced all it has stored before to this connection by
-        then; the second answer comes behind what was announced.
-        """
-        connection = self._ask_via()
-        answer = connection.ask(lambda number: schema.QueryOffset(number, _NOBODY, self.stream), deadline)
-        if answer.response_code != _NO_OFFSET:
-            self._check(answer.response_code, "read")
-        connection.ask(lambda number: schema.Metadata(number, []), deadline)
-        self._ask_via()
-
     def close(self) -> None:
         """End the subscription; its number is free when the server has said so."""
         connection, self._connection = self._connection, None
@@ -130,15 +118,45 @@ class Feed(Subscription):
         self.position: int | None = None
         """Every message from this number on comes, or is here; None: it is not known yet."""
         self.arrived = 0
+        self.last: frames.Chunk | None = None
+        """The chunk that came last."""
         self._on_news = on_news
         self._chunks: deque[frames.Chunk] = deque()
         self._messages: deque[Message] = deque()
         self._chunk_bytes = 0
+        self._stir = threading.Event()
 
     def start(self, number: int | None, deadline: Deadline) -> None:
         """Read from a number on, or whatever is stored from now on."""
         self.position = number
         self.open(NEXT if number is None else from_number(number), _CHUNKS_FIRST, deadline)
+
+    def settle(self, deadline: Deadline, *, fully: bool = False) -> None:
+        """Return when everything has come that was stored before this call; unless `fully`, as soon as anything has.
+
+        The leader answers the first question itself, and has announced all it has stored before to this connection by
+        then; the second answer comes behind what was announced.
+        """
+        before = None if fully else self.arrived
+        asked: tuple[frames.Build, ...] = (
+            lambda number: schema.QueryOffset(number, _NOBODY, self.stream),
+            lambda number: schema.Metadata(number, []),
+        )
+        for build in asked:
+            answer = self._answer_or_news(build, before, deadline)
+            if answer is None:
+                return
+            code = getattr(answer, "response_code", _NO_OFFSET)
+            if code != _NO_OFFSET:
+                self._check(code, "read")
+        self._ask_via()
+
+    def last_stored(self, deadline: Deadline) -> frames.Chunk | None:
+        """The last chunk of the stream, asked for now; None if this is not where the stream ends."""
+        if self.is_lost or self.last is None:
+            return None
+        self.settle(deadline, fully=True)
+        return self.last if self.credit > 0 else None  # without room for more there may be more
 
     def covers(self, number: int) -> bool:
         """Whether reading on from a number needs no other subscription."""
@@ -161,11 +179,13 @@ class Feed(Subscription):
     def on_chunk(self, chunk: frames.Chunk) -> None:
         """See Receiver."""
         super().on_chunk(chunk)
+        self._stir.set()
         self._on_news()
 
     def receive(self, chunk: frames.Chunk) -> None:
         """See Subscription."""
         self._chunks.append(chunk)
+        self.last = chunk
         self.arrived += 1
         self._chunk_bytes = max(len(chunk.data), self._chunk_bytes * 3 // 4)
 
@@ -173,6 +193,16 @@ class Feed(Subscription):
         """See Receiver: whoever waits must look for himself."""
         super().on_lost(reason)
         self._on_news()
+
+    def _answer_or_news(self, build: frames.Build, before: int | None, deadline: Deadline) -> Any:
+        """The answer to a question; None if messages have come first."""
+        self._stir.clear()
+        [reply] = self._ask_via().begin(deadline, build, then=self._stir.set)
+        while before is None or self.arrived == before:
+            if reply.has_come or not self._stir.wait(deadline.left()):
+                return reply.wait(deadline)
+            self._stir.clear()
+        return None
 
     def _unpack(self, number: int) -> bool:
         while not self._messages:

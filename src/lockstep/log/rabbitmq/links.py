@@ -26,8 +26,8 @@ T = TypeVar("T")
 Endpoint = tuple[str, int]
 
 READ, PUBLISH = "read", "publish"
-_SPREAD, _CONNECTIONS = 8, 8
-"""A server pauses a whole connection for a moment at the end of each stream, so few readers share one at first."""
+_SPREAD, _CONNECTIONS = 1, 6
+"""A server pauses a whole connection for a moment at the end of each stream, so readers share one only if they must."""
 _NO_LEADER = 65535
 _PAUSE_S = 0.1
 _FIRST_TRY = 0.6
@@ -50,6 +50,10 @@ class Links:
         self._ticked = runtime.monotonic()
         self._closed = False
 
+    def now(self) -> float:
+        """Seconds on a clock of this process."""
+        return self._runtime.monotonic()
+
     def deadline(self, seconds: float | None = None) -> Deadline:
         """When a call that begins now has to end."""
         return Deadline(self._runtime.monotonic, self.address.timeout_s if seconds is None else seconds)
@@ -61,10 +65,10 @@ class Links:
             try:
                 return work(deadline.part(_FIRST_TRY) if is_first else deadline)
             except faults.NotReady as error:
-                if not deadline.left():
-                    reason = "the stream has no leader at the moment"
+                if deadline.left() <= _PAUSE_S:
+                    reason = "it has nobody to lead the stream at the moment"
                     raise ServerUnreachable(server=self.address.servers, reason=reason) from error
-                pause.wait(min(_PAUSE_S, deadline.left()))
+                pause.wait(_PAUSE_S)
             except ServerUnreachable:
                 if not is_first or not deadline.left():
                     raise

@@ -11,7 +11,7 @@ from typing import Any
 
 from rstream import schema
 
-from lockstep.errors import ServerUnfit, ServerUnreachable
+from lockstep.errors import LockstepError, ServerUnfit, ServerUnreachable
 from lockstep.log.network.address import Secret, Tls
 from lockstep.log.rabbitmq import faults, frames
 from lockstep.log.rabbitmq.connection import Connection
@@ -55,15 +55,14 @@ def connect(
         frame_max, heartbeat = greeting.log_in(login)
         told = greeting.open(login.vhost)
         return Connection(sock, (host, port), told, float(heartbeat), clock), Facts(version, frame_max)
-    except TimeoutError as error:
+    except BaseException as error:
         sock.close()
-        raise ServerUnreachable(server=server, reason="it did not greet in time") from error
-    except OSError as error:
-        sock.close()
-        raise ServerUnreachable(server=server, reason=f"{error.strerror or error}; {_HINT}") from error
-    except BaseException:
-        sock.close()
-        raise
+        if isinstance(error, LockstepError) or not isinstance(error, OSError):
+            raise
+        reason = (
+            "it did not greet in time" if isinstance(error, TimeoutError) else f"{error.strerror or error}; {_HINT}"
+        )
+        raise ServerUnreachable(server=server, reason=reason) from error
 
 
 def _dial(host: str, port: int, tls: Tls | None, server: str, deadline: Deadline) -> socket.socket:

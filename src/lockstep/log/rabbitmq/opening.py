@@ -31,7 +31,7 @@ def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Ma
     except BaseException:
         links.close()
         raise
-    return NetworkBus(wire, runtime)
+    return NetworkBus(wire, runtime, patience_s=address.patience_s)
 
 
 def read_address(target: str, options: Mapping[str, str], environ: Mapping[str, str]) -> Address:

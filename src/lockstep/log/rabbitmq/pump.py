@@ -39,6 +39,8 @@ class Pump:
         self._thread.join(_STOP_S)
         if self._thread.is_alive():
             raise TimedOut(what=f"Stopping {self._thread.name}", seconds=_STOP_S)
+        self._bell.close()
+        self._ear.close()
 
     def _ring(self) -> None:
         try:
@@ -47,7 +49,7 @@ class Pump:
             return  # it has been rung often enough
 
     def _run(self) -> None:
-        with selectors.DefaultSelector() as selector, self._bell, self._ear:
+        with selectors.DefaultSelector() as selector:
             selector.register(self._ear, selectors.EVENT_READ)
             reading: list[Connection] = []
             try:

@@ -11,10 +11,13 @@ from lockstep.log.network.wire import Ends, Message, TopicGone
 from lockstep.log.port import Limits
 from lockstep.log.rabbitmq import faults
 from lockstep.log.rabbitmq.feed import FIRST, LAST, Feed, Glimpse, glimpse
+from lockstep.log.rabbitmq.frames import Chunk
 from lockstep.log.rabbitmq.links import Links
 from lockstep.log.rabbitmq.sender import Sender
 from lockstep.log.rabbitmq.timing import Deadline
 
+_FIRST_HOLDS_S = 1.0
+"""Where a stream begins is asked for again after this time, or when something is missing."""
 _FEEDS = 2
 """Places of a stream that one handle reads on from without asking anew: its own, and one that was looked up."""
 
@@ -30,6 +33,8 @@ class RabbitTopic:
         self._feeds: list[Feed] = []
         self._last: list[Message] = []
         """The messages of the chunk that was the last one when somebody asked for the ends."""
+        self._first: int | None = None
+        self._first_asked = 0.0
         self._wakes: list[Callable[[], None]] = []
 
     def send(self, messages: Sequence[bytes]) -> list[int]:
@@ -90,6 +95,8 @@ class RabbitTopic:
             feed.settle(deadline)
             if feed.arrived == before:
                 return []
+        if found[0].number > number:
+            self._first = None
         return found
 
     def _feed_at(self, number: int, deadline: Deadline) -> Feed:
@@ -99,14 +106,21 @@ class RabbitTopic:
                 self._feeds.remove(feed)
                 self._feeds.append(feed)
                 return feed
-        if len(self._feeds) >= _FEEDS:
-            self._feeds.pop(0).close()
-            self._wake()  # that may have been the one which others waited for
         feed = Feed(self._links, self._stream, self._wake)
         feed.start(number, deadline)
         self._feeds.append(feed)
-        feed.settle(deadline)
+        self._drop_feeds()
+        feed.settle(deadline, fully=True)
         return feed
+
+    def _drop_feeds(self) -> None:
+        """Keep those that were read from last; the one that only listens is not needed beside one that reads."""
+        kept = [feed for feed in self._feeds if feed.position is not None][-_FEEDS:]
+        dropped, self._feeds = [feed for feed in self._feeds if feed not in kept], kept
+        for feed in dropped:
+            feed.close()
+        if dropped:
+            self._wake()  # one of them may have been what others waited for
 
     def _listen(self, wake: Callable[[], None]) -> None:
         """Have at least the end of the stream looked at; whoever reads then looks where he is."""
@@ -119,13 +133,21 @@ class RabbitTopic:
         self._feeds.append(feed)
 
     def _ends(self, deadline: Deadline) -> Ends:
-        first, last = glimpse(self._links, self._stream, (FIRST, LAST), deadline)
-        if first is None:
-            return Ends(0, 0)
+        last = self._last_by_feeds(deadline)
+        if last is None or self._first is None or self._links.now() - self._first_asked > _FIRST_HOLDS_S:
+            first, last = glimpse(self._links, self._stream, (FIRST, LAST), deadline)
+            if first is None:
+                return Ends(0, 0)
+            self._first, self._first_asked = first.first, self._links.now()
         if last is None:  # it is written, and about to be stored for good
             last = Glimpse(self._links, self._stream).wait(LAST, deadline)
         self._last = last.messages()
-        return Ends(first.first, last.end)
+        return Ends(self._first, last.end)
+
+    def _last_by_feeds(self, deadline: Deadline) -> Chunk | None:
+        with self._lock:
+            found = (feed.last_stored(deadline) for feed in reversed(self._feeds))
+            return next((chunk for chunk in found if chunk is not None), None)
 
     def _wake(self) -> None:
         for wake in list(self._wakes):

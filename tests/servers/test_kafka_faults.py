@@ -1,0 +1,190 @@
+"""Brokers killed, paused and cut off under load: nothing acknowledged is lost, doubled, out of order or made up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from lockstep import Lockstep
+from lockstep.errors import AppendUncertain, ServerUnreachable, Unavailable
+from lockstep.runtime import ThreadRuntime
+from lockstep.testing.contract import values
+from servers.kafka_worlds import KEEP_ALL, fresh, one, opened
+
+BOUND_S = 90.0
+PACE_S = 0.002
+ENOUGH = 150
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+class Load:
+    """Somebody who publishes numbers all the time, and somebody who reads them, each on a bus of their own."""
+
+    def __init__(self, url, **options):
+        self.options = {"prefix": fresh(), "timeout_s": 6, **options}
+        self.url, self.receipts, self.read, self.troubles = url, [], [], 0
+        self._stopping, self._done = threading.Event(), threading.Event()
+        self._failed = []
+
+    @contextmanager
+    def running(self):
+        with opened(self.url, **self.options) as writing, opened(self.url, **self.options) as reading:
+            writing.create("numbers", KEEP_ALL)
+            works = (lambda: self._publish(writing), lambda: self._read(reading))
+            threads = [threading.Thread(target=self._guarded, args=(work,), daemon=True) for work in works]
+            for thread in threads:
+                thread.start()
+            try:
+                yield self
+                self._stopping.set()
+                threads[0].join(BOUND_S)
+                threads[1].join(BOUND_S)
+                assert not self._failed, self._failed
+                assert not any(thread.is_alive() for thread in threads), (
+                    f"{len(self.read)} of {len(self.receipts)} read"
+                )
+            finally:
+                self._stopping.set()
+                self._done.set()
+                for thread in threads:
+                    thread.join(BOUND_S)
+
+    def until_read(self, count):
+        """Wait until so many more were read."""
+        wanted, end = len(self.read) + count, time.monotonic() + BOUND_S
+        pause = threading.Event()
+        while len(self.read) < wanted:
+            assert not self._failed, self._failed
+            assert time.monotonic() < end, f"{len(self.read)} read, {self.troubles} troubles"
+            pause.wait(0.02)
+
+    def check(self):
+        """The anomalies: lost, doubled, out of order, made up."""
+        acknowledged = {at for at, receipt in enumerate(self.receipts) if receipt.exception(0) is None}
+        assert self.read == sorted(set(self.read)), "doubled or out of order"
+        assert not acknowledged.difference(self.read), "lost"
+        assert set(self.read) <= set(range(len(self.receipts))), "made up"
+        assert len(acknowledged) == len(self.receipts), "the publisher had time for all of them"
+
+    def _publish(self, bus):
+        node = Lockstep(bus, ThreadRuntime())
+        publisher = node.publisher("numbers", delivery_timeout_s=BOUND_S)
+        while not self._stopping.wait(PACE_S):
+            self.receipts.append(publisher.publish(b"%d" % len(self.receipts)))
+        publisher.close(BOUND_S)
+        self._done.set()
+
+    def _read(self, bus):
+        node = Lockstep(bus, ThreadRuntime())
+        subscriber = node.subscriber("numbers", initial="earliest", create=False)
+        while not self._done.is_set() or len(self.read) < len(self.receipts):
+            try:
+                self.read += [int(record.value) for record in subscriber.poll(0.25)]
+            except Unavailable:
+                self.troubles += 1
+        subscriber.close()
+
+    def _guarded(self, work):
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - the test shows it
+            self._failed.append(error)
+            self._done.set()
+
+
+def test_a_broker_killed_and_restarted_under_load(start_server):
+    server = start_server("kafka")
+    with Load(server.url).running() as load:
+        for _ in range(2):
+            load.until_read(ENOUGH)
+            server.kill()
+            server.restart()
+        load.until_read(ENOUGH)
+    load.check()
+
+
+def test_connections_cut_in_mid_publish_and_in_mid_read(proxy, proxied_kafka):
+    with Load(proxied_kafka.url).running() as load:
+        for _ in range(8):
+            load.until_read(ENOUGH // 2)
+            proxy.cut()
+        load.until_read(ENOUGH)
+    load.check()
+
+
+def test_a_network_that_stalls_for_longer_than_the_time_out(proxy, proxied_kafka):
+    with Load(proxied_kafka.url).running() as load:
+        load.until_read(ENOUGH)
+        proxy.stall()
+        _let_pass(8)
+        proxy.resume()
+        load.until_read(ENOUGH)
+    load.check()
+
+
+def test_a_broker_paused_for_longer_than_the_time_out(start_server):
+    server = start_server("kafka")
+    with Load(server.url).running() as load:
+        load.until_read(ENOUGH)
+        server.pause()
+        _let_pass(8)
+        server.resume()
+        load.until_read(ENOUGH)
+    load.check()
+
+
+def test_one_of_three_brokers_killed_under_load(kafka_cluster):
+    with Load(kafka_cluster.url).running() as load:
+        load.until_read(ENOUGH)
+        for node in kafka_cluster.nodes[:2]:
+            node.kill()
+            load.until_read(ENOUGH)
+            node.restart()
+            kafka_cluster.wait_ready()
+            load.until_read(ENOUGH)
+    load.check()
+
+
+def test_three_brokers_promise_a_copy_before_the_acknowledgement(kafka_cluster):
+    with opened(kafka_cluster.url, prefix=fresh(), strict="true") as bus:
+        assert (bus.promises.sync_replicas, bus.promises.async_replicas) == (1, 1)
+        bus.create("orders", KEEP_ALL)
+        assert bus.check() == []
+
+
+def test_two_replicas_of_three_are_found_too_few(kafka_cluster, caplog):
+    with opened(kafka_cluster.url, prefix=fresh(), replication=2) as bus:
+        assert "2 replicas" in caplog.text
+        assert (bus.promises.sync_replicas, bus.promises.async_replicas) == (0, 1)
+
+
+def test_while_a_server_is_away_calls_end_in_time_and_afterwards_the_same_handle_works(start_server):
+    server = start_server("kafka")
+    with opened(server.url, prefix=fresh(), timeout_s=2) as bus:
+        log = bus.create("orders", KEEP_ALL)
+        log.append([one(b"a")])
+        server.kill()
+        for call, kind in (
+            (lambda: log.read(1), ServerUnreachable),
+            (log.bounds, ServerUnreachable),
+            (lambda: log.append([one(b"b", 1)]), AppendUncertain),
+            (lambda: bus.open("orders"), ServerUnreachable),
+            (lambda: bus.create("more", KEEP_ALL), (ServerUnreachable, AppendUncertain)),
+        ):
+            begun = time.monotonic()
+            with pytest.raises(kind, match=str(server.port)):
+                call()
+            assert time.monotonic() - begun < 20
+        server.restart()
+        log.append([one(b"b", 1)])
+        assert sorted(set(values(log))) == [b"a", b"b"]
+        assert bus.names()[-1] == "orders"
+
+
+def _let_pass(seconds):
+    """The fault itself is that time passes."""
+    threading.Event().wait(seconds)
