@@ -59,7 +59,9 @@ def measure(name: str, given: argparse.Namespace) -> tuple[dict[str, Any], list[
 def measure_buses(facts: dict[str, Any], given: argparse.Namespace) -> tuple[dict[str, Any], list[Row], dict[str, Any]]:
     from lockstep.bench import compare, compare_shards
     from lockstep.bench.compare_servers import Wanted, served
+    from lockstep.bench.streams import hush
 
+    hush()  # that a server is alone and has no copies is known here
     options = compare.CompareOptions()
     if given.quick:
         options = replace(options, work=replace(options.work, records=200_000, seconds=2.0), wakes=50)

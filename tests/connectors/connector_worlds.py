@@ -12,15 +12,18 @@ from lockstep.connectors.planning import Planned, plan_connectors
 from lockstep.connectors.port import Pace
 from lockstep.connectors.running import Connectors
 from lockstep.connectors.sending import prepare
+from lockstep.core.sequence import Entry, Mark
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import cut_frames, decode_frame
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.graph import Graph
+from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import Connector, CopyWindow, SourceWindow
 from lockstep.engine.run.beats import Beat
+from lockstep.engine.run.decisions import Decision, Statement, encode
 from lockstep.engine.run.position import Position, Tally
 from lockstep.engine.run.reading import head_of, values_between
 from lockstep.engine.run.streams import ProjectStreams
@@ -61,13 +64,13 @@ def csv(*numbers: int) -> str:
 class World:
     """The project `desk` on a bus, with what an engine would have made."""
 
-    def __init__(self, url: str, graph: Graph) -> None:
+    def __init__(self, url: str, graph: Graph, cluster: str = "local") -> None:
         self.graph = graph
         self.client = connect(url)
         self.bus = self.client.bus
-        self.streams = ProjectStreams(cluster="local", project=graph.project.name)
+        self.streams = ProjectStreams(cluster=cluster, project=graph.project.name)
         self.streams.create(self.bus, graph, frozenset({"q/Copy"}))
-        self.project = Events(self.client).project(graph.project.name, model=graph)
+        self.project = Events(self.client, cluster).project(graph.project.name, model=graph)
         self.workshop = Workshop(self.project, {})
         self.last = 0
 
@@ -82,6 +85,14 @@ class World:
         self.last = blocks[-1][0]
         beat = Beat(published=self.last, last={"q/Copy": self.last}, offsets={"q/Copy": log.bounds().next})
         self.bus.open(self.streams.control).append([beat.batch(0)])
+
+    def state(self) -> None:
+        """The model, as an engine states it."""
+        states = Statement(to_yaml(self.graph.project), ("q/Copy",))
+        entry = Entry(1, "me", 1, "", Decision((0,), 0, 0, states=states).body())
+        records = [encode(record) for record in (Mark(1, "me"), entry)]
+        log = self.bus.open(self.streams.sequence)
+        log.append([pack(records, producer=NO_PRODUCER, sequence=0, created_ns=0)])
 
     def taken(self) -> list[int]:
         """The IDs of the events on the input, as engines count them: copies once, and nothing that skips."""

@@ -19,6 +19,7 @@ from lockstep.runtime import ThreadRuntime
 
 KEEP_ALL = StreamConfig(capacity=None)
 SOON_S = 40.0
+PROPERTIES = "broker-1.properties"
 
 
 def fresh():
@@ -82,6 +83,18 @@ def plain_messages(url, topic, partition=0):
             return found
 
 
+def with_settings(recipe, settings):
+    """The same broker, set up otherwise."""
+
+    def plan(site: Site) -> Plan:
+        made = recipe.plan(site)
+        lines = [line for line in made.files[PROPERTIES].splitlines() if line.partition("=")[0] not in settings]
+        lines += [f"{name}={value}" for name, value in settings.items()]
+        return replace(made, files={**made.files, PROPERTIES: "\n".join(lines) + "\n"})
+
+    return replace(recipe, plan=plan)
+
+
 _LOCKS = """
 listener.security.protocol.map=CLIENT:PLAINTEXT,BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,LOGIN:SASL_PLAINTEXT,TLS:SSL
 listener.name.login.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
@@ -102,9 +115,9 @@ def locked(folder):
 
     def plan(site: Site) -> Plan:
         made = inner.plan(Site(folder=site.folder, ports=site.ports[:3], jars=site.jars))
-        lines = [_with_doors(line, site) for line in made.files["broker-1.properties"].splitlines()]
+        lines = [_with_doors(line, site) for line in made.files[PROPERTIES].splitlines()]
         text = "\n".join(lines) + _LOCKS.format(secret=SECRET, folder=folder)
-        return replace(made, files={**made.files, "broker-1.properties": text})
+        return replace(made, files={**made.files, PROPERTIES: text})
 
     certificate(folder)
     return Recipe(name="kafka-locked", port_count=5, plan=plan, programs=inner.programs, jars=inner.jars)

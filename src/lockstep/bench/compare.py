@@ -157,6 +157,12 @@ def rows(sides: Sequence[Side]) -> Iterator[Row]:
         yield Row(name=ratio.name, value=ratio.value, unit="x", limit=ratio.limit, details=ratio.tree())
 
 
+def cost(figures: dict[str, Any], server_s: float) -> dict[str, float]:
+    """Processor time of a delivery, clients and server together; of a server that is not ours, nothing is known."""
+    spent = figures["cpu_s"] + server_s
+    return {"server_cpu_s": round(server_s, 3), "delivery_us": round(spent / figures["delivered"] * 1e6, 3)}
+
+
 def check_clients(buses: Sequence[Wanted]) -> None:
     """ExtraMissing, before anything is started, if the client of a bus is not installed."""
     for wanted in buses:
@@ -184,8 +190,9 @@ def _warm_up(bus: str, server: Served, work: Work) -> None:
 def _measure(bus: str, means: str, server: Served, options: CompareOptions, say: Say) -> Side:
     by = LOCKSTEP if means == OURS else CLIENTS[bus]
     say(f"{bus}, {by}")
-    shares = Shares(server)
+    shares, before = Shares(server), server.cpu_s()
     figures = fan_out(means, server.url, options.work)
+    figures |= cost(figures, server.cpu_s() - before)
     cores = shares.cores()
     return Side(
         bus=bus,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-HEADINGS = ("bus", "by", "published/s", "delivered/s", "by plain", "target", "", "wake p50 ms", "wake p99 ms",
-            "wrong", "others' cores")  # fmt: skip
+HEADINGS = ("bus", "by", "published/s", "delivered/s", "by plain", "target", "", "processor µs", "wake p50 ms",
+            "wake p99 ms", "wrong", "others' cores")  # fmt: skip
 _OURS, _PLAIN = "#2a7f62", "#8a8f98"
 
 _INTRO = """# Buses: measured
@@ -23,8 +23,9 @@ the client's own batches, a message for each record. Lockstep packs many records
 plain client would have to do by hand; how much of the difference comes from that was not measured.
 
 "by plain" is the deliveries by those of the plain client on the same server; for the embedded bus, by those of plain
-Kafka. "wake" is from the call that publishes one record to the return of the read in another process that waits for it.
-"wrong" is what was lost, doubled or out of order. The embedded bus and Redis write to disk (fsync) before they
+Kafka. "processor µs" is the processor time of clients and server for each delivery; waiting for a core that others use
+is not in it. "wake" is from the call that publishes one record to the return of the read in another process that waits
+for it. "wrong" is what was lost, doubled or out of order. The embedded bus and Redis write to disk (fsync) before they
 acknowledge; Kafka and RabbitMQ have handed it to the system, Hazelcast has it in memory. Each server is alone, without
 copies on other machines.
 
@@ -51,6 +52,7 @@ def _line(side: dict[str, Any], ratio: dict[str, Any] | None) -> tuple[str, ...]
     wrong = side["lost"] + side["doubled"] + side["reordered"]
     return (
         side["bus"], side["by"], f"{side['publishes_per_s']:,}", f"{side['deliveries_per_s']:,}", *compared,
+        f"{side['delivery_us']:.2f}",
         f"{side['wake_ms']['p50']:.2f}", f"{side['wake_ms']['p99']:.2f}", f"{wrong:,}", f"{side['others_cores']:g}",
     )  # fmt: skip
 

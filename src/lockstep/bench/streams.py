@@ -134,7 +134,7 @@ def _place(options: BenchOptions) -> Iterator[tuple[str, str, str]]:
 
 
 def hush() -> None:
-    """In a child: what a server may not keep is said once, by whoever started it, and not by every process."""
+    """Keep warnings about servers to whoever asked for them: else every process of a run writes each of them."""
     logging.getLogger("lockstep").addHandler(logging.NullHandler())
 
 

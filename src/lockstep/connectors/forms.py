@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import BinaryIO
 
@@ -67,7 +67,7 @@ class ReadForm:
         """A message as the block of that number, and whether it is transactional; what is no event goes to `on_bad`."""
         if self.form == BINARY:
             return self._frame(value, number, on_bad)
-        whole = ReadForm(self.form, self.schema, _one_block(self.csv), self.place)
+        whole = replace(self, csv=replace(self.csv, block_size=_WHOLE))
         found = list(whole.blocks(BytesIO(value), on_bad, _WHOLE))
         return _numbered(concat([EventBatch.empty(self.schema), *found]), number), self.csv.transactional
 
@@ -123,12 +123,6 @@ def block_of(value: bytes) -> int | None:
         return read_head(value).last
     except (FrameDamaged, FormatTooNew):
         return None
-
-
-def _one_block(csv: CsvOptions) -> CsvOptions:
-    from dataclasses import replace
-
-    return replace(csv, block_size=_WHOLE)
 
 
 def _numbered(batch: EventBatch, number: int) -> EventBatch:

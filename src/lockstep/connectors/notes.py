@@ -54,12 +54,10 @@ class Notes:
             log = self._log or self._bus.open(self._name)
         except StreamNotFound:
             return None
-        while True:
-            try:
-                found = [json.loads(value) for value in _newest(log)]
-                break
-            except LogTooShort:  # newer ones came meanwhile
-                continue
+        try:
+            found = [json.loads(value) for value in _newest(log)]
+        except LogTooShort:  # a thousand newer ones came meanwhile
+            found = [json.loads(value) for value in _newest(log)]
         return max((Note(tree["at"], tree["more"]) for tree in found), key=lambda note: note.at, default=None)
 
     def write(self, note: Note) -> None:

@@ -170,18 +170,13 @@ class SocketTarget:
     def open(self, note: Note) -> int | None:
         """See Target."""
         del note
-        link = self._links.open()
-        link.sendall(self._form.first())
+        self._links.open()
+        self._write(self._form.first())
         return None
 
     def send(self, blocks: Sequence[Block]) -> None:
         """See Target."""
-        link = self._links.link
-        assert link is not None
-        try:
-            link.sendall(b"".join(self._form.part(block) for block in blocks))
-        except OSError as error:
-            raise self._links.down(error) from error
+        self._write(b"".join(self._form.part(block) for block in blocks))
 
     def mark(self) -> Mapping[str, Any]:
         """See Target."""
@@ -201,3 +196,11 @@ class SocketTarget:
     def close(self) -> None:
         """See Target."""
         self._links.close()
+
+    def _write(self, data: bytes) -> None:
+        link = self._links.link
+        assert link is not None
+        try:
+            link.sendall(data)
+        except OSError as error:
+            raise self._links.down(error) from error

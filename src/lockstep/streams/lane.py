@@ -35,9 +35,7 @@ from lockstep.streams.packer import Packer
 from lockstep.streams.receipt import GRACE_S, Callback, Draft, Receipt, check_timeout
 from lockstep.streams.serializers import BYTES, Serializer
 
-_IDLE_S = 3600.0
-_LEAST_WAIT_S = 0.001
-_STOP_S = 0.05
+_IDLE_S, _LEAST_WAIT_S, _STOP_S = 3600.0, 0.001, 0.05
 
 unsent: set[Lane] = set()
 """Lanes with something to send. The end of the program finds them here, also if their publishers were forgotten."""

@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from lockstep.bench import compare_report
-from lockstep.bench.compare import CompareOptions, Side, check_clients, ratios, rows, tree
+from lockstep.bench.compare import CompareOptions, Side, check_clients, cost, ratios, rows, tree
 from lockstep.bench.compare_fanout import Work, pieces
 from lockstep.bench.compare_means import PORTS, address_of
 from lockstep.bench.compare_servers import Served, Wanted, parse
@@ -22,7 +22,8 @@ FACTS = {"cores": 2}
 
 
 def side(bus: str, by: str, rate: int, *, lost: int = 0) -> Side:
-    counted = {"publishes_per_s": rate // 16, "deliveries_per_s": rate, "lost": lost, "doubled": 0, "reordered": 0}
+    counted = {"publishes_per_s": rate // 16, "deliveries_per_s": rate, "lost": lost, "doubled": 0, "reordered": 0,
+               "delivery_us": 2.5}  # fmt: skip
     return Side(bus=bus, by=by, settings="as it is", figures=counted, wake_ms={"p50": 1.5, "p99": 9.0, "p999": 9.0},
                 others_cores=0.1, server_cores=0.5)  # fmt: skip
 
@@ -64,9 +65,14 @@ def test_the_page_holds_the_figures_the_settings_and_the_costs_by_shard():
     found = {**tree(FACTS, CompareOptions(), SIDES), "shards": [{**costs, "others_cores": 0.2}]}
     page = compare_report.markdown(found)
     assert "4 publishers and 16 subscribers" in page
-    assert "| kafka | lockstep | 62,500 | 1,000,000 | 1.25 x | ≥ 0.9 x | ok |" in page
+    assert "| kafka | lockstep | 62,500 | 1,000,000 | 1.25 x | ≥ 0.9 x | ok | 2.50 |" in page
     assert "| redis | redis | as it is | 0.5 |" in page
     assert "| 2 | 500,000 | 2.00 | 1.00 | 3.00 | 6.00 | 0.2 |" in page
+
+
+def test_the_cost_of_a_delivery_is_that_of_clients_and_server():
+    found = cost({"cpu_s": 1.5, "delivered": 1_000_000}, 0.5)
+    assert found == {"server_cpu_s": 0.5, "delivery_us": 2.0}
 
 
 def test_what_is_lost_makes_a_row_that_is_not_met():

@@ -97,9 +97,9 @@ class Cluster:
                 self.notes.clear()
                 return len(found.brokers)
 
-    def layout(self, topic: str) -> Layout | None:
+    def layout(self, topic: str, within_s: float | None = None) -> Layout | None:
         """How a topic is laid out; None if there is none of that name."""
-        found = self._patiently(lambda within_s: self._metadata(topic, within_s))
+        found = self._patiently(lambda left_s: self._metadata(topic, left_s), within_s)
         partitions = found.topics[topic].partitions.values()
         if not partitions:
             return None

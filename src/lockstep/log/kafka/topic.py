@@ -12,7 +12,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from lockstep.errors import AppendTooLarge, AppendUncertain, LockstepError, ServerUnreachable, UnsupportedByBackend
 from lockstep.log.kafka import plain
-from lockstep.log.kafka.cluster import Cluster
+from lockstep.log.kafka.cluster import Cluster, Layout
 from lockstep.log.kafka.names import Place
 from lockstep.log.kafka.reading import Aim, OutOfRange, Reader, Readers
 from lockstep.log.kafka.sending import NotSent, Outgoing, Overdue, Sender, Unsent
@@ -250,13 +250,25 @@ class KafkaTopic:
         return self._uncertain(unsent.error.str())
 
     def _uncertain(self, reason: str) -> Exception:
+        """Say more than that nothing came back, if the cluster tells."""
         try:
             self.link.cluster.check_there(self.place.topic, _DIAGNOSIS_S)
-        except (LockstepError, TopicGone) as error:
-            if isinstance(error, TopicGone):
-                return error
-            reason = f"{reason}; {error}"
-        return AppendUncertain(stream=self.stream, reason=reason)
+            layout = self.link.cluster.layout(self.place.topic, _DIAGNOSIS_S)
+        except TopicGone as gone:
+            return gone
+        except ServerUnreachable as error:
+            why = f"{error.params['reason']}; a broker also stops when a disk of its log.dirs is full"
+            return AppendUncertain(stream=self.stream, reason=f"{reason}; {self.link.server}: {why}")
+        why = f"; {self.link.server}: {_weakness(layout)}" if layout is not None and _weakness(layout) else ""
+        return AppendUncertain(stream=self.stream, reason=reason + why)
+
+
+def _weakness(layout: Layout) -> str:
+    if not layout.has_leaders:
+        return "the topic has no leader: its broker is down, or a disk of its log.dirs is full or broken"
+    if layout.in_sync < layout.replicas:
+        return f"{layout.in_sync} of {layout.replicas} replicas are in sync; see min.insync.replicas"
+    return ""
 
 
 class EntryTopic:

@@ -1,0 +1,301 @@
+"""The parts of the Kafka bus that need no server."""
+
+from __future__ import annotations
+
+import pytest
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+
+from confluent_kafka import KafkaError, Message  # noqa: E402
+
+from lockstep.errors import (  # noqa: E402
+    AppendTooLarge,
+    BadArgument,
+    BadUrl,
+    ServerRefused,
+    ServerUnfit,
+    ServerUnreachable,
+    StoreFull,
+    UnsupportedByBackend,
+)
+from lockstep.log.batch import NO_PRODUCER, BatchView, pack  # noqa: E402
+from lockstep.log.kafka import checks, groups, names, partitioners, plain, settings, troubles  # noqa: E402
+from lockstep.log.kafka.cluster import Layout  # noqa: E402
+from lockstep.log.kafka.names import Place  # noqa: E402
+from lockstep.log.kafka.opening import open_bus, promises, wish_of  # noqa: E402
+from lockstep.log.kafka.tail import KEPT_MESSAGES, Feed  # noqa: E402
+from lockstep.log.kafka.topic import Appends, EntryTopic, KafkaTopic, Link, Records, _weakness  # noqa: E402
+from lockstep.log.network.address import parse_address  # noqa: E402
+from lockstep.log.network.wire import Ends, TopicGone  # noqa: E402
+from lockstep.runtime import ThreadRuntime  # noqa: E402
+
+ONE = Layout(brokers=1, partitions=1, replicas=1, in_sync=1, has_leaders=True)
+THREE = Layout(brokers=3, partitions=1, replicas=3, in_sync=3, has_leaders=True)
+
+
+def address(target="//h:1", **options):
+    return parse_address("kafka", target, options, environ={}, default_port=9092, known=settings.OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("stream", "place"),
+    [
+        ("orders", Place("p.orders", 0)),
+        ("_group.workers", Place("p._group.workers", 0)),
+        ("orders/3", Place("p.orders", 3)),
+        ("x.R.00ff", Place("p.x.R.00ff", 0)),
+    ],
+)
+def test_a_stream_has_a_place_and_the_place_its_stream(stream, place):
+    assert names.place_of("p.", stream) == place
+    assert names.stream_of("p.", place, 1 if "/" not in stream else 4) == stream
+
+
+@pytest.mark.parametrize("stream", ["", "x" * 1000, "a b", "a/b", "a/-1", "ä"])
+def test_a_name_that_no_topic_can_have_has_no_place(stream):
+    assert names.place_of("p.", stream) is None
+
+
+def test_a_topic_outside_the_prefix_is_no_stream():
+    assert names.stream_of("p.", Place("orders", 0), 1) is None
+
+
+GOLDEN = [
+    (b"a", 5, 4), (b"kafka", 3, 6), (b"customer-7", 6, 5), (b"orders", 1, 5), (b"0123456789", 1, 3),
+    (bytes(range(256)), 3, 5),
+]  # fmt: skip
+"""Where keys landed in a real topic of seven partitions, sent with murmur2_random and with consistent_random."""
+
+
+@pytest.mark.parametrize(("key", "java", "librdkafka"), GOLDEN)
+def test_keys_go_where_other_clients_put_them(key, java, librdkafka):
+    assert partitioners.java(key, 7) == java == confluent_kafka.murmur2(key, 7)
+    assert partitioners.librdkafka(key, 7) == librdkafka == confluent_kafka.consistent(key, 7)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError._TRANSPORT, ServerUnreachable),
+        (KafkaError._TIMED_OUT, ServerUnreachable),
+        (KafkaError._AUTHENTICATION, ServerRefused),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, ServerRefused),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, TopicGone),
+        (KafkaError.KAFKA_STORAGE_ERROR, StoreFull),
+        (KafkaError._UNSUPPORTED_FEATURE, ServerUnfit),
+        (KafkaError.INVALID_REPLICATION_FACTOR, ServerUnfit),
+    ],
+)
+def test_an_error_of_kafka_is_one_of_ours_that_names_the_server(code, kind):
+    found = troubles.translated(KafkaError(code, "what it says."), "host:9092")
+    assert type(found) is kind
+    assert "what it says" in str(found)
+    assert kind is TopicGone or "host:9092" in str(found)
+
+
+def test_a_login_is_in_the_settings_and_nowhere_else():
+    given = address("//app:se%20cret@h:1", mechanism="SCRAM-SHA-512", tls="true")
+    found = settings.common(given, lambda _: None)
+    assert found["security.protocol"] == "SASL_SSL"
+    assert (found["sasl.mechanism"], found["sasl.username"]) == ("SCRAM-SHA-512", "app")
+    assert found["sasl.password"] == "se cret"
+    assert "se cret" not in repr(given)
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "protocol"),
+    [("//h:1", {}, "PLAINTEXT"), ("//h:1", {"tls": "true"}, "SSL"), ("//u:p@h:1", {}, "SASL_PLAINTEXT")],
+)
+def test_the_address_decides_how_a_connection_is_made(target, options, protocol):
+    assert settings.common(address(target, **options), lambda _: None)["security.protocol"] == protocol
+
+
+def test_an_acknowledgement_means_all_in_sync_and_once():
+    found = settings.producer(address(timeout_s="4"), lambda _: None)
+    assert (found["acks"], found["enable.idempotence"], found["compression.type"]) == ("all", True, "none")
+    assert found["message.timeout.ms"] == 4000
+
+
+@pytest.mark.parametrize(("brokers", "replication", "min_insync"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (9, 3, 2)])
+def test_topics_are_made_as_safe_as_the_brokers_allow(brokers, replication, min_insync):
+    wish = wish_of(address(), brokers)
+    assert (wish.replication, wish.min_insync) == (replication, min_insync)
+    assert wish.config["retention.ms"] == wish.config["retention.bytes"] == "-1"
+    assert wish.config["max.message.bytes"] == str(64 << 20)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"replication": "0"}, {"replication": "x"}, {"replication": "2", "min_insync": "3"}, {"layout": "rows"},
+        {"mechanism": "NTLM"}, {"compression": "zip"}, {"max_message_bytes": "1"}, {"prefix": "a/b"}, {"colour": "red"},
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_refused_before_anything_is_connected(options):
+    with pytest.raises(BadUrl, match=next(iter(options))):
+        open_bus("//127.0.0.1:1", options, ThreadRuntime(), {})
+
+
+def test_a_path_is_refused():
+    with pytest.raises(BadUrl, match="path"):
+        open_bus("//127.0.0.1:1/x", {}, ThreadRuntime(), {})
+
+
+def test_promises_say_what_a_cluster_keeps():
+    alone, many = promises(ONE, {"min.insync.replicas": "1"}), promises(THREE, {"min.insync.replicas": "2"})
+    assert (alone.durability, alone.sync_replicas, alone.async_replicas) == ("relaxed", 0, 0)
+    assert (many.sync_replicas, many.async_replicas, many.opened_by) == (1, 1, "network")
+    assert "disk" in alone.may_lose
+    assert "min.insync.replicas=2" in many.may_lose
+
+
+def test_checks_find_what_would_break_the_promise():
+    sound = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false", "retention.ms": "-1"}
+    assert checks.of_copies("h", "t", THREE, sound) == []
+    assert checks.of_keeping("h", "t", sound) == []
+    weak = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+    found = [finding.setting.split(" of ")[0] for finding in checks.of_copies("h", "t", THREE, weak)]
+    assert found == ["min.insync.replicas", "unclean.leader.election.enable"]
+    short = {"cleanup.policy": "compact,delete", "retention.ms": "1000", "retention.bytes": "5"}
+    found = [finding.setting.split(" of ")[0] for finding in checks.of_keeping("h", "t", short)]
+    assert found == ["cleanup.policy", "retention.ms", "retention.bytes"]
+    assert checks.of_partitions("h", "t", 3, 3) == []
+    assert checks.of_partitions("h", "t", 3, 1)[0].fatal
+
+
+def test_why_an_append_hangs_is_told_from_the_layout():
+    assert _weakness(THREE) == ""
+    assert "log.dirs" in _weakness(Layout(3, 1, 3, 3, has_leaders=False))
+    assert "min.insync.replicas" in _weakness(Layout(3, 1, 3, 1, has_leaders=True))
+
+
+def kafka_message(value=b"v", key=None, headers=None, offset=7, stamp=(1, 1234)):
+    return Message(topic="t", partition=0, offset=offset, key=key, value=value, headers=headers, timestamp=stamp)
+
+
+def test_a_record_becomes_a_plain_message_and_comes_back():
+    sealed = pack(
+        [b"v"], producer=b"p" * 16, sequence=9, created_ns=5, keys=[b"k"], headers=[(("a", b"1"), ("a", b"2"))]
+    ).seal(6)
+    out = plain.to_kafka(sealed, "orders")
+    assert (out.value, out.key, out.headers[:2]) == (b"v", b"k", (("a", b"1"), ("a", b"2")))
+    back = plain.from_kafka(kafka_message(out.value, out.key, list(out.headers)))
+    assert (back.number, back.data) == (7, sealed)
+
+
+def test_a_message_of_others_has_no_producer_and_the_time_of_the_message():
+    view = BatchView(7, plain.from_kafka(kafka_message(None, b"k", [("lockstep", b"?"), ("n", None)])).data, "t")
+    assert (view.producer, view.values(), view.created_ns) == (NO_PRODUCER, (b"",), 1_234_000_000)
+    assert view.headers() == ((("lockstep", b"?"), ("n", b"")),)
+
+
+def test_several_records_are_not_one_plain_message():
+    sealed = pack([b"a", b"b"], producer=NO_PRODUCER, sequence=0, created_ns=1).seal(1)
+    with pytest.raises(BadArgument):
+        plain.to_kafka(sealed, "orders")
+
+
+def fed(*numbers):
+    feed = Feed(Place("t", 0), "i")
+    feed.begin(numbers[0])
+    for number in numbers:
+        feed.push(kafka_message(offset=number))
+    return feed
+
+
+def offsets(messages):
+    return [message.offset() for message in messages]
+
+
+def test_what_came_in_is_at_hand_from_any_number_on():
+    feed = fed(3, 4, 6)
+    assert offsets(feed.take(3, 100)) == [3, 4, 6]
+    assert offsets(feed.take(5, 100)) == [6]
+    assert offsets(feed.take(3, 1)) == [3]
+    assert feed.take(7, 100) == feed.take(2, 100) == []
+
+
+def test_what_is_kept_at_hand_is_bounded():
+    feed = fed(*range(3 * KEPT_MESSAGES))
+    assert feed.take(0, 100) == []
+    assert len(feed.take(2 * KEPT_MESSAGES, 1 << 30)) == KEPT_MESSAGES
+
+
+def test_a_feed_that_begins_anew_forgets():
+    feed = fed(3, 4)
+    feed.push(kafka_message(offset=2))
+    assert offsets(feed.take(3, 100)) == [3, 4]
+    feed.begin(-1)
+    feed.push(kafka_message(offset=5))
+    assert (feed.take(3, 100), feed.is_followed) == ([], False)
+
+
+class OneMessage:
+    """A topic with message 2, which holds two records."""
+
+    limits = Appends().limits("t", 1 << 20)
+
+    def fetch(self, number, max_bytes):
+        sealed = pack([b"a", b"b"], producer=NO_PRODUCER, sequence=0, created_ns=1).seal(1)
+        return [Appends().back(kafka_message(sealed, offset=2))] if number <= 2 else []
+
+
+@pytest.mark.parametrize(
+    ("position", "number"), [(0, 0), (2_000_000, 2), (2_000_001, 2), (2_000_002, 3), (1_000_005, 2), (9_000_001, 10)]
+)
+def test_a_message_read_in_part_is_still_needed(position, number):
+    assert groups.number_of(OneMessage(), position, "orders") == number
+    assert groups.position_of(OneMessage(), number) == number * 1_000_000
+
+
+def test_the_name_of_a_stream_with_shards_holds_nothing_itself():
+    topic = EntryTopic("kafka://h:1", "orders")
+    assert (topic.ends(), topic.fetch(0, 1)) == (Ends(0, 0), [])
+    topic.watch(lambda: None)()
+    topic.drop(1)
+    topic.close()
+    with pytest.raises(UnsupportedByBackend, match="shards"):
+        topic.send([b"a"])
+
+
+class Recorder:
+    """A sender that numbers what it gets."""
+
+    def __init__(self):
+        self.pieces = []
+
+    def send(self, place, messages):
+        start = sum(map(len, self.pieces))
+        self.pieces.append(messages)
+        return list(range(start, start + len(messages)))
+
+
+def small_topic(message_bytes):
+    sender = Recorder()
+    link = Link("kafka://h:1", None, sender, None, None, None)
+    limits = Records().limits("t", message_bytes)
+    return KafkaTopic(link, Place("t", 0), "orders", "i", Records(), limits), sender
+
+
+def sealed_ones(count, size):
+    return [pack([bytes(size)], producer=NO_PRODUCER, sequence=0, created_ns=1).seal(1) for _ in range(count)]
+
+
+def test_records_go_in_pieces_that_a_topic_with_a_low_limit_takes():
+    topic, sender = small_topic(4000)
+    assert topic.send(sealed_ones(100, 100)) == list(range(100))
+    assert len(sender.pieces) > 1
+    assert all(sum(message.size for message in piece) <= topic.limits.append_bytes for piece in sender.pieces)
+
+
+def test_records_go_in_one_piece_where_the_client_keeps_the_limit_by_itself():
+    topic, sender = small_topic(2 << 20)
+    topic.send(sealed_ones(100, 100_000))
+    assert len(sender.pieces) == 1
+
+
+def test_one_record_above_the_limit_keeps_all_of_them_out():
+    topic, sender = small_topic(4000)
+    with pytest.raises(AppendTooLarge, match=r"max\.message\.bytes of the topic t"):
+        topic.send([*sealed_ones(2, 10), *sealed_ones(1, 5000)])
+    assert sender.pieces == []
