@@ -19,9 +19,12 @@ import pytest
 import lockstep
 from lockstep import errors
 from lockstep.cli.main import main as command_line
+from lockstep.connectors import errors as connector_errors
 from lockstep.core import group as group_records
+from lockstep.dev import errors as dev_errors
 from lockstep.drill import errors as drill_errors
 from lockstep.engine import errors as engine_errors
+from lockstep.esp import errors as esp_errors
 from lockstep.log import batch, codecs
 from lockstep.log.embedded.tables import TABLES
 from lockstep.log.lmdb.settings import MAP_BYTES_DEFAULT, Settings, Wish
@@ -205,7 +208,10 @@ def all_errors(kind: type[errors.LockstepError] = errors.LockstepError) -> list[
     return [kind, *(found for child in kind.__subclasses__() for found in all_errors(child))]
 
 
-ERROR_MODULES = {errors.__name__, engine_errors.__name__, server_errors.__name__, drill_errors.__name__}
+ERROR_MODULES = {
+    module.__name__
+    for module in (errors, engine_errors, server_errors, drill_errors, dev_errors, connector_errors, esp_errors)
+}
 
 
 def test_errors():
@@ -293,9 +299,16 @@ def test_commands_of_the_command_line(capsys):
 
 
 def test_dependencies_have_their_reasons():
-    written = {plain(name) for name, _ in rows((DOCS / "decisions" / "0014-dependencies.md").read_text())}
+    table = rows((DOCS / "decisions" / "0014-dependencies.md").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    written = {plain(cells[0]) for cells in table if len(cells) == 2}
     assert written == {re.split(r"[<>=~]", name)[0] for name in project["dependencies"]}
+    extras = {(plain(cells[0]), plain(cells[1])) for cells in table if len(cells) == 3}
+    assert extras == {
+        (extra, re.split(r"[<>=~]", name)[0])
+        for extra, names in project["optional-dependencies"].items()
+        for name in names
+    }
 
 
 # --- guarantees --------------------------------------------------------------------------------------------------

@@ -72,6 +72,10 @@ class FileSource:
     def pieces(self, after: int, note: Note | None) -> Iterator[Piece | None]:
         """See Source."""
         del note  # the numbers on the input tell the place
+        open_input(self._path).close()  # one that is missing is told now, not when it is first read
+        return self._read(after)
+
+    def _read(self, after: int) -> Iterator[Piece | None]:
         done = 0
         for batch in limited(self._batches(), self._most):
             starts = np.flatnonzero(np.r_[True, batch.block[1:] != batch.block[:-1]])[: len(batch)]

@@ -205,6 +205,7 @@ class _Runner:
         words, path = "Connector %s is tried again in %.1f s: %s", self._planned.path
         logger.warning(words, path, self._again_s, error, extra={"action": "connector"})
         self.close()
+        self._all.is_at(path, STARTED)
         rest, self._again_s = self._again_s, min(self._again_s * 2, _AGAIN_S_MAX)
         return rest
 

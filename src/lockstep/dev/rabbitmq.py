@@ -11,6 +11,7 @@ _SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 _SETTINGS = """\
 listeners.tcp.1 = {host}:{amqp}
 stream.listeners.tcp.1 = {host}:{stream}
+stream.frame_max = 16777216
 stream.advertised_host = {told_host}
 stream.advertised_port = {told_port}
 disk_free_limit.absolute = 50MB

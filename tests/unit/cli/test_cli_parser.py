@@ -29,6 +29,7 @@ def test_all_commands_are_there() -> None:
         "stream": ["create", "ls", "show", "publish", "tail", "copy", "trim", "delete", "verify"],
         "group": ["ls", "show", "reset", "delete"],
         "dlq": ["ls", "redrive"],
+        "bus": ["show", "check"],
         "model": ["check", "explain", "graph", "convert", "run"],
         "engine": [
             "run", "replay", "status", "publish", "subscribe",
@@ -38,7 +39,8 @@ def test_all_commands_are_there() -> None:
         "status": [],
         "drill": [],
         "data": ["trades"],
-        "bench": ["streams", "engine", "failover"],
+        "bench": ["streams", "engine", "failover", "compare"],
+        "dev": ["up", "ls", "down"],
     }  # fmt: skip
 
 

@@ -37,7 +37,7 @@ def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Ma
     except BaseException:
         link.close()
         raise
-    return NetworkBus(wire, runtime)
+    return NetworkBus(wire, runtime, patience_s=address.patience_s)
 
 
 def _backups(address: Address) -> int:

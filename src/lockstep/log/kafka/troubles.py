@@ -55,7 +55,7 @@ def translated(error: KafkaError, server: str) -> LockstepError | TopicGone:
     if code in _DISK:
         return StoreFull(stream=f"The server {server}", reason=f"{text}; see the disks of its log.dirs")
     if code in _OLD:
-        return ServerUnfit(server=server, reason=f"{text}: it is too old", setting="the server: use Kafka 2.5 or newer")
+        return ServerUnfit(server=server, reason=f"{text}: it is too old", setting="the server: use a newer Kafka")
     if code in _OWN_SETTING:
         return ServerUnfit(server=server, reason=text, setting=_OWN_SETTING[code])
     return ServerUnreachable(server=server, reason=text)

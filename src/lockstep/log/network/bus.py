@@ -42,8 +42,7 @@ class NetworkBus:
 
     def create(self, name: str, config: StreamConfig) -> NetworkLog:
         """See Bus."""
-        self.check_open()
-        known = self.look_up(name)
+        known = self.patiently(lambda: self.look_up(name))
         if known is None:
             self._check_possible(config)
             known = self.wire.catalogue.add(Known(name, self._runtime.new_id().hex(), config))
@@ -53,16 +52,14 @@ class NetworkBus:
 
     def open(self, name: str) -> NetworkLog:
         """See Bus."""
-        self.check_open()
-        known = self.look_up(name)
+        known = self.patiently(lambda: self.look_up(name))
         if known is None:
             raise StreamNotFound(name=name, bus=self.url)
         return self._log(known)
 
     def delete(self, name: str) -> None:
         """See Bus."""
-        self.check_open()
-        known = self.look_up(name)
+        known = self.patiently(lambda: self.look_up(name))
         if known is None:
             raise StreamNotFound(name=name, bus=self.url)
         self.wire.remove(known)  # before the entry goes, or a stream made anew would find what this one held
@@ -74,8 +71,7 @@ class NetworkBus:
 
     def names(self) -> list[str]:
         """See Bus."""
-        self.check_open()
-        return sorted(known.name for known in self.wire.catalogue.all())
+        return sorted(known.name for known in self.patiently(self.wire.catalogue.all))
 
     def waiter(self) -> LogWaiter:
         """See Bus."""
@@ -134,7 +130,7 @@ class NetworkBus:
 
     def look_up(self, name: str) -> Known | None:
         """What is known about a stream now: in the catalogue, or as a topic of somebody else."""
-        known = self.patiently(lambda: self.wire.catalogue.find(name) or self.wire.foreign(name))
+        known = self.wire.catalogue.find(name) or self.wire.foreign(name)
         if known is not None:
             self._heads[known.identity] = max(known.head, self.head(known.identity))
         return known
