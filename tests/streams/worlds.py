@@ -108,8 +108,8 @@ def wire_world():
 def server_world(url):
     """A real server; names of its own keep tests apart."""
     runtime = ThreadRuntime()
-    mark = "&" if "?" in url else "?"
-    return World(runtime, lambda prefix=f"t{uuid.uuid4().hex[:12]}.": open_bus(f"{url}{mark}prefix={prefix}", runtime))
+    own = f"{url}{'&' if '?' in url else '?'}prefix=t{uuid.uuid4().hex[:12]}."
+    return World(runtime, lambda: open_bus(own, runtime))
 
 
 def lmdb_world(folder):

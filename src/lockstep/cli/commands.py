@@ -6,6 +6,7 @@ import argparse
 
 from lockstep.cli import arguments as kinds
 from lockstep.cli.adapter_commands import ADAPTER
+from lockstep.cli.bench import COMPARE
 from lockstep.cli.bus import BUS
 from lockstep.cli.commands_stream import STREAM
 from lockstep.cli.dev import DEV
@@ -185,6 +186,7 @@ BENCH = Noun(
             arguments=_bench_failover,
             examples=("lockstep bench failover --json", "lockstep bench failover --only drain throughput"),
         ),
+        COMPARE,
     ),
 )
 

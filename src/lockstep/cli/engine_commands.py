@@ -67,6 +67,8 @@ def _failover(parser: argparse.ArgumentParser) -> None:
                           help="snapshots are written there, and it starts from the newest; may be shared")  # fmt: skip
     failover.add_argument("--persist-every", type=kinds.above_zero, metavar="S", help="write one every S seconds")
     failover.add_argument("--trim", action="store_true", help="trim what no snapshot and no window needs any more")
+    failover.add_argument("--strict", action="store_true",
+                          help="refuse a server whose settings may break a promise; else warn")  # fmt: skip
     rest = parser.add_argument_group("REST")
     rest.add_argument("--http", type=kinds.not_negative, metavar="PORT", help="serve REST on this port; 0 picks one")
     rest.add_argument("--http-host", default="127.0.0.1", metavar="HOST", help="of this address (127.0.0.1)")

@@ -16,13 +16,14 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from lockstep.cli import model_report as report
+from lockstep.cli.bus import preflight
 from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.engine_connectors import connected, drained, prepared, with_subscribed
 from lockstep.cli.engine_rest import served
 from lockstep.cli.model_files import find_window, load_graph
 from lockstep.cli.output import Output, plural
 from lockstep.errors import LockstepError, Trimmed, UnsupportedByBackend, UsageError
-from lockstep.log.urls import split_url
+from lockstep.log.urls import password_variable, split_url
 from lockstep.runtime import logger
 
 if TYPE_CHECKING:
@@ -108,12 +109,15 @@ def _run(options: argparse.Namespace, output: Output) -> int:
         graph, published = _in_force(options, graph, published)
     state = Path(options.state or Path(_STATE) / f"{options.cluster}.{graph.project.name}")
     url = _shared(bus_url(options))
+    if secret := password_variable(url):
+        os.environ.setdefault(*secret)  # for the workers: what they are told otherwise is written down by Spark
     check_java()
     dies, level = getattr(options, "dies_on_interrupt", False), getattr(options, "told_level", logging.INFO)
     with opened(url, create=True) as client, Stopping(dies=dies) as stopping, _told(level, verbose=options.verbose):
         wanted = frozenset(node.path for node in published)
         streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
         telling = Telling(output, graph, streams, published, wants_progress=options.progress)
+        preflight(client.bus, output, strict=options.strict)
         connectors = prepared(graph, client, options, wanted)
         engine = Engine(graph, wanted, client.bus, state, ThreadRuntime(), _options(options), telling.role)
         telling.starting()

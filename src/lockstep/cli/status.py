@@ -88,6 +88,9 @@ def _show_project(output: Output, status: ProjectStatus, *, in_full: bool) -> No
             ["engine", "role", "epoch", "block", "behind", "lag", "buffer", "snapshot", "heard", "takeovers", "rest"],
             [_cells(row) for row in status.engines],
         )
+    for row in status.engines:
+        if row.election and row.role in ("active", "standby"):
+            output.line(f"  {row.engine}: {row.election}")
     for problem in status.problems:
         output.line(f"! {problem}")
     if in_full and status.counts:

@@ -26,7 +26,7 @@ from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.spool import Spool
 from lockstep.engine.run.streams import sources
 from lockstep.engine.run.worker import ShardWorker
-from lockstep.log.urls import open_bus
+from lockstep.log.urls import open_bus, reopened_by
 from lockstep.runtime import ThreadRuntime
 from lockstep.streams.client import Lockstep
 
@@ -134,7 +134,7 @@ def drain(blocks: int) -> float:
         publisher.close()
         number = sequence(bus, _CASE)
         setup = EngineSetup(
-            url=bus.url,
+            url=reopened_by(bus),
             cluster=streams.cluster,
             model=to_yaml(graph.project),
             wanted=(DAY,),

@@ -14,7 +14,7 @@ import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote, urlencode
 from weakref import WeakValueDictionary
 
 from lockstep.errors import BackendUnknown, BadConfig, BadUrl, ExtraMissing, UnsupportedByBackend
@@ -78,6 +78,21 @@ def without_secret(url: str) -> str:
     return f"{scheme}{separator}{login.partition(':')[0]}{at}{place}" if separator and at else url
 
 
+def reopened_by(bus: Bus) -> str:
+    """The URL by which other processes of this user open a bus again: with its options, and without its password.
+
+    A password that the URL gave must be in their environment; see `password_variable`.
+    """
+    return getattr(bus, "address", None) or bus.url
+
+
+def password_variable(url: str) -> tuple[str, str] | None:
+    """The environment variable for the password that a URL gives, and the password; None if it gives none."""
+    scheme, separator, rest = url.partition("://")
+    password = unquote(rest.rpartition("@")[0].partition(":")[2])
+    return (f"LOCKSTEP_{scheme.upper()}_PASSWORD", password) if separator and password else None
+
+
 def _open_memory(target: str, options: dict[str, str], runtime: Runtime, create: bool) -> Bus:  # noqa: ARG001
     if options:
         raise BadUrl(url=f"memory:{target}", reason=f"it takes no option {next(iter(options))!r}")
@@ -134,6 +149,8 @@ def _open_server(scheme: str) -> Backend:
             raise ExtraMissing(scheme=scheme, package=package)
         opener = importlib.import_module(f"lockstep.log.{scheme}.opening")
         bus: Bus = opener.open_bus(target, options, runtime, os.environ)
+        query = urlencode(options)
+        bus.address = without_secret(f"{scheme}:{target}{'?' if query else ''}{query}")  # type: ignore[attr-defined]
         return bus
 
     return open_one

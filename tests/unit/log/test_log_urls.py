@@ -7,7 +7,7 @@ import pytest
 from lockstep.errors import BackendUnknown, BadConfig, BadUrl, StoreNotFound
 from lockstep.log.config import StreamConfig
 from lockstep.log.memory import Grid
-from lockstep.log.urls import open_bus, split_url, without_secret
+from lockstep.log.urls import open_bus, password_variable, split_url, without_secret
 from lockstep.runtime import ThreadRuntime
 
 RUNTIME = ThreadRuntime()
@@ -122,3 +122,9 @@ def test_a_bad_url_with_a_password_does_not_repeat_it():
     with pytest.raises(BadUrl) as caught:
         split_url("redis://me:secret@host:1?prefix=")
     assert "secret" not in str(caught.value)
+
+
+def test_a_password_goes_to_other_processes_by_their_environment():
+    assert password_variable("rabbitmq://me:a%40b@host") == ("LOCKSTEP_RABBITMQ_PASSWORD", "a@b")
+    assert password_variable("rabbitmq://me@host") is None
+    assert password_variable("lmdb:./a:b@c") is None

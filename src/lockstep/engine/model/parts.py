@@ -45,6 +45,10 @@ class Connector:
     active: bool = True
     description: str = ""
 
+    def __repr__(self) -> str:
+        shown = {name: "***" if "password" in name.lower() else value for name, value in self.properties}
+        return f"Connector(kind={self.kind!r}, name={self.name!r}, direction={self.direction!r}, properties={shown})"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UserFunction:

@@ -60,6 +60,8 @@ class EngineRow:
     model: str
     counts_equal: bool | None
     """Whether its counts are those of the others at the same block; None if no other is there."""
+    election: str = ""
+    """What says whether it may try to lead, as its newest report has it; empty: the group's log alone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,7 +163,7 @@ class _Look:
             buffer_peak_blocks=report.buffer_peak_blocks, snapshot_block=report.snapshot_block,
             snapshot_age_s=_age_s(self._now_ns, report.snapshot_ns) if report.snapshot_ns else None,
             report_age_s=_age_s(self._now_ns, report.at_ns), takeovers=report.takeovers, model=report.model,
-            counts_equal=self._counts_equal(report),
+            counts_equal=self._counts_equal(report), election=report.election,
         )  # fmt: skip
 
     def _is_silent(self, report: Report) -> bool:

@@ -55,6 +55,8 @@ class Report:
     """Wall clock of its machine."""
     takeovers: int = 0
     """How often it took over since it started."""
+    election: str = ""
+    """What says whether it may try to lead, and what that says now; empty: the group's log alone."""
 
 
 def write_report(log: Log, report: Report) -> None:

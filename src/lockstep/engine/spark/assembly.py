@@ -24,6 +24,7 @@ from lockstep.engine.run.standing import inputs_of, restating
 from lockstep.engine.run.streams import CONTROL_STREAM, ProjectStreams, sources
 from lockstep.engine.spark.options import EngineOptions, EngineStatus
 from lockstep.log.port import Bus
+from lockstep.log.urls import reopened_by
 from lockstep.runtime import Runtime
 
 
@@ -53,7 +54,7 @@ class Assembly:
         """What workers must know."""
         options = self.options
         setup = EngineSetup(
-            url=self.bus.url,
+            url=reopened_by(self.bus),
             cluster=options.cluster,
             model=to_yaml(self.graph.project),
             wanted=tuple(sorted(self.wanted)),

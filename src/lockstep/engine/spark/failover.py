@@ -120,6 +120,7 @@ class Failover:
             snapshot_ns=last.made_ns if last else 0,
             takeovers=self._conductor.takeovers,
             http=self.http,
+            election=self.election.gate(),
         )
 
     def sequence(self) -> float:

@@ -23,7 +23,7 @@ from lockstep.engine.spark.orders import SCHEMA
 from lockstep.engine.spark.processor import RESULT, WindowProcessor
 from lockstep.engine.spark.session import start_session, stop_session
 from lockstep.log.port import Bus
-from lockstep.log.urls import open_bus
+from lockstep.log.urls import open_bus, reopened_by
 from lockstep.runtime import Runtime
 
 
@@ -44,7 +44,7 @@ def run_history(
     streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
     orders = cut_orders(bus, streams, options.batch_events)
     setup = EngineSetup(
-        url=bus.url,
+        url=reopened_by(bus),
         cluster=options.cluster,
         model=to_yaml(graph.project),
         wanted=tuple(sorted(wanted)),
