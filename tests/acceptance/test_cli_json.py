@@ -27,6 +27,8 @@ STEPS = [
     ("stream verify", ""),
     ("group delete", "readers --yes"),
     ("stream delete", "copied --yes"),
+    ("bus show", ""),
+    ("bus check", ""),
     ("bench streams", "--publishers 1 --subscribers 1 --seconds 0.2"),
 ]
 

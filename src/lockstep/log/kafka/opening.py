@@ -69,7 +69,7 @@ def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Ma
             settings.choice(address, "layout", LAYOUTS),
         )  # fmt: skip
         undo.pop_all()
-    return NetworkBus(wire, runtime)
+    return NetworkBus(wire, runtime, patience_s=address.patience_s)
 
 
 def wish_of(address: Address, brokers: int) -> Wish:
