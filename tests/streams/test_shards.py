@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from worlds import CALM, publish, take
+from worlds import CALM, everything, publish, take, values
 
 from lockstep import TEXT, StreamConfig, shard_of
-from lockstep.errors import BadArgument, BadName, StreamNotFound
+from lockstep.errors import BadArgument, BadConfig, BadName, StreamNotFound
 
 FOUR = StreamConfig(shards=4)
 
@@ -134,3 +134,20 @@ def test_a_key_that_is_serialized_in_the_background_chooses_its_shard_all_the_sa
     with bus.subscriber("orders", initial="earliest") as reader:
         [record] = take(reader, 1)
     assert record.stream == f"orders/{shard_of(b'anna', 4)}"
+
+
+@pytest.mark.parametrize("partitioner", ["crc32", "murmur2"])
+def test_a_key_can_choose_its_shard_as_clients_of_kafka_do(virtual, partitioner):
+    # Given keys and the partitions that librdkafka and the Java client choose for them among eight
+    chosen = {"crc32": {b"a": 3, b"order-17": 4}, "murmur2": {b"a": 4, b"order-17": 1}}[partitioner]
+    bus = virtual.node()
+    with bus.publisher("orders", config=StreamConfig(shards=8), partitioner=partitioner) as publisher:
+        for key in chosen:
+            publisher.publish(key, key=key)
+    for key, shard in chosen.items():
+        assert values(everything(bus, f"orders/{shard}")) == [key]
+
+
+def test_an_unknown_partitioner_is_refused(virtual):
+    with pytest.raises(BadConfig, match="crc32 or murmur2"):
+        virtual.node().publisher("orders", partitioner="random")

@@ -39,6 +39,11 @@ def _group_reset(parser: argparse.ArgumentParser) -> None:
     kinds.add_destructive(parser)
 
 
+def _group_mirror(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument("--every", type=kinds.above_zero, metavar="S", help="again every S seconds (once)")
+
+
 def _group_delete(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("group", metavar="GROUP")
     parser.add_argument("--force", action="store_true", help="even while a member is at work")
@@ -80,6 +85,13 @@ GROUP = Noun(
             run="lockstep.cli.groups:delete",
             arguments=_group_delete,
             examples=("lockstep group delete billing", "lockstep group delete billing --yes"),
+        ),
+        Verb(
+            name="mirror",
+            purpose="Show where a group is to the server's own tools, as one of its consumer groups (Kafka).",
+            run="lockstep.cli.groups:mirror",
+            arguments=_group_mirror,
+            examples=("lockstep group mirror billing", "lockstep group mirror billing --every 10"),
         ),
     ),
 )

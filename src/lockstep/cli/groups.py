@@ -9,7 +9,7 @@ from lockstep.cli import views
 from lockstep.cli.asking import confirm
 from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.names import label, split_log
-from lockstep.cli.output import Output
+from lockstep.cli.output import Output, plural
 from lockstep.cli.times import span
 
 if TYPE_CHECKING:
@@ -103,3 +103,27 @@ def delete(options: argparse.Namespace, output: Output) -> None:
         output.json_line({"group": options.group, "streams": row["streams"], "deleted": not options.dry_run})
         return
     output.line(f"{'Would delete' if options.dry_run else 'Deleted'} group {options.group}.")
+
+
+def mirror(options: argparse.Namespace, output: Output) -> None:
+    """Copy the positions of a group to the server's own group of that name."""
+    from lockstep.errors import UnsupportedByBackend
+
+    with opened(bus_url(options)) as client:
+        tell = getattr(client.bus, "mirror_group", None)
+        if tell is None:
+            raise UnsupportedByBackend(bus=client.url, feature="show a group to tools of others")
+        while True:
+            found = client.groups.describe(options.group).streams
+            positions = {progress.stream: progress.next for progress in found if progress.next is not None}
+            tell(options.group, positions)
+            if output.json:
+                output.json_line({"group": options.group, "positions": positions})
+            else:
+                output.line(
+                    f"Wrote {plural(len(positions), 'position')} of group {options.group} for the server's tools."
+                )
+            output.flush()
+            if options.every is None:
+                return
+            client.runtime.waiter().wait(options.every)

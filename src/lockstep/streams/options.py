@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from lockstep.errors import BadConfig
+from lockstep.log.kafka.partitioners import java, librdkafka
 from lockstep.streams.record import Gap
 
+PARTITIONERS: Mapping[str, Callable[[bytes, int], int]] = {"crc32": librdkafka, "murmur2": java}
 INITIAL = ("auto", "earliest", "latest", "none")
 OnError = Callable[[str, BaseException | None], None]
 OnStream = Callable[[str], None]
@@ -37,8 +39,13 @@ class PublisherOptions:
     """Longest pause between two tries."""
     pipeline: bool = False
     """Serialize in the background instead of in publish(). A value that can't be serialized then fails its receipt."""
+    partitioner: str = "crc32"
+    """How a key chooses its shard: crc32, as librdkafka does it, or murmur2, as Kafka's Java client does it."""
 
     def __post_init__(self) -> None:
+        if self.partitioner not in PARTITIONERS:
+            reason = f"choose {' or '.join(PARTITIONERS)}"
+            raise BadConfig(field="partitioner", value=self.partitioner, reason=reason)
         for name in ("batch_records", "batch_bytes", "buffer_records", "buffer_bytes"):
             if getattr(self, name) < 1:
                 raise BadConfig(field=name, value=getattr(self, name), reason="it must be at least 1")

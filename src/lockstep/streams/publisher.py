@@ -14,10 +14,10 @@ from lockstep.errors import BadRecord, RecordTooLarge
 from lockstep.log.batch import Headers
 from lockstep.runtime import Runtime
 from lockstep.streams.lane import Lane, unsent
-from lockstep.streams.options import PublisherOptions
+from lockstep.streams.options import PARTITIONERS, PublisherOptions
 from lockstep.streams.receipt import Callback, Draft, ManyReceipt, Receipt, check_timeout
 from lockstep.streams.serializers import BYTES, Serializer
-from lockstep.streams.shards import HeaderPairs, check_size, checked_bytes, checked_headers, shard_of
+from lockstep.streams.shards import HeaderPairs, check_size, checked_bytes, checked_headers
 
 Cut = tuple[int, int, int]
 """Start, end and bytes of a part of many records."""
@@ -152,7 +152,7 @@ class Publisher:
         if key is None:
             return self._lanes[next(self._turn) % len(self._lanes)]
         raw = key if isinstance(key, bytes) else self._key.encode(key)  # with a pipeline the key is still an object
-        return self._lanes[shard_of(raw, len(self._lanes))]
+        return self._lanes[PARTITIONERS[self._options.partitioner](raw, len(self._lanes))]
 
     def _encoded(self, value: Any, key: Any) -> tuple[Any, Any]:
         if self._value is not BYTES:

@@ -27,7 +27,7 @@ def parsed(line: str):
 def test_all_commands_are_there() -> None:
     assert {noun.name: [verb.name for verb in noun.verbs] for noun in NOUNS} == {
         "stream": ["create", "ls", "show", "publish", "tail", "copy", "trim", "delete", "verify"],
-        "group": ["ls", "show", "reset", "delete"],
+        "group": ["ls", "show", "reset", "delete", "mirror"],
         "dlq": ["ls", "redrive"],
         "bus": ["show", "check"],
         "model": ["check", "explain", "graph", "convert", "run"],

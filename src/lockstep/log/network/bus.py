@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TypeVar
 from weakref import WeakSet, finalize
@@ -91,6 +91,14 @@ class NetworkBus:
         """What would break the promises, of the server and of all streams."""
         self.check_open()
         return self.wire.check(self.wire.catalogue.all())
+
+    def mirror_group(self, group: str, positions: Mapping[str, int]) -> None:
+        """Store where a group is as the server's own kind of group, for tools of others, if it has such."""
+        commit = getattr(self.wire, "commit_group", None)
+        if commit is None:
+            raise UnsupportedByBackend(bus=self.url, feature="show a group to tools of others")
+        self.check_open()
+        commit(group, positions)
 
     def close(self) -> None:
         """See Bus."""
