@@ -338,3 +338,26 @@ def test_batches_are_put_into_appends_that_fit(sizes, limit):
     assert [batch for part in parts for batch in part] == batches
     for part in parts:
         assert len(part) <= 1 or len(bundle([batch.seal(1) for batch in part])) <= limit
+
+
+def test_reading_a_part_again_needs_no_way_to_the_server(wire, log):
+    for number in range(20):
+        log.append([Producer().batch(b"%d" % number)])
+    asked, fetch = [], wire.topics[-1].fetch
+    wire.topics[-1].fetch = lambda number, size: asked.append(number) or fetch(number, size)
+    for number in range(20):
+        found = log.read(number * STRIDE)
+        assert found[0].base == number * STRIDE
+        assert len(found) == 20 - number
+    assert asked == [0]
+
+
+def test_what_is_held_is_bounded(log, monkeypatch):
+    monkeypatch.setattr("lockstep.log.network.held.HELD_BYTES", 1000)
+    for number in range(50):
+        log.append([Producer().batch(b"%d" % number * 30)])
+    at = 0
+    while entries := log.read(at, max_bytes=200):
+        at = entries[-1].base + 1
+    assert len(log._held._entries) < 20
+    assert log.read(0)[0].base == 0

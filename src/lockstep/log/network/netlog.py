@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol, TypeVar
@@ -19,6 +18,7 @@ from lockstep.errors import (
 )
 from lockstep.log.batch import NO_PRODUCER, Batch, peek
 from lockstep.log.network.bundles import bundle, first_origin, unbundle
+from lockstep.log.network.held import Held
 from lockstep.log.network.tally import Tally, is_bounded
 from lockstep.log.network.wire import Ends, Known, Message, Topic, TopicGone
 from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry
@@ -65,11 +65,7 @@ class NetworkLog:
         self._tally: Tally | None = None
         self._unsure: dict[tuple[bytes, int], int] = {}
         self._since_drop = 0
-        self._behind: dict[int, int] = {}
-        """Where the last message that was fetched ends, and the number that follows it."""
-        self._left: deque[Entry] = deque()
-        """Fetched, but more than was asked for, and where reading on would begin."""
-        self._left_from = -1
+        self._held = Held()
 
     def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
         """See Log."""
@@ -130,14 +126,16 @@ class NetworkLog:
 
     def _read(self, offset: int, max_bytes: int) -> list[Entry]:
         self._check_readable(offset, self._first_known())
-        if offset != self._left_from:
-            self._left.clear()
-        if not self._left:
-            if is_bounded(self.config):
-                self._count_up_to(self.topic.ends())
-                self._check_readable(offset, self._first_known())
-            self._left.extend(self._fetch(offset, max_bytes))
-        return self._take(max_bytes)
+        held = self._held
+        if not held.has(offset):
+            held.begin(offset, offset // self.limits.stride)
+        if found := held.take(offset, max_bytes):
+            return found
+        if is_bounded(self.config):
+            self._count_up_to(self.topic.ends())
+            self._check_readable(offset, self._first_known())
+        self._fetch(offset, max_bytes)
+        return held.take(offset, max_bytes)
 
     def _bounds(self) -> Bounds:
         self._refresh()
@@ -202,38 +200,17 @@ class NetworkLog:
             limit, setting = f"{limits.append_bytes} bytes", limits.append_setting
             raise AppendTooLarge(size=f"{size} bytes", stream=self.name, bus=bus, limit=limit, setting=setting)
 
-    def _fetch(self, offset: int, max_bytes: int) -> list[Entry]:
-        number, found = self._number_at(offset), list[Entry]()
-        while not found and (messages := self.topic.fetch(number, max_bytes)):
-            if messages[0].number > number:
+    def _fetch(self, offset: int, max_bytes: int) -> None:
+        """Have at least one batch behind an offset at hand, if there is any."""
+        held = self._held
+        while held.end <= offset and (messages := self.topic.fetch(held.number, max_bytes)):
+            if messages[0].number > held.number:
                 self._check_readable(offset, self.topic.ends().first * self.limits.stride)
-            found = self._entries_from(messages, offset)
-            number = messages[-1].number + 1
-        return found
-
-    def _number_at(self, offset: int) -> int:
-        """The message to begin with: the one that holds an offset, or the one behind it if all of that was read."""
-        if self._last is not None and offset == self._last[1]:
-            return self._last[0] + 1
-        return self._behind.get(offset, offset // self.limits.stride)
-
-    def _entries_from(self, messages: Sequence[Message], offset: int) -> list[Entry]:
-        found = []
-        for message in messages:
-            entries = unbundle(message.data, message.number * self.limits.stride, self.name)
-            ends = [entry.base for entry in entries[1:]] + [self._note(message.number, entries)]
-            found += [entry for entry, end in zip(entries, ends, strict=True) if end > offset]
-        self._behind = {ends[-1]: messages[-1].number + 1}
-        return found
-
-    def _take(self, max_bytes: int) -> list[Entry]:
-        """So much of what was fetched; the rest waits for whoever reads on from there."""
-        taken, size = list[Entry](), 0
-        while self._left and size < max_bytes:
-            taken.append(self._left.popleft())
-            size += len(taken[-1].data)
-        self._left_from = _after(taken) if taken else -1
-        return taken
+            for message in messages:
+                entries = unbundle(message.data, message.number * self.limits.stride, self.name)
+                self._note(message.number, entries)
+                held.add(entries, message.number + 1)
+        held.forget_before(offset)
 
     def _note(self, number: int, entries: list[Entry]) -> int:
         """Remember what was seen on the way, so that nothing has to be fetched twice; the offset after it."""
