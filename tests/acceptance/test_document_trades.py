@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -58,10 +59,14 @@ def run(folder: Path, model: str, *how: str) -> tuple[dict[str, int], int, str]:
 def test_spark_and_the_interpreter_give_the_documents_counts_for_every_cut(folder):
     expected = run(folder, "trades.xml", "--runner", "reference")
     assert expected[:2] == (COUNTS, LINES)
-    ways = {
-        "trades.yaml": ("--cut", "1000"),
-        "trades.py": ("--cut", "9999"),
-        "trades.xml": ("--cut", "all"),
-    }
-    for model, how in ways.items():
+    for model, how in {"trades.py": ("--cut", "9999"), "trades.xml": ("--cut", "all")}.items():
         assert run(folder, model, *how) == expected, how
+
+
+@pytest.mark.slow
+@pytest.mark.acceptance
+@pytest.mark.timeout(1200)
+def test_many_small_cuts_change_nothing(folder, tmp_path):
+    with (folder / "trades.csv").open() as trades, (tmp_path / "trades.csv").open("w") as some:
+        some.writelines(islice(trades, 200_000))
+    assert run(tmp_path, "trades.yaml", "--cut", "1000") == run(tmp_path, "trades.xml", "--runner", "reference")
