@@ -28,6 +28,7 @@ SCAN_BYTES = 8 << 20
 LOOKED_BACK = 10_000
 """So many messages are searched for an append whose acknowledgement was lost before it is sent again."""
 APPENDS_BETWEEN_DROPS = 200
+DOUBTS_MAX = 1000
 
 
 class Owner(Protocol):
@@ -159,7 +160,7 @@ class NetworkLog:
             if number is None:
                 number = self._send(data)
         except AppendUncertain:
-            self._unsure.setdefault(origin, self._last[0] + 1 if self._last else -1)
+            self._doubt(origin)
             raise
         except ServerUnreachable as error:
             if origin in self._unsure:  # this time nothing was sent; but an earlier time something was
@@ -170,6 +171,12 @@ class NetworkLog:
         self._note(number, entries)
         self._drop_sometimes()
         return [entry.base for entry in entries]
+
+    def _doubt(self, origin: tuple[bytes, int]) -> None:
+        """Remember that this may have landed, and behind which message; the oldest doubts go."""
+        self._unsure.setdefault(origin, self._last[0] + 1 if self._last else -1)
+        if len(self._unsure) > DOUBTS_MAX:
+            del self._unsure[next(iter(self._unsure))]
 
     def _send(self, data: bytes) -> int:
         try:
