@@ -14,7 +14,7 @@ class ConfigFileWrong(UsageError):
 
     code = "CONFIG_FILE_WRONG"
     template = "{file}{place}: {reason}."
-    advice = 'Write sections with settings: kafka {{ hostport = "HOST:PORT" }}.'
+    advice = "Write it as docs/howto/document-commands.md shows."
 
 
 class ClusterUnclear(UsageError):
