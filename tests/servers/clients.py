@@ -60,12 +60,25 @@ def get_kafka(server: RunningServer) -> str:
 
     consumer = Consumer({**kafka_settings(server), "group.id": "g", "enable.auto.commit": False})
     with closing(consumer):
-        _low, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=WAIT_S)
+        high = _end_of(consumer, TopicPartition(TOPIC, 0))
         consumer.assign([TopicPartition(TOPIC, 0, high - 1)])
         message = consumer.poll(WAIT_S)
         assert message is not None
         assert message.error() is None
         return message.value().decode()
+
+
+def _end_of(consumer, partition):
+    """After a broker is gone its partitions have no leader for a while, and a question to it goes unanswered."""
+    from confluent_kafka import KafkaException
+
+    for attempt in range(4):
+        try:
+            return consumer.get_watermark_offsets(partition, timeout=10.0)[1]
+        except KafkaException:
+            if attempt == 3:
+                raise
+    return None
 
 
 def _amqp(server: RunningServer):

@@ -190,7 +190,7 @@ def test_a_server_paused_for_longer_than_the_time_out(warm_server, load):
 
 def test_every_call_on_a_paused_server_ends_in_time_and_works_afterwards(warm_server):
     server = warm_server
-    bus = open_bus(url_of(server, timeout_s=3), ThreadRuntime())
+    bus = open_bus(url_of(server, timeout_s=3, patience_s=0.1), ThreadRuntime())
     log, producer = bus.create("orders", KEEP_ALL), Producer()
     log.append([producer.batch(b"before")])
     pause(server)
@@ -218,7 +218,7 @@ def test_every_call_on_a_paused_server_ends_in_time_and_works_afterwards(warm_se
 def test_a_killed_server_gives_errors_and_a_restarted_one_has_lost_the_stream(warm_server):
     # Given records on the only member, in its memory
     server = warm_server
-    bus = open_bus(url_of(server, timeout_s=3), ThreadRuntime())
+    bus = open_bus(url_of(server, timeout_s=3, patience_s=0.1), ThreadRuntime())
     log, producer = bus.create("orders", KEEP_ALL), Producer()
     log.append([producer.batch(b"a")])
     # When it is killed, calls fail within the time-out

@@ -191,7 +191,7 @@ def test_two_replicas_of_three_are_found_too_few(kafka_cluster, caplog):
 
 def test_while_a_server_is_away_calls_end_in_time_and_afterwards_the_same_handle_works(start_server):
     server = start_server("kafka")
-    with opened(server.url, prefix=fresh(), timeout_s=2) as bus:
+    with opened(server.url, prefix=fresh(), timeout_s=2, patience_s=0.1) as bus:
         log = bus.create("orders", KEEP_ALL)
         log.append([one(b"a")])
         server.kill()

@@ -75,6 +75,8 @@ class Lockstep:
         check_name("Stream", name)
         config = config or StreamConfig()
         is_new = name not in self.bus.names()
+        if not is_new:
+            self.bus.open(name).config.check_same(name, config)  # before shards are looked at one by one
         for shard in range(config.shards if config.shards > 1 else 0):
             self.bus.create(shard_name(name, shard), config)  # before the stream itself, so that it is never half there
         log = self.bus.create(name, config)

@@ -115,7 +115,9 @@ class NetworkLog:
             try:
                 return work()
             except TopicGone as gone:
-                raise StreamNotFound(name=self.name, bus=self._bus.url) from gone
+                self._refresh()
+                reason = f"the topic of {self.name} is missing; whoever makes the stream may not have come so far"
+                raise ServerUnreachable(server=self._bus.url, reason=reason) from gone
 
     def _append(self, sealed: Sequence[bytes], batches: Sequence[Batch]) -> list[int]:
         if not sealed:
