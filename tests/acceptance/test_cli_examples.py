@@ -37,6 +37,14 @@ LONG = (
     "lockstep drill",
 )
 """They take minutes, or what they begin with does."""
+ON_SERVERS = (
+    "lockstep group mirror",
+    "lockstep bus show --bus kafka",
+    "lockstep bus check --bus redis",
+    "lockstep bench compare",
+    "lockstep dev",
+)
+"""They need a server: see tests/servers and test_bench_compare.py."""
 LONGER_S = 400.0
 """For Spark on a machine that has other things to do."""
 EXAMPLES = [
@@ -44,7 +52,7 @@ EXAMPLES = [
     for noun in NOUNS
     for verb in noun.verbs
     for example in verb.examples
-    if example not in ENDLESS and not example.startswith((*LONG, *ASKED, *UNPUBLISHED))
+    if example not in ENDLESS and not example.startswith((*LONG, *ASKED, *UNPUBLISHED, *ON_SERVERS))
 ]
 
 
