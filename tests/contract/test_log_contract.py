@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from memory_wire import MemoryServer
 from strided_bus import StridedBus
 
 from lockstep.log.memory import Grid
@@ -11,6 +10,7 @@ from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing import FaultyBus, VirtualRuntime
 from lockstep.testing.contract import LogContract
+from memory_wire import MemoryServer
 
 MAP = f"map_bytes={1 << 28}"
 
