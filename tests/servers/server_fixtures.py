@@ -54,6 +54,7 @@ redis_server = pytest.fixture(scope="session", name="redis_server")(for_the_run(
 hazelcast_server = pytest.fixture(scope="session", name="hazelcast_server")(for_the_run("hazelcast"))
 zookeeper_server = pytest.fixture(scope="session", name="zookeeper_server")(for_the_run("zookeeper"))
 kafka_cluster = pytest.fixture(scope="session", name="kafka_cluster")(for_the_run("kafka3"))
+spark_cluster = pytest.fixture(scope="session", name="spark_cluster")(for_the_run("spark"))
 hazelcast_cluster = pytest.fixture(scope="session", name="hazelcast_cluster")(for_the_run("hazelcast3"))
 
 

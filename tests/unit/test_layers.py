@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "server": {"errors", "runtime", "log", "core", "streams", "engine", "server", ""},
     "testing": {"errors", "runtime", "log", "core", "streams", "testing"},
     "bench": {"errors", "runtime", "log", "core", "streams", "engine", "dev", "bench", ""},
-    "drill": {"errors", "runtime", "log", "core", "streams", "engine", "events", "bench", "drill", ""},
+    "drill": {"errors", "runtime", "log", "core", "streams", "engine", "events", "bench", "dev", "drill", ""},
     "dev": {"errors", "runtime", "dev"},
     "connectors": {"errors", "runtime", "log", "core", "streams", "engine", "events", "connectors"},
     "esp": {"errors", "runtime", "log", "core", "streams", "engine", "events", "connectors", "cli", "esp", ""},

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lockstep.dev.facts import Server
     from lockstep.dev.home import Home
 
-SERVERS = ("kafka", "rabbitmq", "redis", "hazelcast", "zookeeper", "kafka3", "hazelcast3")
+SERVERS = ("kafka", "rabbitmq", "redis", "hazelcast", "zookeeper", "kafka3", "hazelcast3", "spark")
 """What can be started, without importing how."""
 
 
@@ -135,6 +135,8 @@ def _pids(server: Server) -> str:
 
 
 def _hint(server: Server) -> str:
+    if server.name == "spark":
+        return f"Try {server.name}: lockstep drill --master {server.url}"
     if "://" not in server.url:
         return f"Try {server.name} with any ZooKeeper client at {server.url}."
     return f"Try {server.name}: lockstep stream publish orders hello --bus {shlex.quote(server.url)}"

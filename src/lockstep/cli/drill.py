@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lockstep.cli import arguments as kinds
+from lockstep.cli.model_arguments import add_spark
 from lockstep.cli.output import Output
 from lockstep.cli.parser import Verb, alone
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 FAULTS = (
     "kill", "stop", "jvm", "worker", "publisher", "subscriber", "handover", "standby", "both", "takeover",
-    "persist", "slow", "disk", "none",
+    "persist", "slow", "disk", "server", "spark-worker", "none",
 )  # fmt: skip
 _SHOW_S, _LINE_S = 0.2, 5.0
 _PLOT = "drill.png"
@@ -30,7 +31,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engines", type=kinds.positive, default=2, metavar="N", help="one active, the others standby (2)"
     )
-    parser.add_argument("--fault", choices=FAULTS, default="kill", help="what is done to them in mid-run (kill)")
+    parser.add_argument("--fault", type=_faults, default=("kill",), metavar="KIND[,KIND...]",
+                        help=f"what is done in mid-run, several in turn (kill): {', '.join(FAULTS)}")  # fmt: skip
     parser.add_argument("--repeat", type=kinds.positive, metavar="N",
                         help="so many faults, live at --rate (2: there and back, as fast as it goes)")  # fmt: skip
     parser.add_argument("--block", type=kinds.positive, default=1, metavar="N", help="events in a block (1)")
@@ -39,8 +41,21 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lease", type=kinds.above_zero, default=0.5, metavar="S",
                         help="seconds of silence after which a standby takes over (0.5)")  # fmt: skip
     parser.add_argument("--seed", type=kinds.not_negative, default=1, metavar="S", help="other trades (1)")
+    add_spark(parser)
+    parser.add_argument("--servers", type=Path, metavar="FOLDER",
+                        help="where 'lockstep dev' keeps the servers of a fault (~/.cache/lockstep/dev)")  # fmt: skip
     parser.add_argument("--keep", metavar="FOLDER", help="keep everything in a new folder: bus, logs, files, picture")
     parser.add_argument("--plot", metavar="FILE", help="where to draw the picture (with --keep, drill.png in it)")
+
+
+def _faults(text: str) -> tuple[str, ...]:
+    """One kind of fault, or several."""
+    kinds = tuple(text.split(","))
+    for kind in kinds:
+        if kind not in FAULTS:
+            message = f"{kind!r} is none of {', '.join(FAULTS)}"
+            raise argparse.ArgumentTypeError(message)
+    return kinds
 
 
 def run(options: argparse.Namespace, output: Output) -> int:
@@ -72,7 +87,8 @@ def _options(options: argparse.Namespace) -> DrillOptions:
     return DrillOptions(
         events=options.events,
         engines=options.engines,
-        fault=Fault(options.fault),
+        fault=Fault(options.fault[0]),
+        then=tuple(map(Fault, options.fault[1:])),
         repeat=options.repeat,
         bus=getattr(options, "bus", None),
         block=options.block,
@@ -81,6 +97,9 @@ def _options(options: argparse.Namespace) -> DrillOptions:
         plot=Path(options.plot) if options.plot else None,
         seed=options.seed,
         lease_s=options.lease,
+        master=options.master,
+        conf=tuple(options.conf),
+        servers=options.servers,
     )
 
 
@@ -151,6 +170,7 @@ DRILL = alone(
             "lockstep drill",
             "lockstep drill --fault kill --repeat 20 --json",
             "lockstep drill --events 100000 --engines 3 --fault stop --keep drill --plot drill.png",
+            "lockstep drill --bus kafka://127.0.0.1:9092 --repeat 3 --fault server,kill",
         ),
     )
 )

@@ -36,7 +36,7 @@ def cut(text: str) -> int:
     return min(int(text), EVERYTHING)
 
 
-def add_spark(parser: argparse._ArgumentGroup) -> None:
+def add_spark(parser: argparse._ActionsContainer) -> None:
     """Where Spark runs, and its own settings."""
     parser.add_argument("--master", metavar="MASTER", help="of Spark: local[N], spark://HOST:PORT, yarn (all cores)")
     parser.add_argument("--conf", type=setting, action="append", default=[], metavar="NAME=VALUE",

@@ -15,7 +15,7 @@ from lockstep.errors import Conflict
 from lockstep.runtime import Runtime
 
 ALL = ("kafka", "rabbitmq", "redis", "hazelcast", "zookeeper")
-"""What `all` starts: one of each kind."""
+"""What `all` starts: one of each kind that carries streams or elects."""
 
 
 class Home:

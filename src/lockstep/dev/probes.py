@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import struct
 from collections.abc import Callable
+from typing import Any
 
 from lockstep.dev.recipe import HOST
 
@@ -78,6 +80,17 @@ def hazelcast(port: int) -> int:
     return int(size) if size.isdigit() else 0
 
 
+def spark_master(port: int) -> int:
+    """The page of a Spark master as JSON; whether it is the one in charge."""
+    return int(_page(port, "/json/").get("status") == "ALIVE")
+
+
+def spark_worker(port: int) -> int:
+    """The page of a Spark worker as JSON; how many workers its master has, as soon as it is one of them."""
+    at = _page(port, "/json/").get("masterwebuiurl", "").rpartition(":")[2].strip("/")
+    return int(_page(int(at), "/json/").get("aliveworkers", 0)) if at.isdigit() else 0
+
+
 def _is_page(answer: bytes) -> bool:
     head, end, body = answer.partition(b"\r\n\r\n")
     length = _LENGTH.search(head)
@@ -85,6 +98,17 @@ def _is_page(answer: bytes) -> bool:
 
 
 def _health(port: int, what: str) -> str:
-    request = f"GET /hazelcast/health/{what} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n"
-    _head, _, body = ask(port, request.encode(), _is_page).partition(b"\r\n\r\n")
-    return body.decode(errors="replace").strip().strip('"')
+    return _get(port, f"/hazelcast/health/{what}").decode(errors="replace").strip().strip('"')
+
+
+def _page(port: int, path: str) -> dict[str, Any]:
+    try:
+        found = json.loads(_get(port, path))
+    except ValueError:
+        return {}  # nothing, or half of it: it is not ready
+    return found if isinstance(found, dict) else {}
+
+
+def _get(port: int, path: str) -> bytes:
+    request = f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n"
+    return ask(port, request.encode(), _is_page).partition(b"\r\n\r\n")[2]

@@ -20,6 +20,7 @@ from lockstep.dev.ports import free_ports, is_free
 from lockstep.dev.rabbitmq import rabbitmq
 from lockstep.dev.recipe import HOST, Plan, Recipe, Site
 from lockstep.dev.redis import redis
+from lockstep.dev.spark import spark
 from lockstep.dev.supply import Supply
 from lockstep.dev.zookeeper import zookeeper
 from lockstep.runtime import Runtime, ThreadRuntime
@@ -28,7 +29,7 @@ __all__ = ["HOST", "RECIPES", "Node", "RunningServer", "Server", "attach", "star
 
 PREPARE_S = 100.0
 _PREPARED = "prepared"
-_MEANT_FOR_OTHERS = ("RABBITMQ_", "ERL_", "HZ_", "HAZELCAST_", "KAFKA_", "ZOO", "REDIS_")
+_MEANT_FOR_OTHERS = ("RABBITMQ_", "ERL_", "HZ_", "HAZELCAST_", "KAFKA_", "ZOO", "REDIS_", "SPARK_")
 
 RECIPES: Mapping[str, Callable[[], Recipe]] = {
     "kafka": kafka,
@@ -38,6 +39,7 @@ RECIPES: Mapping[str, Callable[[], Recipe]] = {
     "zookeeper": zookeeper,
     "kafka3": lambda: kafka(brokers=3),
     "hazelcast3": lambda: hazelcast(members=3),
+    "spark": spark,
 }
 """Every server by the name that it is started with."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from lockstep.drill.options import DrillOptions
 from lockstep.drill.processes import Child
 from lockstep.drill.records import Takeover, takeover
 from lockstep.engine.run.reports import Report
@@ -94,6 +95,14 @@ def engine_command(
         sys.executable, "-m", "lockstep.cli.main", "engine", "run", str(model), "--bus", url, "--state", str(state),
         "--name", name, "--cluster", cluster, "--publish", window, "--lease", str(lease_s), "--json",
     ]  # fmt: skip
+
+
+def spark_words(options: DrillOptions) -> list[str]:
+    """What an engine is told of a Spark cluster: to take a slot on each of two workers, if nothing else is said."""
+    if options.master is None:
+        return [word for name, value in options.conf for word in ("--conf", f"{name}={value}")]
+    conf = {"spark.cores.max": "2", "spark.executor.cores": "1", "spark.executor.memory": "768m", **dict(options.conf)}
+    return ["--master", options.master, *(word for item in conf.items() for word in ("--conf", "=".join(item)))]
 
 
 def _parsed(line: str) -> dict[str, Any]:

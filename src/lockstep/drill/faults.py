@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstep.drill.engines import EngineSeat
+from lockstep.drill.machines import Machines
 from lockstep.drill.options import Fault
 from lockstep.drill.plan import Planned
 from lockstep.drill.probe import Probe
@@ -43,14 +44,16 @@ _WORDS = {
     Fault.PERSIST: "{}, a standby, was killed with -9 while it wrote a snapshot",
     Fault.SLOW: "{}, a standby, got hardly any time for some seconds",
     Fault.DISK: "The disk was full for {}, the active engine",
+    Fault.SERVER: "{}, a process of the bus's server, was killed with -9",
+    Fault.SPARK_WORKER: "{} of the Spark cluster was killed with -9",
 }
 
 
 class Faults:
     """Does one fault after the other to a stage."""
 
-    def __init__(self, stage: Stage, probe: Probe, telling: Telling) -> None:
-        self._stage, self._probe, self._telling = stage, probe, telling
+    def __init__(self, stage: Stage, probe: Probe, telling: Telling, machines: Machines) -> None:
+        self._stage, self._probe, self._telling, self._machines = stage, probe, telling, machines
 
     def inject(self, planned: Planned) -> Injected:
         """Do it. A stopped engine goes on before this returns, everything else is left as it is."""
@@ -75,6 +78,8 @@ class Faults:
             self._fill_disk(victims[0])
         elif kind is Fault.HANDOVER:
             self._hand_over()
+        elif kind in (Fault.SERVER, Fault.SPARK_WORKER):
+            name = done.engine = self._machines.kill(kind)
         else:
             self._restart_helper(kind)
         self._telling.say(f"{_WORDS[kind].format(name)} at {done.events:,} events.")
@@ -98,7 +103,7 @@ class Faults:
 
     def _victims(self, kind: Fault) -> list[EngineSeat]:
         stage = self._stage
-        if kind in (Fault.PUBLISHER, Fault.SUBSCRIBER):
+        if kind.is_of_a_helper:
             return []
         if kind is Fault.BOTH:
             return list(stage.seats)
@@ -194,6 +199,8 @@ class Faults:
     # --- what has to be so again ---------------------------------------------------------------------------------
 
     def _revive(self) -> None:
+        for name in self._machines.revive():
+            self._telling.say(f"{name} was started again.")
         for seat in self._stage.seats:
             if seat.name in self._stage.down and not seat.is_alive:
                 if seat.child is not None:

@@ -22,6 +22,8 @@ from lockstep.errors import LockstepError
 
 _RATE, _SECONDS = 5_000.0, 45.0
 _TERMINATED = 143
+_FAULTS = [str(fault) for fault in Fault if fault not in (Fault.SERVER, Fault.SPARK_WORKER)]
+"""All that need nothing but engines."""
 
 
 class Lines:
@@ -42,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--events", type=int, default=round(_RATE * _SECONDS), help="of each (%(default)s)")
     parser.add_argument("--rate", type=float, default=_RATE, help="events a second (%(default)s)")
     parser.add_argument("--engines", type=int, default=2, help="how many (%(default)s)")
-    parser.add_argument("--only", nargs="+", choices=list(map(str, Fault)), default=list(map(str, Fault)))
+    parser.add_argument("--only", nargs="+", choices=_FAULTS, default=_FAULTS)
     parser.add_argument("--quiet", action="store_true", help="only the summary")
     given = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _terminate)

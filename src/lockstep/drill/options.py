@@ -44,6 +44,10 @@ class Fault(StrEnum):
     """A standby that gets hardly any time for some seconds."""
     DISK = "disk"
     """The disk is full for the active engine's JVM and workers."""
+    SERVER = "server"
+    """kill -9 of one process of the bus's server, which is started again."""
+    SPARK_WORKER = "spark-worker"
+    """kill -9 of one worker of a Spark cluster with its executors, which is started again."""
     NONE = "none"
     """Nothing: what an undisturbed run is like."""
 
@@ -55,7 +59,12 @@ class Fault(StrEnum):
     @property
     def may_change_the_lead(self) -> bool:
         """Whether another engine may lead afterwards."""
-        return self.changes_the_lead or self is Fault.WORKER
+        return self.changes_the_lead or self in (Fault.WORKER, Fault.SERVER, Fault.SPARK_WORKER)
+
+    @property
+    def is_of_a_helper(self) -> bool:
+        """Whether it is done to something else than an engine."""
+        return self in (Fault.PUBLISHER, Fault.SUBSCRIBER, Fault.SERVER, Fault.SPARK_WORKER)
 
 
 _NEED_TWO = (Fault.STANDBY, Fault.HANDOVER, Fault.TAKEOVER, Fault.PERSIST, Fault.SLOW)
@@ -68,6 +77,8 @@ class DrillOptions:
     events: int | None = None
     engines: int = 2
     fault: Fault = Fault.KILL
+    then: tuple[Fault, ...] = ()
+    """More kinds of faults, which take turns with the first one."""
     repeat: int | None = None
     bus: str | None = None
     block: int = 1
@@ -76,21 +87,37 @@ class DrillOptions:
     plot: Path | None = None
     seed: int = 1
     lease_s: float = 0.5
+    master: str | None = None
+    """Where the Sparks of the engines run their tasks; None: in the engines."""
+    conf: tuple[tuple[str, str], ...] = ()
+    """Settings of Spark."""
+    servers: Path | None = None
+    """Where `lockstep dev` keeps the servers of which a fault kills a process."""
 
     def __post_init__(self) -> None:
         for name in ("events", "engines", "repeat", "block"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise BadArgument(name=name, value=value, reason="it must be at least 1")
-        if self.fault in _NEED_TWO and self.engines < 2:
-            raise BadArgument(name="engines", value=self.engines, reason=f"--fault {self.fault} needs two engines")
+        for kind in self.kinds:
+            if kind in _NEED_TWO and self.engines < 2:
+                raise BadArgument(name="engines", value=self.engines, reason=f"--fault {kind} needs two engines")
         if self.fault is Fault.NONE and self.repeat is not None:
             raise BadArgument(name="repeat", value=self.repeat, reason="--fault none has nothing to repeat")
+        if Fault.NONE in self.kinds and self.then:
+            raise BadArgument(name="fault", value=",".join(self.kinds), reason="none stands alone")
+
+    @property
+    def kinds(self) -> tuple[Fault, ...]:
+        """All kinds of faults, in turn."""
+        return (self.fault, *self.then)
 
     @property
     def faults(self) -> int:
-        """How many there are: in both directions, if nothing else is said."""
-        return 0 if self.fault is Fault.NONE else 2 if self.repeat is None else self.repeat
+        """How many there are: in both directions, or each kind once, if nothing else is said."""
+        if self.fault is Fault.NONE:
+            return 0
+        return self.repeat or max(2, len(self.kinds))
 
     @property
     def pace(self) -> float | None:

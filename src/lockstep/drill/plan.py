@@ -27,7 +27,8 @@ def plan(options: DrillOptions) -> list[Planned]:
     """All faults of a drill, in order."""
     found, before = [], 0
     for number, at in enumerate(_places(options), 1):
-        found.append(Planned(number, options.fault, at, at - max((at - before) // _RUN_UP, 1)))
+        kind = options.kinds[(number - 1) % len(options.kinds)]
+        found.append(Planned(number, kind, at, at - max((at - before) // _RUN_UP, 1)))
         before = at
     return found
 

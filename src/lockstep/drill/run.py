@@ -11,6 +11,7 @@ from lockstep.drill.area import area
 from lockstep.drill.checking import first_difference
 from lockstep.drill.engines import EngineCommand, engine_command
 from lockstep.drill.faults import Faults
+from lockstep.drill.machines import Machines, machines
 from lockstep.drill.options import DrillOptions
 from lockstep.drill.plan import allowed, plan
 from lockstep.drill.probe import Probe
@@ -29,8 +30,13 @@ def run_drill(
     *,
     cache: Path | None = None,
     command: EngineCommand = engine_command,
+    servers: Machines | None = None,
 ) -> Result:
-    """Do it. References are looked up in `cache`, so that drills of one command share them."""
+    """Do it. References are looked up in `cache`, so that drills of one command share them.
+
+    `servers` are those that faults are about; None: they are found where `lockstep dev` keeps them.
+    """
+    servers = machines(options) if servers is None else servers
     with area(options) as place:
         telling.say(f"Making {options.total:,} trades, and what an undisturbed run makes of them.")
         known = reference(
@@ -43,12 +49,12 @@ def run_drill(
         with connect(place.url) as client:
             stage = Stage(options, place, client, known, telling, command)
             with stage:
-                began, faults = play(stage, telling)
+                began, faults = play(stage, telling, servers)
                 measured = look(stage, known, began, faults)
         return evaluate(measured)
 
 
-def play(stage: Stage, telling: Telling) -> tuple[float, list[Injected]]:
+def play(stage: Stage, telling: Telling, servers: Machines) -> tuple[float, list[Injected]]:
     """Start everybody, do the faults, wait for the last block; when it began, and what was done."""
     options, planned = stage.options, plan(stage.options)
     telling.say(f"Starting {options.engines} engines, a subscriber and a publisher.")
@@ -57,7 +63,7 @@ def play(stage: Stage, telling: Telling) -> tuple[float, list[Injected]]:
     stage.start_publisher()
     stage.wait(lambda: _is_ready(stage), "waiting until the engines are ready", READY_S_MAX)
     probe = Probe(stage.client.bus, f"{stage.area.cluster}.probe")
-    faults, done, began = Faults(stage, probe, telling), list[Injected](), time.monotonic()
+    faults, done, began = Faults(stage, probe, telling, servers), list[Injected](), time.monotonic()
     leads = stage.leader()
     telling.say(f"{leads.name if leads else 'Nobody'} is active; the events begin.")
     for settled, fault in enumerate(planned):

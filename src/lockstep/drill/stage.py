@@ -11,7 +11,7 @@ from types import TracebackType
 
 from lockstep.drill.area import Area
 from lockstep.drill.arrivals import Arrival
-from lockstep.drill.engines import EngineCommand, EngineSeat, engine_command, leader
+from lockstep.drill.engines import EngineCommand, EngineSeat, engine_command, leader, spark_words
 from lockstep.drill.errands import PublishErrand, SubscribeErrand, save
 from lockstep.drill.options import DrillOptions
 from lockstep.drill.processes import Child, send_signal
@@ -214,7 +214,7 @@ class Stage:
             window=self.scene.window.path,
             lease_s=self.options.lease_s,
         )
-        return EngineSeat(name, words, self._path(f"{name}.log"))
+        return EngineSeat(name, [*words, *spark_words(self.options)], self._path(f"{name}.log"))
 
     def _helper(self, name: str, errand: PublishErrand | SubscribeErrand) -> Child:
         path = self._path(f"{name}.json")

@@ -28,6 +28,13 @@ def test_repeated_faults_come_live_and_leave_time_to_be_back_in_step():
     assert options.total - places[-1] == 5_000 * SPACING_S
 
 
+def test_several_kinds_of_faults_take_turns():
+    once = DrillOptions(fault=Fault.SERVER, then=(Fault.SPARK_WORKER, Fault.KILL))
+    assert [fault.kind for fault in plan(once)] == [Fault.SERVER, Fault.SPARK_WORKER, Fault.KILL]
+    more = DrillOptions(fault=Fault.SERVER, then=(Fault.KILL,), repeat=3)
+    assert [fault.kind for fault in plan(more)] == [Fault.SERVER, Fault.KILL, Fault.SERVER]
+
+
 def test_without_a_fault_nothing_is_planned_and_everything_allowed():
     assert plan(DrillOptions(fault=Fault.NONE)) == []
     assert DrillOptions(events=7, block=3).blocks == 3
@@ -70,6 +77,8 @@ def test_between_two_faults_there_is_room_for_whole_pieces(events, repeat):
         ({"fault": Fault.STANDBY, "engines": 1}, "needs two engines"),
         ({"fault": Fault.HANDOVER, "engines": 1}, "needs two engines"),
         ({"fault": Fault.NONE, "repeat": 2}, "nothing to repeat"),
+        ({"fault": Fault.KILL, "then": (Fault.STANDBY,), "engines": 1}, "needs two engines"),
+        ({"fault": Fault.KILL, "then": (Fault.NONE,)}, "none stands alone"),
     ],
 )
 def test_what_can_not_be_is_refused(wrong, words):
