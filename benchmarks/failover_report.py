@@ -10,7 +10,8 @@ from lockstep.bench.rows import Row
 
 _INTRO = """# Failover: measured
 
-Two engines, a publisher and a subscriber, all on one machine and one embedded bus, with Spark in each engine. The model
+Two engines, a publisher and a subscriber, all on one machine and one embedded bus, with Spark in each engine; where a
+server is named, that is the bus, alone and on the same two cores. The model
 is that of `examples/trades`, in blocks of one; Aggregate24HR is published, and the subscriber writes it to a file. In
 every row with engines the file was compared, byte by byte, with that of an undisturbed run.
 

@@ -31,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--bytewax-python", metavar="PYTHON", help="a Python that has Bytewax (LOCKSTEP_BYTEWAX_PYTHON)"
     )
     parser.add_argument("--takeovers", type=int, default=20, help="engines killed for the table of failover (20)")
+    parser.add_argument("--bus-takeovers", type=int, default=5, help="on each kind of server (5)")
     parser.add_argument("--handovers", type=int, default=10, help="planned ones (10)")
     given = parser.parse_args(arguments)
     measured = {name: measure(name, given) for name in TABLES if given.only in (None, name)}
@@ -86,9 +87,11 @@ def engine_rows(given: argparse.Namespace) -> Iterator[Row]:
 def failover_rows(given: argparse.Namespace) -> Iterator[Row]:
     from lockstep.drill import figures
 
-    options = figures.FailoverBench(takeovers=given.takeovers, handovers=given.handovers)
+    options = figures.FailoverBench(
+        takeovers=given.takeovers, handovers=given.handovers, bus_takeovers=given.bus_takeovers
+    )
     if given.quick:
-        options = replace(options, takeovers=2, handovers=2, events=200_000, soak_events=200_000)
+        options = replace(options, takeovers=2, bus_takeovers=1, handovers=2, events=200_000, soak_events=200_000)
     return figures.all_rows(options, say)
 
 

@@ -124,8 +124,12 @@ def engine(options: argparse.Namespace, output: Output) -> None:
 
 
 def failover(options: argparse.Namespace, output: Output) -> None:
-    """Measure takeovers, row by row."""
+    """Measure takeovers, row by row; --bus names the servers of the row `buses`."""
+    from lockstep.bench.compare_servers import parse
+
+    given: str | None = getattr(options, "bus", None)
     _rows("lockstep.drill.figures", "FailoverBench", output, {
+        **({"buses": parse(given)} if given else {}), "bus_takeovers": options.bus_takeovers,
         "only": tuple(options.only), "takeovers": options.takeovers, "handovers": options.handovers,
         "events": options.events, "soak_events": options.soak_events,
     })  # fmt: skip

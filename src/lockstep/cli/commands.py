@@ -158,8 +158,10 @@ def _bench_engine(parser: argparse.ArgumentParser) -> None:
 
 def _bench_failover(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="ROW",
-                        help="drain, throughput, takeover, handover, soak (all)")  # fmt: skip
+                        help="drain, throughput, takeover, buses, handover, soak (all)")  # fmt: skip
     parser.add_argument("--takeovers", type=kinds.positive, default=20, metavar="N", help="kills (20)")
+    parser.add_argument("--bus-takeovers", type=kinds.positive, default=5, metavar="N",
+                        help="kills on each server: --bus kafka,redis or URLs (5, on each kind of server)")  # fmt: skip
     parser.add_argument("--handovers", type=kinds.positive, default=10, metavar="N", help="planned hand-overs (10)")
     parser.add_argument("--events", type=kinds.positive, default=1_000_000, metavar="N", help="trades (1000000)")
     parser.add_argument("--soak-events", type=kinds.positive, default=5_000_000, metavar="N",
@@ -196,7 +198,11 @@ BENCH = Noun(
             purpose="Kill, hand over and rejoin engines, and measure silence, drain and throughput.",
             run="lockstep.cli.bench:failover",
             arguments=_bench_failover,
-            examples=("lockstep bench failover --json", "lockstep bench failover --only drain throughput"),
+            examples=(
+                "lockstep bench failover --json",
+                "lockstep bench failover --only drain throughput",
+                "lockstep bench failover --only buses --bus kafka --bus-takeovers 20",
+            ),
         ),
         COMPARE,
     ),

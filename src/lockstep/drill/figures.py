@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.bench import measure
+from lockstep.bench.compare_means import PORTS
+from lockstep.bench.compare_servers import Wanted, served
 from lockstep.bench.engine_jobs import streams_of
 from lockstep.bench.engine_models import CASES, DAY
 from lockstep.bench.engine_profile import sequence
@@ -42,6 +44,9 @@ class FailoverBench:
 
     only: tuple[str, ...] = ()
     takeovers: int = 20
+    buses: tuple[Wanted, ...] = tuple(map(Wanted, PORTS))
+    """Servers on which engines are killed too; those without a URL are started for it."""
+    bus_takeovers: int = 5
     handovers: int = 10
     events: int = 1_000_000
     soak_events: int = 5_000_000
@@ -77,6 +82,16 @@ def _takeovers(bench: FailoverBench) -> Iterator[Row]:
     if back:
         name = f"killed and started again until in step, {len(back)} times, longest"
         yield _row(name, max(back), "s", 20.0, at_least=False, details={})
+
+
+def _buses(bench: FailoverBench) -> Iterator[Row]:
+    for wanted in bench.buses:
+        with served(wanted, lambda _: None) as server:
+            found = _drill(DrillOptions(fault=Fault.KILL, repeat=bench.bus_takeovers, bus=server.url))
+        name = f"{bench.bus_takeovers} takeovers on {wanted.bus}"
+        yield from _silences(found, f"kill -9 to the next block, {name}, 5 k events/s", (None, 2.0))
+        yield from _faultless(found, name)
+        yield _row(f"{name}: takeovers without a fault", len(found.unexplained), "records", details={})
 
 
 def _handovers(bench: FailoverBench) -> Iterator[Row]:
@@ -177,6 +192,7 @@ PARTS: dict[str, Callable[[FailoverBench], Iterator[Row]]] = {
     "drain": _drain,
     "throughput": _throughput,
     "takeover": _takeovers,
+    "buses": _buses,
     "handover": _handovers,
     "soak": _soak,
 }
