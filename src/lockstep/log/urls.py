@@ -60,8 +60,10 @@ def split_url(url: str) -> tuple[str, str, dict[str, str]]:
     shown = without_secret(url)
     try:
         pairs = parse_qsl(query, strict_parsing=True, keep_blank_values=True) if query else []
-    except ValueError as error:
-        raise BadUrl(url=shown, reason=str(error)) from error
+    except ValueError:
+        # What is wrong is not shown: with a ? in a password it is a part of that.
+        reason = "what stands behind its ? is not NAME=VALUE&NAME=VALUE; write a ? in a password as %3F"
+        raise BadUrl(url=shown, reason=reason) from None
     options = dict(pairs)
     for name, value in pairs:
         if options[name] != value:

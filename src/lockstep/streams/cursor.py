@@ -10,7 +10,8 @@ from lockstep.log.batch import NO_PRODUCER, BatchView
 from lockstep.log.port import Log
 from lockstep.streams.record import Gap, Segment
 
-DEDUPE_LOOK_BACK = 256
+DEDUPE_LOOK_BACK, DEDUPE_LOOK_BACK_RECORDS = 256, 10_000
+"""How many appends before a position are looked at for copies; where an append is many messages, how many of these."""
 
 
 class Cursor:
@@ -101,7 +102,9 @@ class Cursor:
         if not self._dedupe:
             return window
         bounds = self.log.bounds()
-        at = max(bounds.first, position - DEDUPE_LOOK_BACK * self.log.limits.stride)
+        limits = self.log.limits
+        back = DEDUPE_LOOK_BACK_RECORDS if limits.batch_records == 1 else DEDUPE_LOOK_BACK * limits.stride
+        at = max(bounds.first, position - back)
         while at < min(position, bounds.next):
             entries = self.log.read(at)
             if not entries:

@@ -23,7 +23,8 @@ from lockstep.streams.options import GroupOptions
 
 def seat_name(log: Log) -> str:
     """A stream that is deleted and made anew is another seat: old positions mean nothing in it."""
-    return f"{log.name}@{log.identity[:12]}"
+    chance = log.identity.partition("-")[2] or log.identity  # an identity may say in front of what kind it is
+    return f"{log.name}@{chance[:12]}"
 
 
 class GroupMember:

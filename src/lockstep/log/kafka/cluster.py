@@ -135,15 +135,15 @@ class Cluster:
             self._order(lambda admin, limits: _only(admin.describe_topics(TopicCollection([topic]), **limits))).topic_id
         )
 
-    def create(self, topic: str, partitions: int, replicas: int, config: Mapping[str, str]) -> None:
-        """Make a topic and wait until it can be used; nothing happens if it is there."""
+    def create(self, topic: str, partitions: int, replicas: int, config: Mapping[str, str]) -> Layout:
+        """Make a topic and wait until it can be used: some brokers hear of it later than others."""
         wanted = NewTopic(topic, partitions, replicas, config=dict(config))
         self._order(
             lambda admin, limits: _only(admin.create_topics([wanted], **limits)), KafkaError.TOPIC_ALREADY_EXISTS
         )
-        self._until(
-            lambda: (found := self.layout(topic)) is not None and found.has_leaders, f"the topic {topic} is made"
-        )
+        found: list[Layout] = []
+        self._until(lambda: _is_led(self.layout(topic), found), f"the topic {topic} is made and has a leader")
+        return found[-1]
 
     def delete(self, topic: str) -> None:
         """Delete a topic and wait until it is gone; nothing happens if it is."""
@@ -246,6 +246,12 @@ class Cluster:
             return ServerUnreachable(server=self.address.servers, reason=f"{error.str()} ({topic}, which is there)")
         told = self.notes.refused or (self.notes.down if error.code() in PASSING else None) or error
         return translated(told, self.address.servers)
+
+
+def _is_led(layout: Layout | None, seen: list[Layout]) -> bool:
+    if layout is not None:
+        seen.append(layout)
+    return layout is not None and layout.has_leaders
 
 
 def _patience_s(error: KafkaError, all_of_it: float) -> float:

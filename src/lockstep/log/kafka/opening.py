@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from confluent_kafka import KafkaException
+
 from lockstep.errors import BadUrl
 from lockstep.log.kafka import checks, settings
 from lockstep.log.kafka.cluster import Cluster, Layout
@@ -21,6 +23,7 @@ from lockstep.log.kafka.reading import Readers
 from lockstep.log.kafka.sending import Sender
 from lockstep.log.kafka.tail import Tail
 from lockstep.log.kafka.topic import Link
+from lockstep.log.kafka.troubles import error_of
 from lockstep.log.kafka.wire import KafkaWire
 from lockstep.log.network.address import Address, parse_address
 from lockstep.log.network.bus import NetworkBus
@@ -59,11 +62,14 @@ def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Ma
     address = parse_address("kafka", target, options, environ=environ, default_port=PORT, known=settings.OPTIONS)
     _check(address)
     with ExitStack() as undo:
-        cluster = Cluster(address, runtime)
+        cluster = _cluster(address, runtime)
         undo.callback(cluster.close)
-        wish = wish_of(address, cluster.connect(address.prefix + CATALOGUE))
-        found, config = _catalogue(cluster, wish)
-        judge(checks.of_copies(address.servers, address.prefix + CATALOGUE, found, config), strict=address.strict)
+        topic = address.prefix + CATALOGUE
+        brokers, found = cluster.connect(topic), cluster.layout(topic)
+        wish = wish_of(address, found.replicas if found else brokers)  # brokers may be away just now
+        found = found or cluster.create(topic, 1, wish.replication, wish.config)
+        config = cluster.config(topic)
+        judge(checks.of_copies(address.servers, topic, found, config), strict=address.strict)
         wire = KafkaWire(
             _link(cluster, address, runtime), promises(found, config), wish.config, wish.replication,
             settings.choice(address, "layout", LAYOUTS),
@@ -73,7 +79,7 @@ def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Ma
 
 
 def wish_of(address: Address, brokers: int) -> Wish:
-    """What the options of the address ask for, with what suits so many brokers where they are silent."""
+    """What the options of the address ask for, with what suits so many brokers (or copies) where they are silent."""
     replication = address.whole("replication", min(_REPLICAS_WANTED, brokers))
     min_insync = address.whole("min_insync", 2 if replication >= _REPLICAS_WANTED else 1)
     if not 1 <= min_insync <= replication:
@@ -122,15 +128,12 @@ def _check(address: Address) -> None:
     wish_of(address, _REPLICAS_WANTED)
 
 
-def _catalogue(cluster: Cluster, wish: Wish) -> tuple[Layout, Mapping[str, str]]:
-    """See that the topic of the catalogue is there; how it is laid out and set up."""
-    topic = cluster.address.prefix + CATALOGUE
-    found = cluster.layout(topic)
-    if found is None:
-        cluster.create(topic, 1, wish.replication, wish.config)
-        found = cluster.layout(topic)
-    assert found is not None, "a topic that was made is there"
-    return found, cluster.config(topic)
+def _cluster(address: Address, runtime: Runtime) -> Cluster:
+    try:
+        return Cluster(address, runtime)
+    except KafkaException as raised:  # before anything is sent: the client can't use what it was given
+        reason = f"the client does not take its options: {error_of(raised).str()}"
+        raise BadUrl(url=address.safe_url, reason=reason) from raised
 
 
 def _link(cluster: Cluster, address: Address, runtime: Runtime) -> Link:

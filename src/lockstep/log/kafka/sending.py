@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -42,9 +43,10 @@ class Overdue(Exception):
 class Unsent(Exception):
     """A message was not stored, or is not known to be; carries the client's error."""
 
-    def __init__(self, error: KafkaError) -> None:
+    def __init__(self, error: KafkaError, *, is_partial: bool = False) -> None:
+        """`is_partial`: other messages of the same call are stored."""
         super().__init__(error.str())
-        self.error = error
+        self.error, self.is_partial = error, is_partial
 
 
 class NotSent(Unsent):
@@ -61,8 +63,14 @@ class _Job:
 class Sender:
     """See above. Safe to share between threads."""
 
-    def __init__(self, set_up: Settings, timeout_s: float, monotonic: Callable[[], float]) -> None:
-        self._set_up, self._timeout_s, self._monotonic = set_up, timeout_s, monotonic
+    def __init__(
+        self,
+        set_up: Settings,
+        timeout_s: float,
+        monotonic: Callable[[], float],
+        make: Callable[[dict[str, Any]], Producer] = Producer,
+    ) -> None:
+        self._set_up, self._timeout_s, self._monotonic, self._make = set_up, timeout_s, monotonic, make
         self._producer: Producer | None = None
         self._changed = threading.Condition()
         self._serving = False
@@ -73,13 +81,17 @@ class Sender:
         producer, job = self._open(), _Job(len(messages))
         end = self._monotonic() + self._timeout_s + GRACE_S
         self._get_ready(producer, place.topic)
-        for index, message in enumerate(messages):
-            self._produce(producer, place, message, partial(self._delivered, job, index), end)
-        self._await(producer, job, end)
+        try:
+            for index, message in enumerate(messages):
+                self._produce(producer, place, message, partial(self._delivered, job, index), end)
+            self._await(producer, job, end)
+        except Overdue:
+            self._replace(producer)  # what is left of this goes, all at once: a later part must not overtake
+            raise
         if job.error is not None:
-            if job.error.fatal():
+            if _is_fatal(job.error):
                 self._replace(producer)
-            raise Unsent(job.error)
+            raise Unsent(job.error, is_partial=any(number >= 0 for number in job.numbers))
         return job.numbers
 
     def close(self) -> None:
@@ -93,7 +105,7 @@ class Sender:
     def _open(self) -> Producer:
         with self._changed:
             if self._producer is None:
-                self._producer = Producer(dict(self._set_up))
+                self._producer = self._make(dict(self._set_up))
             return self._producer
 
     def _get_ready(self, producer: Producer, topic: str) -> None:
@@ -110,7 +122,10 @@ class Sender:
             self._known.add(topic)
 
     def _replace(self, broken: Producer) -> None:
-        """A producer that lost track of its own sequence can't go on; the next one begins a new one."""
+        """A producer that lost track of its own sequence can't go on; the next one begins a new one.
+
+        Whoever else waits for this one is told that nothing is known of his messages.
+        """
         with self._changed:
             if self._producer is broken:
                 self._producer = None
@@ -132,14 +147,22 @@ class Sender:
                     place.topic, message.value, message.key, place.partition, on_delivery=delivered, headers=headers
                 )
             except BufferError:
-                producer.poll(_SERVE_S)  # full: room comes with the next acknowledgements
+                self._poll(producer)  # full: room comes with the next acknowledgements
                 if self._monotonic() > end:
                     raise Overdue from None
             except KafkaException as raised:
                 error = error_of(raised)
-                if error.fatal():
+                if _is_fatal(error):
                     self._replace(producer)
                 raise Unsent(error) from raised
+
+    def _poll(self, producer: Producer) -> None:
+        """Let the client call back; only what it can't go on after is raised here, in whoever polls."""
+        try:
+            producer.poll(_SERVE_S)
+        except KafkaException as raised:
+            self._replace(producer)
+            raise Unsent(error_of(raised)) from raised
 
     def _delivered(self, job: _Job, index: int, error: KafkaError | None, message: Message) -> None:
         with self._changed:
@@ -168,8 +191,13 @@ class Sender:
         self._changed.release()
         try:
             while job.left > 0 and self._monotonic() < end:
-                producer.poll(_SERVE_S)
+                self._poll(producer)
         finally:
             self._changed.acquire()
             self._serving = False
             self._changed.notify_all()
+
+
+def _is_fatal(error: KafkaError) -> bool:
+    """Whether the producer can't go on; of a message that it will not take any more, only the code says so."""
+    return error.fatal() or error.code() == KafkaError._FATAL

@@ -23,11 +23,14 @@ _MESSAGE_BYTES_MAX = 1_000_000_000
 READER_WAIT_MS, TAIL_WAIT_MS = 10, 50
 """How long a fetch waits at the broker for something new. It holds up whatever else goes over that connection."""
 _QUEUED_KB = 16 << 10
+_SOCKET_MS_MAX = 300_000
+_GIVEN_UP_MS = 5_000
+"""The sender gives up first, and all messages of a call at once. The client gives up one by one, the oldest first."""
 
 
 def common(address: Address, note: Note) -> dict[str, Any]:
     """What every client needs: the servers, who we are, and bounds on every wait."""
-    whole_ms = max(int(address.timeout_s * 1000), 10)
+    whole_ms = min(max(int(address.timeout_s * 1000), 10), _SOCKET_MS_MAX)
     return {
         "bootstrap.servers": address.servers,
         "client.id": "lockstep",
@@ -40,6 +43,7 @@ def common(address: Address, note: Note) -> dict[str, Any]:
         "reconnect.backoff.max.ms": 500,
         "topic.metadata.propagation.max.ms": 1000,
         "receive.message.max.bytes": 1_500_000_000,
+        "allow.auto.create.topics": False,  # a topic that was deleted must not come back by being asked for
         **_security(address),
     }
 
@@ -54,7 +58,7 @@ def producer(address: Address, note: Note) -> dict[str, Any]:
         "compression.type": choice(address, "compression", COMPRESSIONS),
         "linger.ms": 0,
         "message.max.bytes": _MESSAGE_BYTES_MAX,  # the topic decides
-        "message.timeout.ms": whole_ms,
+        "message.timeout.ms": whole_ms + _GIVEN_UP_MS,
         "request.timeout.ms": whole_ms,
     }
 

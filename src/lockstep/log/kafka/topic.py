@@ -243,6 +243,8 @@ class KafkaTopic:
 
     def _unsent(self, unsent: Unsent, size: int) -> Exception:
         code = unsent.error.code()
+        if unsent.is_partial:
+            return self._uncertain(f"some of the records are stored, and then: {unsent.error.str()}")
         if code in TOO_LARGE:
             return self._too_large(size)
         if code in NOT_STORED or isinstance(unsent, NotSent):

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from lockstep.errors import ServerUnfit, ServerUnreachable, StreamNotFound, UnsupportedByBackend
+from lockstep.errors import ServerRefused, ServerUnfit, StreamNotFound, UnsupportedByBackend
 from lockstep.log.config import StreamConfig
 from lockstep.log.kafka import checks, groups
-from lockstep.log.kafka.cluster import Layout
 from lockstep.log.kafka.names import CATALOGUE, Place, is_shard, place_of, stream_of
 from lockstep.log.kafka.topic import Appends, EntryTopic, Format, KafkaTopic, Link, Records
 from lockstep.log.network.catalogue import TopicCatalogue
@@ -24,7 +23,6 @@ from lockstep.log.port import Promises
 RECORDS, FOREIGN = "records-", "foreign-"
 CATALOGUE_IDENTITY = "catalogue"
 _MESSAGE_BYTES_UNKNOWN = str(1 << 20)
-_LOOK_AGAIN_S = 0.05
 
 
 class KafkaCatalogue(TopicCatalogue):
@@ -82,22 +80,11 @@ class KafkaWire:
         place, wanted = self._place(known.name), _partitions(known)
         if (found := self._link.cluster.layout(place.topic)) is None:
             try:
-                self._link.cluster.create(place.topic, wanted, self._replicas, self._topics)
-            except ServerUnfit:
+                found = self._link.cluster.create(place.topic, wanted, self._replicas, self._topics)
+            except (ServerUnfit, ServerRefused):
                 self.catalogue.remove(known)  # the server will never have it
                 raise
-            found = self._made(place.topic)
         judge(checks.of_partitions(self._link.server, place.topic, found.partitions, wanted))
-
-    def _made(self, topic: str) -> Layout:
-        """A new topic, as soon as it can be used: some brokers hear of it later than others."""
-        runtime = self._link.runtime
-        deadline = runtime.monotonic() + self._link.timeout_s
-        while (found := self._link.cluster.layout(topic)) is None or not found.has_leaders:
-            if runtime.monotonic() >= deadline:
-                raise ServerUnreachable(server=self._link.server, reason=f"the new topic {topic} has no leader in time")
-            runtime.waiter().wait(_LOOK_AGAIN_S)
-        return found
 
     def remove(self, known: Known) -> None:
         """See Wire."""

@@ -15,7 +15,7 @@ from lockstep.log.config import StreamConfig
 from lockstep.log.network.checks import Finding
 from lockstep.log.network.netlog import NetworkLog
 from lockstep.log.network.waiting import NetworkWaiter
-from lockstep.log.network.wire import Known, Topic, Wire
+from lockstep.log.network.wire import Known, Topic, TopicGone, Wire
 from lockstep.log.port import Log, LogWaiter, Transaction
 from lockstep.runtime import Runtime
 
@@ -55,7 +55,7 @@ class NetworkBus:
         known = self.patiently(lambda: self.look_up(name))
         if known is None:
             raise StreamNotFound(name=name, bus=self.url)
-        return self._log(known)
+        return self.patiently(lambda: self._log(known))
 
     def delete(self, name: str) -> None:
         """See Bus."""
@@ -153,17 +153,25 @@ class NetworkBus:
         return self._heads.get(identity, 0)
 
     def _log(self, known: Known) -> NetworkLog:
-        topic = self._idle_topic(known.identity) or self.wire.topic(known)
+        topic = self._idle_topic(known.identity) or self._topic(known)
         log = NetworkLog(self, known, topic)
         with self._lock:
             self._open.add(log)
         finalize(log, self._idle.append, (known.identity, topic)).atexit = False
         return log
 
+    def _topic(self, known: Known) -> Topic:
+        try:
+            return self.wire.topic(known)
+        except TopicGone as gone:
+            reason = f"the topic of {known.name} is missing; create the stream again, or delete it"
+            raise ServerUnreachable(server=self.url, reason=reason) from gone
+
     def _idle_topic(self, identity: str) -> Topic | None:
         """One that is free again; those beyond a few dozen are closed, the oldest first."""
         with self._lock:
-            found = next((item for item in self._idle if item[0] == identity), None)
+            idle = list(self._idle)  # others may add to it meanwhile
+            found = next((item for item in idle if item[0] == identity), None)
             if found is not None:
                 self._idle.remove(found)
             old = [self._idle.popleft()[1] for _ in range(len(self._idle) - IDLE_TOPICS)]

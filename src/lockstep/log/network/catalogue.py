@@ -42,6 +42,9 @@ class TopicCatalogue:
         """See Catalogue."""
         self._write({"add": known.name, "identity": known.identity, "config": known.config.to_dict()})
         with self._lock:
+            if known.name not in self._known:  # the server lost entries, and the numbers of these come again
+                self._known, self._next = {}, 0
+                self._catch_up()
             return self._known[known.name]
 
     def remove(self, known: Known) -> bool:

@@ -145,8 +145,7 @@ class NetworkLog:
         ends = self.topic.ends()
         after = self._end(ends)
         self._count_up_to(ends)
-        first = max(self._first_known(), ends.first * self.limits.stride if ends.next > ends.first else 0)
-        return Bounds(min(first, after), after)
+        return Bounds(min(max(self._first_known(), ends.first * self.limits.stride), after), after)
 
     def _trim(self, before: int) -> None:
         bounds = self._bounds()
@@ -244,15 +243,21 @@ class NetworkLog:
 
     def _end(self, ends: Ends) -> int:
         """The offset after the last record, which only its message tells."""
+        if self._last is not None and self._last[0] >= ends.next:
+            self._forget_seen()  # the server lost what it had: whoever stands behind the end has to be told
+        at_least = max(ends.next * self.limits.stride, self._bus.head(self.identity))
         if ends.next <= ends.first:
-            return max(self._bus.head(self.identity), self._last[1] if self._last else 0)
+            return self._last[1] if self._last else at_least
         if self.limits.batch_records == 1:
-            return max(ends.next * self.limits.stride, self._bus.head(self.identity))
+            return at_least
         if self._last is None or self._last[0] < ends.next - 1:
             for message in self.topic.fetch(ends.next - 1, 1):
                 self._note(message.number, unbundle(message.data, message.number * self.limits.stride, self.name))
         assert self._last is not None, "a message that was stored is found"
         return self._last[1]
+
+    def _forget_seen(self) -> None:
+        self._last, self._tally, self._held = None, None, Held()
 
     def _count_up_to(self, ends: Ends) -> None:
         """Bring the tally of a bounded stream to the end."""
