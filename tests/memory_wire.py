@@ -15,7 +15,8 @@ from lockstep.log.port import Limits, Promises
 class Stored:
     """One topic."""
 
-    messages: list[bytes] = field(default_factory=list)
+    messages: list[bytes | None] = field(default_factory=list)
+    """None: a number that the server took for itself."""
     first: int = 0
     wakes: list = field(default_factory=list)
 
@@ -91,6 +92,8 @@ class MemoryTopic:
             for at in range(max(number, stored.first), len(stored.messages)):
                 if size >= max_bytes:
                     break
+                if stored.messages[at] is None:
+                    continue
                 found.append(Message(at, stored.messages[at]))
                 size += len(stored.messages[at])
             return found

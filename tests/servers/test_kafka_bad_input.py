@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from lockstep.dev.kafka import kafka
 from lockstep.errors import (
     AppendTooLarge,
     BadUrl,
@@ -33,6 +34,7 @@ from servers.kafka_worlds import (
     plain_messages,
     plain_producer,
     servers_of,
+    with_settings,
 )
 from servers.server_fixtures import free_ports
 
@@ -158,7 +160,44 @@ def test_a_reader_that_is_overtaken_by_a_trim_reads_on_behind_it(kafka_server, b
     [done] = client.delete_records([TopicPartition(f"{prefix}orders", 0, 5)]).values()
     done.result(SOON_S)
     log.append([one(b"5", 5)])
-    assert values(bus.open("orders")) == [b"5"]
+    with pytest.raises(Trimmed) as caught:
+        log.read(bases[1])
+    assert values(log) == values(bus.open("orders")) == [b"5"]
+    assert log.read(caught.value.params["first"])[0].base == 5 * log.limits.stride
+
+
+def test_a_deleted_topic_does_not_come_back_where_the_server_makes_topics_by_itself(start_server, prefix):
+    server = start_server(with_settings(kafka(), {"auto.create.topics.enable": "true"}))
+    with opened(server.url, prefix=prefix, patience_s=0.5) as bus, opened(server.url, prefix=prefix) as other:
+        log = bus.create("orders", KEEP_ALL)
+        log.append([one(b"a")])
+        other.delete("orders")
+        with pytest.raises(StreamNotFound):
+            log.append([one(b"b", 1)])
+        assert f"{prefix}orders" not in admin(server.url).list_topics(timeout=SOON_S).topics
+
+
+def test_a_topic_whose_messages_are_all_gone_goes_on_where_it_was(kafka_server, bus, prefix):
+    make_topic(kafka_server.url, f"{prefix}theirs")
+    log = bus.open("theirs")
+    for number in range(3):
+        log.append([one(b"%d" % number, number)])
+    client = admin(kafka_server.url)
+    [done] = client.delete_records([TopicPartition(f"{prefix}theirs", 0, 3)]).values()
+    done.result(SOON_S)
+    fresh_handle = bus.open("theirs")
+    assert (fresh_handle.bounds().first, fresh_handle.bounds().next) == (3, 3)
+    assert fresh_handle.read(3) == []
+    assert fresh_handle.append([one(b"3", 3)]) == [3]
+
+
+def test_a_certificate_that_is_none_is_named(tmp_path, kafka_server):
+    (tmp_path / "ca.pem").write_text("nothing")
+    with (
+        pytest.raises(BadUrl, match="does not take its options"),
+        opened(kafka_server.url, tls="true", ca=tmp_path / "ca.pem"),
+    ):
+        pass
 
 
 def test_a_name_that_kafka_takes_for_another(bus):

@@ -14,7 +14,7 @@ from lockstep.dev.kafka import kafka
 from lockstep.errors import AppendUncertain, ServerUnreachable, Unavailable
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing.contract import values, views
-from servers.kafka_worlds import KEEP_ALL, admin, fresh, one, opened, with_settings
+from servers.kafka_worlds import KEEP_ALL, SOON_S, admin, fresh, one, opened, with_settings
 
 BOUND_S = 90.0
 PACE_S = 0.002
@@ -181,6 +181,21 @@ def test_three_brokers_promise_a_copy_before_the_acknowledgement(kafka_cluster):
         assert (bus.promises.sync_replicas, bus.promises.async_replicas) == (1, 1)
         bus.create("orders", KEEP_ALL)
         assert bus.check() == []
+
+
+def test_streams_made_while_a_broker_is_away_have_as_many_copies_as_the_others(kafka_cluster):
+    prefix = fresh()
+    with opened(kafka_cluster.url, prefix=prefix):
+        node = kafka_cluster.nodes[2]
+        node.kill()
+    try:
+        with opened(kafka_cluster.url, prefix=prefix) as bus:
+            bus.create("orders", KEEP_ALL).append([one(b"a")])
+            topics = admin(kafka_cluster.url).list_topics(timeout=SOON_S).topics
+            assert len(topics[f"{prefix}orders"].partitions[0].replicas) == 3
+    finally:
+        node.restart()
+        kafka_cluster.wait_ready()
 
 
 def test_two_replicas_of_three_are_found_too_few(kafka_cluster, caplog):

@@ -23,6 +23,7 @@ from lockstep.log.kafka import checks, groups, names, partitioners, plain, setti
 from lockstep.log.kafka.cluster import Layout  # noqa: E402
 from lockstep.log.kafka.names import Place  # noqa: E402
 from lockstep.log.kafka.opening import open_bus, promises, wish_of  # noqa: E402
+from lockstep.log.kafka.sending import GRACE_S  # noqa: E402
 from lockstep.log.kafka.tail import KEPT_MESSAGES, Feed  # noqa: E402
 from lockstep.log.kafka.topic import Appends, EntryTopic, KafkaTopic, Link, Records, _weakness  # noqa: E402
 from lockstep.log.network.address import parse_address  # noqa: E402
@@ -113,7 +114,8 @@ def test_the_address_decides_how_a_connection_is_made(target, options, protocol)
 def test_an_acknowledgement_means_all_in_sync_and_once():
     found = settings.producer(address(timeout_s="4"), lambda _: None)
     assert (found["acks"], found["enable.idempotence"], found["compression.type"]) == ("all", True, "none")
-    assert found["message.timeout.ms"] == 4000
+    assert found["request.timeout.ms"] == 4000
+    assert found["message.timeout.ms"] > 4000 + 1000 * GRACE_S, "the client must not give up single messages before us"
 
 
 @pytest.mark.parametrize(("brokers", "replication", "min_insync"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (9, 3, 2)])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from lockstep.errors import (
     AppendTooLarge,
     AppendUncertain,
+    BadOffset,
     BadUrl,
     BatchDamaged,
     Closed,
@@ -27,9 +28,10 @@ from lockstep.log.network.bus import NetworkBus
 from lockstep.log.network.catalogue import TopicCatalogue, fold
 from lockstep.log.network.checks import Finding, judge
 from lockstep.log.network.tally import Tally
-from lockstep.log.network.wire import STRIDE, Known
+from lockstep.log.network.wire import STRIDE, Known, TopicGone
 from lockstep.log.offsets import records_between, step_back, step_forward
 from lockstep.log.port import Limits
+from lockstep.streams.cursor import Cursor
 from lockstep.testing import VirtualRuntime
 from lockstep.testing.contract import Producer, values
 from memory_wire import MemoryServer, MemoryTopic, MemoryWire
@@ -170,6 +172,68 @@ def test_what_the_server_dropped_by_itself_is_a_gap_and_not_skipped(wire, log):
     with pytest.raises(Trimmed) as caught:
         log.read(STRIDE)
     assert caught.value.params["first"] == 2 * STRIDE
+
+
+@pytest.mark.parametrize("fault", ["full", "away"])
+def test_what_may_have_landed_stays_uncertain_whatever_comes_next(wire, log, fault):
+    batch = Producer().batch(b"a")
+    wire.faults[:] = ["lose"]
+    with pytest.raises(AppendUncertain):
+        log.append([batch])
+    wire.faults[:] = [fault, fault]
+    with pytest.raises(AppendUncertain, match=fault):
+        log.append([batch])
+
+
+def test_a_ring_is_counted_in_records_where_the_server_takes_numbers_for_itself(wire, bus):
+    log, producer = bus.create("ring", StreamConfig(capacity=3)), Producer()
+    for number in range(5):
+        wire._server.topics["ring"].messages += [None, None]
+        log.append([producer.batch(b"%d" % number)])
+    assert values(bus.open("ring")) == values(log) == [b"2", b"3", b"4"]
+    assert bus.open("ring").bounds().first == 8 * STRIDE
+
+
+def test_a_log_that_became_shorter_ends_where_it_ends_now(wire, log):
+    producer = Producer()
+    for number in range(4):
+        log.append([producer.batch(b"%d" % number)])
+    reader = Cursor(log, 0)
+    reader.read(100, 1 << 20)
+    del wire._server.topics["orders"].messages[2:]
+    assert log.bounds().next == STRIDE + 1
+    with pytest.raises(BadOffset, match="beyond the end"):
+        reader.read(100, 1 << 20)
+
+
+def test_a_log_whose_server_dropped_everything_is_empty_where_it_goes_on(wire, log):
+    for number in range(4):
+        log.append([Producer().batch(b"%d" % number)])
+    wire.topics[-1].drop(4)
+    fresh = NetworkBus(wire, VirtualRuntime()).open("orders")
+    assert (fresh.bounds().first, fresh.bounds().next) == (4 * STRIDE, 4 * STRIDE)
+    assert log.append([Producer().batch(b"4")]) == [4 * STRIDE]
+    assert values(fresh) == [b"4"]
+
+
+def test_a_catalogue_that_lost_entries_is_read_anew(wire, bus, log):
+    del wire._server.topics["_catalogue"].messages[:]
+    made = bus.create("others", KEEP_ALL)
+    assert made.name == "others"
+    assert bus.names() == ["others"]
+
+
+def test_a_stream_whose_topic_is_missing_is_waited_for_and_then_named(wire, bus, log):
+    gone = wire.topic
+
+    def missing(known):
+        raise TopicGone
+
+    wire.topic = missing
+    with pytest.raises(ServerUnreachable, match="the topic of orders is missing"):
+        bus.open("orders")
+    wire.topic = gone
+    assert values(bus.open("orders")) == []
 
 
 def test_an_append_above_the_limit_is_refused_with_the_setting(bus, wire, log):

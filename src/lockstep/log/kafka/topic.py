@@ -125,12 +125,16 @@ class KafkaTopic:
         outgoing = [self.format.out(data, self.stream) for data in messages]
         for message in outgoing:
             self._check_size(message)
+        numbers: list[int] = []
         try:
-            return [number for piece in self._pieces(outgoing) for number in self.link.sender.send(self.place, piece)]
+            for piece in self._pieces(outgoing):
+                numbers += self.link.sender.send(self.place, piece)
         except Unsent as unsent:
-            raise self._unsent(unsent, max(map(len, messages))) from unsent
+            is_partial = unsent.is_partial or bool(numbers)
+            raise self._unsent(unsent, max(map(len, messages)), is_partial=is_partial) from unsent
         except Overdue as overdue:
             raise self._uncertain(_NO_ANSWER) from overdue
+        return numbers
 
     def ends(self) -> Ends:
         """See Topic."""
@@ -241,9 +245,9 @@ class KafkaTopic:
         limit, setting = f"{self.limits.append_bytes} bytes", self.limits.append_setting
         return AppendTooLarge(size=f"{size} bytes", stream=self.stream, bus=self.link.url, limit=limit, setting=setting)
 
-    def _unsent(self, unsent: Unsent, size: int) -> Exception:
+    def _unsent(self, unsent: Unsent, size: int, *, is_partial: bool) -> Exception:
         code = unsent.error.code()
-        if unsent.is_partial:
+        if is_partial:
             return self._uncertain(f"some of the records are stored, and then: {unsent.error.str()}")
         if code in TOO_LARGE:
             return self._too_large(size)

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from lockstep.errors import (
     AppendTooLarge,
     AppendUncertain,
+    LockstepError,
     ServerUnreachable,
     StoreFull,
     StreamNotFound,
@@ -163,8 +164,8 @@ class NetworkLog:
         except AppendUncertain:
             self._doubt(origin)
             raise
-        except ServerUnreachable as error:
-            if origin in self._unsure:  # this time nothing was sent; but an earlier time something was
+        except LockstepError as error:
+            if origin in self._unsure:  # this time nothing was stored; but an earlier time something may have been
                 raise AppendUncertain(stream=self.name, reason=str(error)) from error
             raise
         self._unsure.pop(origin, None)
@@ -264,12 +265,26 @@ class NetworkLog:
         if not is_bounded(self.config):
             return
         if self._tally is None or self._tally.next < ends.first:
-            only_count = self.config.retain_bytes is None and self.config.retain_age_s is None
-            start = ends.next - (self.config.capacity or 0) if only_count else ends.first
-            self._tally = Tally(self.config, max(start, ends.first))
-        for message in self._messages(self._tally.next, ends.next):
-            self._tally.next = message.number  # numbers may have gaps
-            self._note(message.number, unbundle(message.data, message.number * self.limits.stride, self.name))
+            self._tally = self._begun_tally(ends)
+        self._count(self._tally, ends)
+
+    def _begun_tally(self, ends: Ends) -> Tally:
+        """A tally that begins far enough back: a message holds a record or more, but numbers may have gaps."""
+        only_count = self.config.retain_bytes is None and self.config.retain_age_s is None
+        back = self.config.capacity or 0 if only_count else ends.next - ends.first
+        while True:
+            start = max(ends.next - back, ends.first)
+            tally = Tally(self.config, start)
+            self._count(tally, ends)
+            if start == ends.first or tally.is_full:
+                return tally
+            back *= 2
+
+    def _count(self, tally: Tally, ends: Ends) -> None:
+        for message in self._messages(tally.next, ends.next):
+            entries = unbundle(message.data, message.number * self.limits.stride, self.name)
+            tally.add(message.number, entries)
+            self._note(message.number, entries)
 
     def _messages(self, start: int, stop: int) -> Iterator[Message]:
         while start < stop and (messages := self.topic.fetch(start, SCAN_BYTES)):
@@ -283,7 +298,7 @@ class NetworkLog:
         self._since_drop += 1
         if self._since_drop >= APPENDS_BETWEEN_DROPS:
             self._since_drop = 0
-            with suppress(ServerUnreachable):  # the append is stored, and must not fail for this
+            with suppress(LockstepError, TopicGone):  # the append is stored, and must not fail for this
                 self._drop(self._bounds().first)
 
     def _drop(self, head: int) -> None:

@@ -43,6 +43,11 @@ class Tally:
             self._bytes += len(entry.data)
         self._enforce()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether as many records were counted as the stream may hold."""
+        return self._config.capacity is not None and self._records >= self._config.capacity
+
     def _enforce(self) -> None:
         limits, now_ns = self._config, self._batches[-1].append_ns
         while len(self._batches) > 1 and self._is_beyond(self._batches[0], now_ns):
