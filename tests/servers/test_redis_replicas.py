@@ -106,6 +106,10 @@ def test_an_append_waits_for_replicas_and_is_uncertain_without_them(pair, opened
         log.append([batch])
     with pytest.raises(AppendUncertain, match="0 of 1 replicas"):
         bus.atomic(lambda changes: changes.put(b"cell", b"1"))
+    # Nor is it one that a transaction, done again, finds that all of it is there
+    for work in (lambda changes: changes.append("orders", [batch]), lambda changes: changes.get(b"cell")):
+        with pytest.raises(AppendUncertain, match="0 of 1 replicas"):
+            bus.atomic(work)
     replica.resume()
     assert surely(log, batch) == [1]
     assert values(log) == [b"a", b"b"]

@@ -12,7 +12,7 @@ from lockstep.log.port import Limits, Promises
 from lockstep.log.redis.server import Server
 
 VERSION_LEAST = (7, 0)
-_SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy", "proto-max-bulk-len")
+_SETTINGS = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory-policy", "proto-max-bulk-len")
 _BULK_BYTES_DEFAULT = 512 << 20
 _BULK_OVERHEAD = 1024
 _MAY_LOSE = {
@@ -38,7 +38,13 @@ class Facts:
         """When a write is answered; where the server does not tell, nothing is taken for granted."""
         if self.settings is None or self.settings.get("appendonly") != "yes":
             return "memory"
-        return "fsync" if self.settings.get("appendfsync") == "always" else "relaxed"
+        always = self.settings.get("appendfsync") == "always" and not self.pauses_syncing
+        return "fsync" if always else "relaxed"
+
+    @property
+    def pauses_syncing(self) -> bool:
+        """Whether it acknowledges without the disk while it rewrites its file."""
+        return (self.settings or {}).get("no-appendfsync-on-rewrite") == "yes"
 
 
 def ask_facts(server: Server, *, patient: bool = True) -> Facts:
@@ -117,6 +123,9 @@ def _about_settings(facts: Facts) -> list[Finding]:
     elif settings.get("appendfsync") != "always":
         problem = "it acknowledges before the disk has it: the last seconds are lost if it fails"
         found.append(Finding(facts.server, problem, "appendfsync to always"))
+    elif facts.pauses_syncing:
+        problem = "it acknowledges before the disk has it while it rewrites its file: seconds are lost if it fails then"
+        found.append(Finding(facts.server, problem, "no-appendfsync-on-rewrite to no"))
     policy = settings.get("maxmemory-policy", "noeviction")
     if policy.startswith("allkeys"):
         problem = f"it drops streams when its memory is full (maxmemory-policy is {policy})"

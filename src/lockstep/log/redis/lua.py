@@ -236,6 +236,7 @@ for i = 1, tonumber(take()) do
   if (found ~= false) ~= is_there or (is_there and found ~= value) then return {'STALE'} end
 end
 for i = 1, tonumber(take()) do cells[i] = {take(), take() == '1', take()} end
+local touches = take() == '1'
 
 local change = nil
 local function number()
@@ -268,11 +269,14 @@ if #cells > 0 then
   end
   redis.call('PEXPIRE', KEYS[3], 6 * UNDO_MS)
 end
+if touches then number() end
 for _, bell in ipairs(bells) do redis.call('SPUBLISH', bell, '') end
 return answer
 """.replace("UNDO_MS", str(UNDO_MS))
 )
-"""Keys: changes, cells, undo, then those of each log. STALE if a log or cell is no longer as it was looked at."""
+"""Keys: changes, cells, undo, then those of each log. STALE if a log or cell is no longer as it was looked at.
+
+With `touches` something is written even if nothing is new: WAIT waits for that."""
 
 _MOMENT = """
 local function moment(changes, undo)

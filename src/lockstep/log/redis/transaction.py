@@ -220,8 +220,8 @@ class Changes(View):
     def commit(self) -> bool:
         """Make the changes; False if somebody else changed what they are based on."""
         touched = [looked for looked in self._logs.values() if looked.batches or looked.holds]
-        if not touched and not self._puts:
-            return True  # all that was looked at was so at one moment
+        if not touched and not self._puts and not self._bus.wait_replicas:
+            return True  # all that was looked at was so at one moment; but a replica may not have it yet
         names = ", ".join(looked.log.name for looked in self._logs.values()) or "cells"
         reply = send_change(self._bus, names, self._command())
         if reply[0] == b"STALE":
@@ -242,6 +242,7 @@ class Changes(View):
         told.append(len(self._puts))
         for key, value in self._puts.items():
             told += (key, "0" if value is None else "1", b"" if value is None else value)
+        told.append("1" if self._bus.wait_replicas else "0")
         stored = [key for looked in logs for key in looked.log.keys.stored]
         return lua.COMMIT.call((keys.changes, keys.cells, keys.undo, *stored), told)
 
