@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -80,13 +81,13 @@ def findings(bus: Bus) -> list[Finding]:
     return [] if look is None else list(look())
 
 
-def preflight(bus: Bus, output: Output, *, strict: bool) -> None:
-    """Before a start: refuse what can't be, and say what may go wrong."""
+def preflight(bus: Bus, output: Output, *, strict: bool, also: Sequence[Finding] = ()) -> None:
+    """Before a start: refuse what can't be, and say what may go wrong; `also` was found by others."""
     from lockstep.log.network.checks import refuse
 
-    found = findings(bus)
+    found = [*findings(bus), *also]
     refuse([finding for finding in found if strict or finding.fatal])
     for finding in found:
         output.warn(f"{finding.server}: {finding.problem}. Change {finding.setting}.")
     if found:
-        output.note(f"{plural(len(found), 'setting')} of the server may break a promise; --strict refuses to start.")
+        output.note(f"{plural(len(found), 'setting')} may break a promise; --strict refuses to start.")

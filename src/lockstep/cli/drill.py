@@ -168,9 +168,8 @@ DRILL = alone(
         arguments=_arguments,
         examples=(
             "lockstep drill",
-            "lockstep drill --fault kill --repeat 20 --json",
             "lockstep drill --events 100000 --engines 3 --fault stop --keep drill --plot drill.png",
-            "lockstep drill --bus kafka://127.0.0.1:9092 --repeat 3 --fault server,kill",
+            "lockstep drill --bus kafka://127.0.0.1:9092 --fault server,kill --repeat 20 --json",
         ),
     )
 )

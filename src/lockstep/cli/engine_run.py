@@ -98,6 +98,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
 
 def _run(options: argparse.Namespace, output: Output) -> int:
+    from lockstep.engine.run import keeping
     from lockstep.engine.run.streams import ProjectStreams
     from lockstep.engine.spark.engine import Engine
     from lockstep.engine.spark.session import check_java
@@ -117,7 +118,7 @@ def _run(options: argparse.Namespace, output: Output) -> int:
         wanted = frozenset(node.path for node in published)
         streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
         telling = Telling(output, graph, streams, published, wants_progress=options.progress)
-        preflight(client.bus, output, strict=options.strict)
+        preflight(client.bus, output, strict=options.strict, also=keeping.findings(client.bus, streams, graph))
         connectors = prepared(graph, client, options, wanted)
         engine = Engine(graph, wanted, client.bus, state, ThreadRuntime(), _options(options), telling.role)
         telling.starting()
