@@ -38,8 +38,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--block", type=kinds.positive, default=1, metavar="N", help="events in a block (1)")
     parser.add_argument("--rate", type=kinds.above_zero, metavar="R",
                         help="events a second (as fast as it goes; with --repeat 5000)")  # fmt: skip
-    parser.add_argument("--lease", type=kinds.above_zero, default=0.5, metavar="S",
-                        help="seconds of silence after which a standby takes over (0.5)")  # fmt: skip
+    parser.add_argument("--lease", type=kinds.above_zero, metavar="S",
+                        help="seconds of silence after which a standby takes over (0.5; 1 on servers)")  # fmt: skip
     parser.add_argument("--seed", type=kinds.not_negative, default=1, metavar="S", help="other trades (1)")
     add_spark(parser)
     parser.add_argument("--servers", type=Path, metavar="FOLDER",

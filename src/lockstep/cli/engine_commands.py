@@ -50,8 +50,8 @@ def _failover(parser: argparse.ArgumentParser) -> None:
     failover.add_argument(
         "--name", default="", metavar="NAME", help="this engine among those of its project (HOST-PID)"
     )
-    failover.add_argument("--lease", type=kinds.above_zero, default=0.5, metavar="S",
-                          help="a leader not heard for S seconds loses the lead to a standby (0.5)")  # fmt: skip
+    failover.add_argument("--lease", type=kinds.above_zero, metavar="S",
+                          help="a leader silent for S seconds loses the lead to a standby (0.5; 1 on servers)")  # fmt: skip
     failover.add_argument("--preference", type=kinds.not_negative, default=0, metavar="N",
                           help="of several standbys the one with the lowest number takes over (0)")  # fmt: skip
     failover.add_argument("--election", default="", metavar="URL",

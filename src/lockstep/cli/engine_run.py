@@ -120,7 +120,7 @@ def _run(options: argparse.Namespace, output: Output) -> int:
         telling = Telling(output, graph, streams, published, wants_progress=options.progress)
         preflight(client.bus, output, strict=options.strict, also=keeping.findings(client.bus, streams, graph))
         connectors = prepared(graph, client, options, wanted)
-        engine = Engine(graph, wanted, client.bus, state, ThreadRuntime(), _options(options), telling.role)
+        engine = Engine(graph, wanted, client.bus, state, ThreadRuntime(), _options(options, url), telling.role)
         telling.starting()
         try:
             with engine:
@@ -237,7 +237,8 @@ def _shared(url: str) -> str:
     return url
 
 
-def _options(options: argparse.Namespace) -> EngineOptions:
+def _options(options: argparse.Namespace, url: str) -> EngineOptions:
+    from lockstep.engine.run.election import usual_lease_s
     from lockstep.engine.spark.engine import EngineOptions
 
     return EngineOptions(
@@ -245,7 +246,7 @@ def _options(options: argparse.Namespace) -> EngineOptions:
         shards=options.shards,
         batch_events=options.batch,
         name=options.name,
-        lease_s=options.lease,
+        lease_s=options.lease or usual_lease_s(url),
         preference=options.preference,
         election=_election(options.election),
         buffer_blocks=options.buffer_blocks,

@@ -128,7 +128,7 @@ class Faults:
         for again in range(_STOPS_MAX):
             victim.child.signal_all(signal.SIGSTOP)
             if self._probe.is_writable():
-                time.sleep(_LEASES * self._stage.options.lease_s)
+                time.sleep(_LEASES * self._stage.options.lease)
                 victim.child.signal_all(signal.SIGCONT)
                 return again
             victim.child.signal_all(signal.SIGCONT)
@@ -148,7 +148,7 @@ class Faults:
 
     def _kill_both_in_turn(self, victims: Sequence[EngineSeat]) -> None:
         self._kill(victims[:1])
-        time.sleep(self._stage.options.lease_s * 1.1)  # by then the next one has claimed, and is at it
+        time.sleep(self._stage.options.lease * 1.1)  # by then the next one has claimed, and is at it
         self._kill(victims[1:])
 
     def _kill_at_a_snapshot(self, victims: Sequence[EngineSeat]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from lockstep.engine.run.election import usual_lease_s
 from lockstep.errors import BadArgument
 
 EVENTS = 1_000_000
@@ -67,6 +68,7 @@ class Fault(StrEnum):
         return self in (Fault.PUBLISHER, Fault.SUBSCRIBER, Fault.SERVER, Fault.SPARK_WORKER)
 
 
+_EMBEDDED = "lmdb:"
 _NEED_TWO = (Fault.STANDBY, Fault.HANDOVER, Fault.TAKEOVER, Fault.PERSIST, Fault.SLOW)
 
 
@@ -86,7 +88,7 @@ class DrillOptions:
     keep: Path | None = None
     plot: Path | None = None
     seed: int = 1
-    lease_s: float = 0.5
+    lease_s: float | None = None
     master: str | None = None
     """Where the Sparks of the engines run their tasks; None: in the engines."""
     conf: tuple[tuple[str, str], ...] = ()
@@ -132,6 +134,11 @@ class DrillOptions:
         if self.repeat is None or self.pace is None:
             return EVENTS
         return round(self.pace * (HEAD_S + SPACING_S * self.repeat))
+
+    @property
+    def lease(self) -> float:
+        """Seconds of silence after which a standby takes over."""
+        return usual_lease_s(self.bus or _EMBEDDED) if self.lease_s is None else self.lease_s
 
     @property
     def blocks(self) -> int:

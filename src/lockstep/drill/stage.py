@@ -212,7 +212,7 @@ class Stage:
             state=self._path(name),
             cluster=self.area.cluster,
             window=self.scene.window.path,
-            lease_s=self.options.lease_s,
+            lease_s=self.options.lease,
         )
         return EngineSeat(name, [*words, *spark_words(self.options)], self._path(f"{name}.log"))
 

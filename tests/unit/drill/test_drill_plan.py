@@ -84,3 +84,8 @@ def test_between_two_faults_there_is_room_for_whole_pieces(events, repeat):
 def test_what_can_not_be_is_refused(wrong, words):
     with pytest.raises(BadArgument, match=words):
         DrillOptions(**wrong)
+
+
+def test_a_leader_on_a_server_may_be_silent_for_longer():
+    assert (DrillOptions().lease, DrillOptions(bus="lmdb:x").lease) == (0.5, 0.5)
+    assert (DrillOptions(bus="kafka://h:1").lease, DrillOptions(bus="kafka://h:1", lease_s=0.3).lease) == (1.0, 0.3)

@@ -13,6 +13,15 @@ from lockstep.streams.grouplog import GroupLog
 from lockstep.streams.member import GroupMember, seat_name
 from lockstep.streams.options import GroupOptions
 
+LEASE_S, LEASE_ON_SERVERS_S = 0.5, 1.0
+"""A beat over a network goes out and comes back through a server, which now and then takes its time."""
+_EMBEDDED = ("memory:", "lmdb:")
+
+
+def usual_lease_s(url: str) -> float:
+    """How long a leader may be silent on a bus, if nobody says otherwise."""
+    return LEASE_S if url.startswith(_EMBEDDED) else LEASE_ON_SERVERS_S
+
 
 class Election:
     """One engine in the group of its project's engines. It takes part from `join` on."""
