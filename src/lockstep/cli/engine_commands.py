@@ -51,7 +51,7 @@ def _failover(parser: argparse.ArgumentParser) -> None:
         "--name", default="", metavar="NAME", help="this engine among those of its project (HOST-PID)"
     )
     failover.add_argument("--lease", type=kinds.above_zero, metavar="S",
-                          help="a leader silent for S seconds loses the lead to a standby (0.5; 1 on servers)")  # fmt: skip
+                          help="a leader silent for S seconds loses the lead (0.5; 1 on servers)")  # fmt: skip
     failover.add_argument("--preference", type=kinds.not_negative, default=0, metavar="N",
                           help="of several standbys the one with the lowest number takes over (0)")  # fmt: skip
     failover.add_argument("--election", default="", metavar="URL",
