@@ -6,7 +6,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 
 from lockstep.dev.servers import RunningServer
 
@@ -69,16 +69,18 @@ def get_kafka(server: RunningServer) -> str:
 
 
 def _end_of(consumer, partition):
-    """After a broker is gone its partitions have no leader for a while, and a question to it goes unanswered."""
+    """After a broker is gone its partitions have no leader for a while, or one that does not know their end yet."""
     from confluent_kafka import KafkaException
 
-    for attempt in range(4):
-        try:
-            return consumer.get_watermark_offsets(partition, timeout=10.0)[1]
-        except KafkaException:
-            if attempt == 3:
-                raise
-    return None
+    found = []
+
+    def told() -> bool:
+        with suppress(KafkaException):
+            found.append(consumer.get_watermark_offsets(partition, timeout=10.0)[1])
+        return bool(found)
+
+    eventually(told, f"the end of {partition}")
+    return found[0]
 
 
 def _amqp(server: RunningServer):

@@ -87,9 +87,8 @@ def test_a_stopped_tree_stands_still_until_it_goes_on(start):
     child = start("import time\nwhile True: print('x', flush=True); time.sleep(0.001)")
     until(child.lines)
     child.signal_all(signal.SIGSTOP)
+    until(lambda: Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
     until(lambda: not child.lines())
-    state = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]
-    assert state == "T"
     child.signal_all(signal.SIGCONT)
     until(child.lines)
 
