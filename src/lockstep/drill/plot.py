@@ -11,7 +11,8 @@ from lockstep.drill.result import Result
 
 _LINE, _FAULT, _SILENCE = "#1f5f8b", "#c0392b", "#f2c4bd"
 _STEPS, _STEP_S_MIN = 150, 0.1
-_LABELS_MAX = 8
+_LABELS_MAX, _LABEL_ROWS, _ROW = 8, 3, 0.17
+"""Words of faults that are close to each other stand below one another."""
 
 
 def can_draw() -> bool:
@@ -67,7 +68,8 @@ def _faults(ax: Any, result: Result) -> None:
         if fault.by:
             words += f"\n {fault.by} goes on behind {fault.last:,}"
         is_late = fault.at_s > 0.75 * result.seconds
-        ax.text(fault.at_s, top * 0.98, words, color=_FAULT, fontsize=8.5, va="top", ha="right" if is_late else "left")
+        height = top * (0.98 - _ROW * (number % _LABEL_ROWS))
+        ax.text(fault.at_s, height, words, color=_FAULT, fontsize=8.5, va="top", ha="right" if is_late else "left")
 
 
 def _title(result: Result) -> str:
