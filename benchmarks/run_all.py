@@ -1,6 +1,6 @@
 """Measure every figure that is promised; print one table, and write it to docs/benchmarks with a plot.
 
-python benchmarks/run_all.py [--quick] [--only streams|engine|failover|buses] [--large] [--json]
+python benchmarks/run_all.py [--quick] [--only streams|engine|failover|failover-buses|buses] [--large] [--json]
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from lockstep.bench.measure import machine
 from lockstep.bench.rows import Row, all_rows
 
-TABLES = ("streams", "engine", "failover", "buses")
+TABLES = ("streams", "engine", "failover", "failover-buses", "buses")
 OUT = Path(__file__).parent.parent / "docs" / "benchmarks"
 
 
@@ -53,7 +53,7 @@ def measure(name: str, given: argparse.Namespace) -> tuple[dict[str, Any], list[
     if name == "streams":
         rows = list(all_rows(quick=given.quick, say=say))
     else:
-        rows = list(engine_rows(given) if name == "engine" else failover_rows(given))
+        rows = list(engine_rows(given) if name == "engine" else failover_rows(name, given))
     return facts, rows, {"machine": facts, "rows": [as_data(row) for row in rows]}
 
 
@@ -84,11 +84,12 @@ def engine_rows(given: argparse.Namespace) -> Iterator[Row]:
     return engine.all_rows(options, say)
 
 
-def failover_rows(given: argparse.Namespace) -> Iterator[Row]:
+def failover_rows(name: str, given: argparse.Namespace) -> Iterator[Row]:
     from lockstep.drill import figures
 
+    only = ("buses",) if name == "failover-buses" else tuple(part for part in figures.PARTS if part != "buses")
     options = figures.FailoverBench(
-        takeovers=given.takeovers, handovers=given.handovers, bus_takeovers=given.bus_takeovers
+        only=only, takeovers=given.takeovers, handovers=given.handovers, bus_takeovers=given.bus_takeovers
     )
     if given.quick:
         options = replace(options, takeovers=2, bus_takeovers=1, handovers=2, events=200_000, soak_events=200_000)
@@ -132,7 +133,8 @@ def write(name: str, facts: dict[str, Any], rows: list[Row], result: dict[str, A
         (OUT / f"{name}.md").write_text(page)
         compare_report.draw(result, OUT / f"{name}.png")
         return
-    pages = {"streams": report.markdown, "engine": engine_report.markdown, "failover": failover_report.markdown}
+    pages = {"streams": report.markdown, "engine": engine_report.markdown, "failover": failover_report.markdown,
+             "failover-buses": failover_report.on_servers}  # fmt: skip
     (OUT / f"{name}.md").write_text(pages[name](facts, rows))
     draw(rows, OUT / f"{name}.png")
 
