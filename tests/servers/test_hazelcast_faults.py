@@ -166,6 +166,18 @@ def test_one_of_three_members_is_killed_under_load(start_server, load, which):
     work.verdict()
 
 
+@pytest.mark.parametrize("which", [0, 2])
+def test_a_bus_is_opened_while_one_of_three_members_hangs(start_server, which):
+    cluster = start_server("hazelcast3")
+    pause(cluster.nodes[which])
+    began = time.monotonic()
+    bus = open_bus(url_of(cluster, timeout_s=6), ThreadRuntime())
+    assert time.monotonic() - began < 12
+    assert bus.promises.sync_replicas == 1
+    bus.close()
+    cluster.nodes[which].resume()
+
+
 def test_connections_are_cut_while_publishing_and_reading(proxied_hazelcast, proxy, load):
     work = load(url_of(proxied_hazelcast, timeout_s=10))
     for _ in range(4):
