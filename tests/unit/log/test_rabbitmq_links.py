@@ -6,13 +6,18 @@ import socket
 import threading
 import zlib
 from collections import defaultdict
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from rstream import schema
 
+from lockstep.errors import ServerRefused, ServerUnreachable
 from lockstep.log.network.address import Address, Secret
+from lockstep.log.network.wire import Ends
+from lockstep.log.port import Limits
 from lockstep.log.rabbitmq import faults, frames
+from lockstep.log.rabbitmq import topic as topics
 from lockstep.log.rabbitmq.connection import Connection
 from lockstep.log.rabbitmq.feed import LAST, Feed
 from lockstep.log.rabbitmq.links import Links
@@ -176,3 +181,63 @@ def test_a_connection_that_brings_what_can_not_be_read_is_lost_and_the_others_go
     assert good.why_lost == "the bus is closed"
     for connection in (broken, good):
         connection.close()
+
+
+class Reached(Links):
+    """Servers that hang take all the time that they are given; the clock goes by that alone."""
+
+    def __init__(self, hanging):
+        self.clock = 0.0
+        super().__init__(replace(HERE, hosts=(("h1", 1), ("h2", 2), ("h3", 3)), timeout_s=9.0), LOGIN, self)
+        self.hanging, self.tried, self.made = hanging, [], []
+
+    def monotonic(self):
+        return self.clock
+
+    def _connect(self, endpoint, deadline):
+        self.tried.append(endpoint[0])
+        if endpoint[0] in self.hanging:
+            self.clock += deadline.left()
+            raise ServerUnreachable(server=endpoint[0], reason="it did not answer in time")
+        self.clock += 0.1
+        self.made.append(Scripted())
+        return self.made[-1]
+
+
+def test_a_server_that_hangs_leaves_time_for_the_others_and_is_asked_last_from_then_on():
+    links = Reached(hanging=("h1", "h2"))
+    connection = links.any(links.deadline())
+    assert links.tried == ["h1", "h2", "h3"]
+    assert links.clock < 9.0
+    assert links.any(links.deadline()) is connection
+    assert links.tried == ["h1", "h2", "h3"]
+    connection.close()
+
+
+def test_if_all_hang_the_call_ends_in_time():
+    links = Reached(hanging=("h1", "h2", "h3"))
+    with pytest.raises(ServerUnreachable):
+        links.any(links.deadline())
+    assert links.clock == pytest.approx(9.0)
+
+
+def test_a_stream_that_was_not_empty_is_not_ready_while_its_new_leader_shows_nothing(links, monkeypatch):
+    shown = [None, None]
+    monkeypatch.setattr(topics, "glimpse", lambda *given: shown)
+    topic = topics.RabbitTopic(links, "orders~1", "orders", Limits(), "me")
+    assert topic.ends() == Ends(0, 0)
+    shown[:] = [chunk(3, b"a"), chunk(7, b"b")]
+    assert topic.ends() == Ends(3, 8)
+    shown[:] = [None, None]
+    with pytest.raises(ServerUnreachable, match="nobody to lead"):
+        topic.ends()
+
+
+def test_a_publisher_that_was_refused_is_withdrawn_before_it_is_declared_anew(links, connection, sender):
+    sent = []
+    connection.begin = lambda deadline, *builds, then: sent.extend(build(1) for build in builds)
+    sender.send(b"a", links.deadline())
+    connection.write = lambda data, deadline: sender.on_refusal(2, faults.REFUSED)
+    with pytest.raises(ServerRefused, match="no right to write"):
+        sender.send(b"b", links.deadline())
+    assert [type(frame) for frame in sent] == [schema.DeletePublisher]

@@ -144,16 +144,7 @@ class Sender:
         """Give back what it uses."""
         if self._tail is not None:
             self._tail.close()
-        connection, self._connection = self._connection, None
-        if connection is None or self._is_lost:
-            return
-        self._is_lost, number = True, self._number
-        with suppress(ServerUnreachable):
-            connection.begin(
-                self._links.deadline(_CLOSE_S),
-                lambda correlation: schema.DeletePublisher(correlation, number),
-                then=lambda: connection.drop_publisher(number, self),
-            )
+        self._withdraw()
 
     def on_chunk(self, chunk: frames.Chunk) -> None:
         """See Receiver; nothing is read here."""
@@ -214,10 +205,23 @@ class Sender:
     def _refused(self, attempt: Attempt, code: int) -> None:
         """The server has not taken it."""
         attempt.tries -= 1
-        self._is_lost = True
+        self._withdraw()
         if code == _NO_PUBLISHER:
             raise faults.NotReady
         self._check(code)
+
+    def _withdraw(self) -> None:
+        """Publish no more under this number: the server knows a publisher of this name until it is told."""
+        connection, self._connection = self._connection, None
+        if connection is None or self._is_lost:
+            return
+        self._is_lost, number = True, self._number
+        with suppress(ServerUnreachable):
+            connection.begin(
+                self._links.deadline(_CLOSE_S),
+                lambda correlation: schema.DeletePublisher(correlation, number),
+                then=lambda: connection.drop_publisher(number, self),
+            )
 
     def _uncertain(self, attempt: Attempt, tail: Tail) -> AppendUncertain:
         """Nobody knows; a fresh connection finds out more than one that may be stuck."""
