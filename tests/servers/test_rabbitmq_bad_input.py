@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import subprocess
 import time
@@ -75,6 +76,18 @@ def test_the_port_of_another_protocol(rabbitmq_server):
 
 def test_a_wrong_password(rabbitmq_server):
     refused(own_url(rabbitmq_server, login=f"guest:{SECRET}"), ServerRefused, "guest.*password")
+
+
+def test_no_password_is_logged_however_much_is(rabbitmq_server, bus, clerk, caplog):
+    prefix = bus.wire._address.prefix
+    clerk(".*", ".*", ".*")
+    with caplog.at_level(logging.DEBUG):
+        other = opened(own_url(rabbitmq_server, login=f"clerk:{SECRET}", prefix=prefix))
+        other.create("orders", KEEP_ALL).append([Producer().batch(b"a")])
+        other.close()
+        refused(own_url(rabbitmq_server, login=f"guest:{SECRET}"), ServerRefused, "guest.*password")
+    assert caplog.records, "nothing was logged: the test shows nothing"
+    assert SECRET not in caplog.text + repr([record.__dict__ for record in caplog.records])
 
 
 def test_an_unknown_virtual_host(rabbitmq_server):
