@@ -17,6 +17,7 @@ from lockstep.errors import AppendUncertain, LockstepError, ServerUnreachable, S
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing.contract import Producer, values
+from lockstep.testing.contract_case import views
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
@@ -78,8 +79,17 @@ class Load:
         read = [int(value) for value in self.read]
         assert set(self.acknowledged) <= set(self.read), "lost"
         assert len(set(read)) == len(read), "doubled"
+        assert self._held()[: len(self.read)] == self.read, "readers see something else than there is"
+        assert all(node.bus.wire._link.losses for node in self.nodes), "nobody noticed anything: it shows nothing"
         assert read == sorted(read), "out of order"
         assert set(self.read) <= set(self.tried), "made up"
+
+    def _held(self):
+        """The values on the cluster itself, without the copies of an append, which are dropped by those who read."""
+        found = {}
+        for view in views(self.nodes[1].bus.open("orders")):
+            found.setdefault((view.producer, view.sequence), view.values())
+        return [value for some in found.values() for value in some]
 
     def close(self):
         self._publishing.set()
@@ -164,6 +174,18 @@ def test_one_of_three_members_is_killed_under_load(start_server, load, which):
     (owner if which == "the owner of the ring" else others[0]).kill()
     work.until(200)
     work.verdict()
+
+
+@pytest.mark.parametrize("which", [0, 2])
+def test_a_bus_is_opened_while_one_of_three_members_hangs(start_server, which):
+    cluster = start_server("hazelcast3")
+    pause(cluster.nodes[which])
+    began = time.monotonic()
+    bus = open_bus(url_of(cluster, timeout_s=6), ThreadRuntime())
+    assert time.monotonic() - began < 12
+    assert bus.promises.sync_replicas == 1
+    bus.close()
+    cluster.nodes[which].resume()
 
 
 def test_connections_are_cut_while_publishing_and_reading(proxied_hazelcast, proxy, load):

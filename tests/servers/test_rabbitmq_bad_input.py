@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import subprocess
 import time
@@ -77,6 +78,18 @@ def test_a_wrong_password(rabbitmq_server):
     refused(own_url(rabbitmq_server, login=f"guest:{SECRET}"), ServerRefused, "guest.*password")
 
 
+def test_no_password_is_logged_however_much_is(rabbitmq_server, bus, clerk, caplog):
+    prefix = bus.wire._address.prefix
+    clerk(".*", ".*", ".*")
+    with caplog.at_level(logging.DEBUG):
+        other = opened(own_url(rabbitmq_server, login=f"clerk:{SECRET}", prefix=prefix))
+        other.create("orders", KEEP_ALL).append([Producer().batch(b"a")])
+        other.close()
+        refused(own_url(rabbitmq_server, login=f"guest:{SECRET}"), ServerRefused, "guest.*password")
+    assert caplog.records, "nothing was logged: the test shows nothing"
+    assert SECRET not in caplog.text + repr([record.__dict__ for record in caplog.records])
+
+
 def test_an_unknown_virtual_host(rabbitmq_server):
     url = f"rabbitmq://guest:guest@127.0.0.1:{rabbitmq_server.port}/nowhere"
     refused(url, ServerRefused, "virtual host 'nowhere'")
@@ -102,9 +115,9 @@ def test_rights_that_are_missing(rabbitmq_server, bus, clerk):
     # Then the rest is refused, with the right that is missing
     with pytest.raises(ServerRefused, match=r"clerk.*write.*orders"):
         found.append([Producer().batch(b"b")])
-    with pytest.raises(ServerRefused, match=r"clerk.*write"):
+    with pytest.raises(ServerRefused, match=r"clerk.*create"):
         reader.create("other", KEEP_ALL)
-    with pytest.raises(ServerRefused, match=r"clerk.*delete"):
+    with pytest.raises(ServerRefused, match=r"clerk.*write"):
         reader.delete("orders")
     reader.close()
     # Given one who may not read either
@@ -114,6 +127,38 @@ def test_rights_that_are_missing(rabbitmq_server, bus, clerk):
         writer.names()
     writer.close()
     assert values(log) == [b"a"]
+
+
+def test_a_right_that_is_taken_and_given_back(rabbitmq_server, bus, clerk):
+    prefix, producer = bus.wire._address.prefix, Producer()
+    others = [f"other{number}" for number in range(13)]
+    for name in ("orders", *others):
+        bus.create(name, KEEP_ALL)
+    mine = rf"^{prefix[:-1]}\."
+    clerk("", mine, mine)
+    writer = opened(own_url(rabbitmq_server, login=f"clerk:{SECRET}", prefix=prefix))
+    log = writer.open("orders")
+    log.append([producer.batch(b"a")])
+    # When it is taken (and the server has forgotten what it knew of it: it remembers twelve), the error says so
+    clerk("", mine + "other", mine)
+    for name in others:
+        writer.open(name).append([producer.batch(b"x")])
+    for _ in range(3):
+        with pytest.raises(ServerRefused, match=r"clerk.*write"):
+            log.append([producer.batch(b"lost")])
+    # And when it is given back, the same handle goes on
+    clerk("", mine, mine)
+    log.append([producer.batch(b"b")])
+    assert values(log) == [b"a", b"b"]
+    writer.close()
+
+
+def test_settings_that_the_server_does_not_take_are_named_and_leave_nothing(rabbitmq_server):
+    bus = opened(own_url(rabbitmq_server, segment_bytes=10**13))
+    with pytest.raises(ServerUnfit, match=r"stream-max-segment-size-bytes=10000000000000.*segment_bytes in the URL"):
+        bus.create("orders", KEEP_ALL)
+    assert bus.names() == []
+    bus.close()
 
 
 def test_a_record_that_is_too_large_for_the_server(bus):

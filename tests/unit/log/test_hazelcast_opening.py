@@ -15,7 +15,7 @@ import pytest
 from lockstep.errors import BadUrl, ServerRefused, ServerUnfit, ServerUnreachable
 from lockstep.log.hazelcast.hello import check_version, greet
 from lockstep.log.hazelcast.link import settings
-from lockstep.log.hazelcast.mending import mend_waking
+from lockstep.log.hazelcast.mending import hear_of_lost_connections, mend_waking
 from lockstep.log.hazelcast.naming import check_prefix, map_name, ring_name, stream_of
 from lockstep.log.hazelcast.opening import OPTIONS, PORT, open_bus
 from lockstep.log.network.address import parse_address
@@ -112,7 +112,7 @@ def test_a_refusal_tells_more_than_an_address_where_nobody_is():
 
 def test_one_good_member_is_enough():
     with member(answer(0, "5.5.0")) as port:
-        assert hello(closed_port(), port).status == 0
+        assert hello(closed_port(), port).host == ("127.0.0.1", port)
 
 
 def test_tls_to_a_plain_server_is_refused_with_the_reason():
@@ -130,6 +130,13 @@ def test_the_client_is_set_to_end_every_call_and_never_to_send_twice():
     assert config.redo_operation is False
     assert config.fail_on_indeterminate_operation_state is True
     assert (config.invocation_timeout, config.heartbeat_timeout, config.heartbeat_interval) == (4, 4, 1)
+
+
+def test_the_client_goes_first_to_the_member_that_answered():
+    address = parse_address("hazelcast", "//h1:1,h2,h3", {}, environ={}, default_port=PORT, known=OPTIONS)
+    config = settings(address, "dev", ("h2", 5701))
+    assert config.cluster_members == ["h2:5701", "h1:1", "h3:5701"]
+    assert config.shuffle_member_list is False
 
 
 def test_tls_files_reach_the_client(tmp_path):
@@ -187,3 +194,11 @@ def test_the_thread_of_the_client_is_woken_even_if_it_is_thought_to_be_awake():
 
 def test_a_client_that_is_built_in_another_way_is_left_alone():
     mend_waking(SimpleNamespace())
+    hear_of_lost_connections(SimpleNamespace(), print)
+
+
+def test_connections_that_are_lost_are_heard_of():
+    listeners = []
+    manager = SimpleNamespace(add_listener=lambda opened, closed: listeners.append(closed))
+    hear_of_lost_connections(SimpleNamespace(_connection_manager=manager), print)
+    assert listeners == [print]

@@ -425,3 +425,16 @@ def test_what_is_held_is_bounded(log, monkeypatch):
         at = entries[-1].base + 1
     assert len(log._held._entries) < 20
     assert log.read(0)[0].base == 0
+
+
+@pytest.mark.parametrize("never_twice", [False, True])
+def test_a_stream_is_deleted_so_that_whoever_dies_in_between_leaves_no_harm(wire, bus, log, never_twice):
+    if never_twice:
+        wire.never_uses_a_name_twice = True
+    done = []
+    for where in (wire, wire.catalogue):
+        plain = where.remove
+        where.remove = lambda known, where=where, plain=plain: done.append(where is wire) or plain(known)
+    bus.delete("orders")
+    assert done == [not never_twice, never_twice]
+    assert bus.names() == []

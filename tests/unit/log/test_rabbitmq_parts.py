@@ -8,13 +8,14 @@ import pytest
 from rstream import schema
 from rstream.encoding import encode_publish
 
-from lockstep.errors import BadUrl, ServerRefused, ServerUnfit, UnsupportedByBackend
+from lockstep.errors import BadUrl, BatchDamaged, ServerRefused, ServerUnfit, UnsupportedByBackend
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
 from lockstep.log.network.address import Address
 from lockstep.log.network.bundles import bundle
 from lockstep.log.network.wire import TopicGone
 from lockstep.log.rabbitmq import checks, faults, frames, names, retention
+from lockstep.log.rabbitmq.feed import Feed
 from lockstep.log.rabbitmq.opening import login_of, read_address
 from lockstep.log.rabbitmq.sender import Attempt, origin_of
 from lockstep.log.rabbitmq.timing import Deadline
@@ -55,13 +56,20 @@ class TestSettingsOfNewStreams:
         assert retention.arguments(StreamConfig(capacity=100), HERE) == {}
         assert not retention.gives_room_back(StreamConfig(capacity=100), HERE)
 
-    def test_a_limit_of_bytes_has_slack_and_two_segments(self):
-        found = retention.arguments(StreamConfig(retain_bytes=1000), HERE)
-        segment = int(found["stream-max-segment-size-bytes"])
-        assert int(found["max-length-bytes"]) >= 2 * segment >= 2000
-        found = retention.arguments(StreamConfig(retain_bytes=10**12), HERE)
-        assert int(found["stream-max-segment-size-bytes"]) == retention.SEGMENT_MOST
-        assert int(found["max-length-bytes"]) == 2 * 10**12
+    @pytest.mark.parametrize("retain_bytes", [1000, 5 << 20, 20 << 20, 10**9, 10**12])
+    def test_what_counts_is_there_when_a_new_segment_was_begun_and_half_of_the_rest_is_not_ours(self, retain_bytes):
+        found = retention.arguments(StreamConfig(retain_bytes=retain_bytes), HERE)
+        segment, most = int(found["stream-max-segment-size-bytes"]), int(found["max-length-bytes"])
+        assert retention.SEGMENT_LEAST <= segment <= retention.SEGMENT_MOST
+        # The last segment may be empty, and the first one that does not fit is dropped whole.
+        assert most - segment >= 2 * retain_bytes
+
+    @pytest.mark.parametrize("most", [1000, 40_000_000, 10**12])
+    def test_a_bound_in_the_url_is_several_segments(self, most):
+        for config in (StreamConfig(capacity=100), StreamConfig(retain_bytes=10**9)):
+            found = retention.arguments(config, address(max_bytes=most))
+            assert found["max-length-bytes"] == str(most)
+            assert int(found["stream-max-segment-size-bytes"]) * 4 <= most
 
     def test_a_limit_of_age_has_slack(self):
         found = retention.arguments(StreamConfig(retain_age_s=0.3), HERE)
@@ -116,6 +124,57 @@ def chunk_payload(first, messages):
         9, 80, 0, len(messages), len(messages), 0, 1, first, zlib.crc32(data), len(data), 0, 0, data
     )
     return frames.encode(deliver)[4:]
+
+
+def alien_payload(first):
+    """A chunk of one entry that is a batch of the protocol's own, as other clients write it."""
+    data = b"\x80\x00\x05" + bytes(8) + b"hello"
+    return frames.encode(schema.Deliver(9, 80, 0, 1, 5, 0, 1, first, zlib.crc32(data), len(data), 0, 0, data))[4:]
+
+
+class TestWhatCameAhead:
+    """A subscription to which nothing more comes; what did come is taken."""
+
+    @pytest.fixture
+    def feed(self):
+        feed = Feed(None, "orders", lambda: None)
+        feed.is_lost = True
+        return feed
+
+    def arrive(self, feed, first, *messages):
+        feed.on_chunk(frames.read_chunk(chunk_payload(first, messages)))
+
+    def take(self, feed, number, max_bytes=1 << 20):
+        return [message.number for message in feed.take(number, max_bytes, None)]
+
+    def test_what_follows_without_a_gap_is_taken_at_once(self, feed):
+        self.arrive(feed, 40, b"a", b"b")
+        self.arrive(feed, 42, b"c")
+        assert self.take(feed, 41) == [41, 42]
+
+    def test_a_gap_ends_what_is_taken_and_stands_in_front_of_the_next(self, feed):
+        self.arrive(feed, 98, b"a", b"b")
+        self.arrive(feed, 500, b"c", b"d")
+        assert self.take(feed, 98) == [98, 99]
+        feed.is_lost = False
+        assert feed.covers(100)
+        feed.is_lost = True
+        assert self.take(feed, 100) == [500, 501]
+
+    def test_what_can_not_be_read_is_told_each_time_and_never_passed_over(self, feed):
+        self.arrive(feed, 40, b"a")
+        feed.on_chunk(frames.read_chunk(alien_payload(41)))
+        self.arrive(feed, 42, b"c")
+        assert self.take(feed, 40, 1) == [40]
+        for _ in range(3):
+            with pytest.raises(BatchDamaged, match="another client"):
+                feed.take(41, 1, None)
+
+    def test_a_chunk_that_is_cut_off_is_damaged(self):
+        payload = chunk_payload(40, [b"abc", b"defghi"])
+        for end in (-1, -7, -12):
+            with pytest.raises(BatchDamaged, match="cut off"):
+                frames.read_chunk(payload[:end]).messages()
 
 
 class TestAnswers:

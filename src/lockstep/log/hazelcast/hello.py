@@ -37,6 +37,7 @@ class Hello:
 
     status: int
     version: str
+    host: tuple[str, int]
 
 
 def greet(address: Address, cluster: str, identity: bytes, clock: Callable[[], float]) -> Hello:
@@ -55,7 +56,7 @@ def _greet_one(host: tuple[str, int], address: Address, cluster: str, identity: 
     try:
         with _connected(host, address.tls, within_s) as connection:
             connection.sendall(_GREETING + _question(address, cluster, identity))
-            hello = _understood(_answer(connection), server)
+            hello = _understood(_answer(connection), server, host)
     except ssl.SSLError as error:
         raise ServerRefused(server=server, reason=f"no TLS connection ({error.reason or error})") from error
     except TimeoutError as error:
@@ -121,13 +122,13 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     return parts
 
 
-def _understood(message: Any, server: str) -> Hello:
+def _understood(message: Any, server: str, host: tuple[str, int]) -> Hello:
     problem = "it does not answer as Hazelcast 4.0 and later do"
     if message is None:
         raise ServerUnfit(server=server, reason=problem, setting=_SETTING)
     try:
         answer = _codec.decode_response(message)
-        return Hello(answer["status"], answer["server_hazelcast_version"])
+        return Hello(answer["status"], answer["server_hazelcast_version"], host)
     except (struct.error, ValueError, AttributeError, IndexError) as error:
         raise ServerUnfit(server=server, reason=problem, setting=_SETTING) from error
 

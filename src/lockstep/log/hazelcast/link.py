@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, TypeVar
 
-from hazelcast.client import HazelcastClient
 from hazelcast.config import Config, ReconnectMode
 from hazelcast.errors import HazelcastError
 from hazelcast.future import Future
 
 from lockstep.errors import ServerUnreachable
 from lockstep.log.hazelcast.faults import NOT_SENT, meaning, words
-from lockstep.log.hazelcast.mending import mend_waking
+from lockstep.log.hazelcast.mending import hear_of_lost_connections, mend_waking
+from lockstep.log.hazelcast.starting import settled, started
 from lockstep.log.network.address import Address, Tls
 
 T = TypeVar("T")
 _PAUSE_S = 0.02
 _BACKUP_S = 2.0
-_GIVEN_UP_S = 1.0
 _CONNECTED, _DISCONNECTED = "CONNECTED", "DISCONNECTED"
 
 
@@ -31,18 +29,22 @@ class Unanswered(Exception):
 class Link:
     """See the module. Safe to share between threads."""
 
-    def __init__(self, address: Address, cluster: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, address: Address, cluster: str, clock: Callable[[], float], first: tuple[str, int] | None = None
+    ) -> None:
+        """`first` is the member to go to first: one that is known to answer."""
         self.server = address.safe_url
         self.timeout_s = address.timeout_s
-        self.members_lost = 0
-        """How many members went away since this was opened."""
+        self.losses = 0
+        """How many members, and connections to them, went away since this was opened."""
         self.clock = clock
         self._connected = threading.Event()
-        config = settings(address, cluster)
+        config = settings(address, cluster, first)
         config.lifecycle_listeners = [self._on_state]
-        config.membership_listeners = [(None, self._on_member_lost)]
-        self.client = _started(config, address)
+        config.membership_listeners = [(None, self._on_lost)]
+        self.client = started(config, address)
         mend_waking(self.client)
+        hear_of_lost_connections(self.client, self._on_lost)
 
     @property
     def members(self) -> list[Any]:
@@ -119,26 +121,19 @@ class Link:
         elif state == _DISCONNECTED:
             self._connected.clear()
 
-    def _on_member_lost(self, member: object) -> None:
-        del member
-        self.members_lost += 1
+    def _on_lost(self, gone: object) -> None:
+        del gone
+        self.losses += 1
 
 
-def settled(future: Future[Any], within_s: float) -> bool:
-    """Whether a future of the client is done within some time; its own wait has no bound."""
-    if future.done():
-        return True
-    done = threading.Event()
-    future.add_done_callback(lambda _: done.set())
-    return done.wait(max(within_s, 0.0))
-
-
-def settings(address: Address, cluster: str) -> Any:
+def settings(address: Address, cluster: str, first: tuple[str, int] | None = None) -> Any:
     """How the client is set up: everything bounded, nothing guessed, reconnecting for ever."""
     make: Any = Config  # which has no hints
     config = make()
     config.cluster_name = cluster
-    config.cluster_members = [f"{host}:{port}" for host, port in address.hosts]
+    hosts = sorted(address.hosts, key=lambda host: host != first)
+    config.cluster_members = [f"{host}:{port}" for host, port in hosts]
+    config.shuffle_member_list = False  # the client waits for the one that it tries, however long that hangs
     if address.user is not None:
         config.creds_username = address.user
     if address.password is not None:
@@ -161,38 +156,3 @@ def _set_tls(config: Any, tls: Tls) -> None:
     for setting, file in (("ssl_cafile", tls.ca), ("ssl_certfile", tls.cert), ("ssl_keyfile", tls.key)):
         if file is not None:
             setattr(config, setting, file)
-
-
-def _started(config: Any, address: Address) -> HazelcastClient:
-    """A client that is connected to every member; its constructor has no bound, so it runs on a thread."""
-    client = HazelcastClient.__new__(HazelcastClient)
-    problems: list[BaseException] = []
-    given_up = threading.Event()
-
-    def build() -> None:
-        try:
-            HazelcastClient.__init__(client, config)
-            if given_up.is_set():
-                client.shutdown()
-        except BaseException as error:  # noqa: BLE001 - raised by whoever waits for it
-            problems.append(error)
-
-    thread = threading.Thread(target=build, name="lockstep-hazelcast-opening", daemon=True)
-    thread.start()
-    thread.join(address.timeout_s)
-    if thread.is_alive():
-        given_up.set()
-        with suppress(AttributeError):  # so early that there is nothing to end yet
-            client.shutdown()
-        thread.join(_GIVEN_UP_S)
-        reason = f"the client could not connect within {address.timeout_s:g} s"
-        raise ServerUnreachable(server=address.safe_url, reason=reason)
-    if problems:
-        raise _start_problem(problems[0], address) from problems[0]
-    return client
-
-
-def _start_problem(error: BaseException, address: Address) -> BaseException:
-    if isinstance(error, HazelcastError | OSError):
-        return meaning(error, address.safe_url, "")
-    return error

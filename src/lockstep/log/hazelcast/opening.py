@@ -29,8 +29,8 @@ def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Ma
     prefix = check_prefix(address.prefix, address.safe_url)
     backups, append_bytes = _backups(address), address.whole("append_bytes", APPEND_BYTES)
     cluster = address.path or CLUSTER
-    greet(address, cluster, runtime.new_id(), runtime.monotonic)
-    link = Link(address, cluster, runtime.monotonic)
+    hello = greet(address, cluster, runtime.new_id(), runtime.monotonic)
+    link = Link(address, cluster, runtime.monotonic, hello.host)
     try:
         judge(cluster_findings(link.server, len(link.members), backups), strict=address.strict)
         wire = HazelcastWire(link, prefix=prefix, backups=backups, append_bytes=append_bytes)

@@ -43,9 +43,9 @@ class Sizes:
 class Cursor:
     """One place from which somebody reads on."""
 
-    def __init__(self, ring: Ring, sizes: Sizes, members_lost: int) -> None:
-        self.members_lost = members_lost
-        """How many had gone when what was read ahead was last known to be good."""
+    def __init__(self, ring: Ring, sizes: Sizes, losses: int) -> None:
+        self.losses = losses
+        """How many members had gone when what was read ahead was last known to be good."""
         self.at = -1
         """The sequence with which reading would go on."""
         self.last: Item | None = None
@@ -54,10 +54,20 @@ class Cursor:
         self._items: deque[Item] = deque()
         self._under_way: Future[Any] | None = None
         self._count = 0
+        self._stayed: tuple[int, Item | None] = self.at, self.last
 
     def goes_on_from(self, start: int) -> bool:
         """Whether this is where somebody reads on; those above ask for the message once more that they had last."""
         return start == self.at or (self.last is not None and self.last[0] == start == self.at - 1)
+
+    def stay(self) -> None:
+        """Remember this place: what is handed out from here on is not certain yet."""
+        self._stayed = self.at, self.last
+
+    def go_back(self) -> None:
+        """To the place that was remembered, without anything that was read since."""
+        self.forget()
+        self.at, self.last = self._stayed
 
     def forget(self) -> None:
         """Drop everything that was read ahead."""
@@ -113,8 +123,8 @@ class Cursor:
 class Cursors:
     """The places at which one handle reads; the one that was not used for longest is given up for a new one."""
 
-    def __init__(self, ring: Ring, members_lost: Callable[[], int]) -> None:
-        self._ring, self._members_lost = ring, members_lost
+    def __init__(self, ring: Ring, losses: Callable[[], int]) -> None:
+        self._ring, self._losses = ring, losses
         self._sizes = Sizes()
         self._cursors: deque[Cursor] = deque(maxlen=CURSORS)
         self._glance = self._new()
@@ -134,7 +144,7 @@ class Cursors:
         return found
 
     def _new(self) -> Cursor:
-        return Cursor(self._ring, self._sizes, self._members_lost())
+        return Cursor(self._ring, self._sizes, self._losses())
 
     def forget(self) -> None:
         """Drop everything that was read ahead; where they were is kept."""

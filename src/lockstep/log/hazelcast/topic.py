@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lockstep.errors import AppendUncertain, DataError, StoreFull
+from lockstep.errors import AppendUncertain, DataError, LockstepError, StoreFull
 from lockstep.log.hazelcast.link import Link, Unanswered
 from lockstep.log.hazelcast.map_catalogue import MapCatalogue
 from lockstep.log.hazelcast.readahead import Cursor, Cursors
@@ -21,9 +21,6 @@ FRESH_S = 1.0
 class RingTopic:
     """See Topic."""
 
-    make_room: Callable[[], None] | None = None
-    """Called before an append is refused: to find out, and say with `drop`, what no longer counts."""
-
     def __init__(self, link: Link, ring: Ring, known: Known, catalogue: MapCatalogue, append_bytes: int) -> None:
         self.limits = Limits(
             stride=STRIDE,
@@ -32,7 +29,7 @@ class RingTopic:
             append_setting="append_bytes in the bus URL",
         )
         self._link, self._ring, self._known, self._catalogue = link, ring, known, catalogue
-        self._cursors = Cursors(ring, lambda: link.members_lost)
+        self._cursors = Cursors(ring, lambda: link.losses)
         self._floor = known.head // STRIDE
         """Every message below this number may be overwritten."""
         self._check_genuine()
@@ -54,9 +51,10 @@ class RingTopic:
         """See Topic."""
         start = number + 1
         cursor = self._cursors.at(start, max_bytes)
-        self._check_members(cursor)
-        found = cursor.take(start, max_bytes) if cursor.goes_on_from(start) else []
-        found = found or self._fetch_now(cursor, start, max_bytes)
+        found = self._fetch(cursor, start, max_bytes)
+        while cursor.losses != self._link.losses:  # the client may have asked again, and another member answered
+            cursor.go_back()
+            found = self._fetch(cursor, start, max_bytes)
         self._ring.arm()
         return [Message(sequence - 1, data) for sequence, data in found]
 
@@ -79,10 +77,24 @@ class RingTopic:
             sequence = self._ring.add(data)
         except Unanswered as error:
             raise AppendUncertain(stream=self._known.name, reason=f"{self._link.server}: {error}") from error
-        if (sequence < YOUNG or sequence <= before) and not self._ring.is_genuine():
+        if (sequence < YOUNG or sequence <= before) and not self._took(sequence):
             self._ring.destroy()  # what sprang up in its place, with what was just added to it
             raise self._gone()
         return sequence - 1
+
+    def _took(self, sequence: int) -> bool:
+        """Whether it was the ring of the stream that took an item; it has it, so no error may say that it has not."""
+        try:
+            return self._ring.is_genuine()
+        except LockstepError as error:
+            reason = f"it is item {sequence}, but whether of the same ring was not told: {error}"
+            raise AppendUncertain(stream=self._known.name, reason=reason) from error
+
+    def _fetch(self, cursor: Cursor, start: int, max_bytes: int) -> list[Item]:
+        self._check_members(cursor)
+        cursor.stay()
+        found = cursor.take(start, max_bytes) if cursor.goes_on_from(start) else []
+        return found or self._fetch_now(cursor, start, max_bytes)
 
     def _fetch_now(self, cursor: Cursor, start: int, max_bytes: int) -> list[Item]:
         before = self._ring.seen
@@ -99,8 +111,6 @@ class RingTopic:
         known = self._catalogue.find(self._known.name)
         if known is not None and known.identity == self._known.identity:
             self.drop(known.head // STRIDE)
-        if not self._has_room() and self.make_room is not None:
-            self.make_room()
         if not self._has_room():
             reason = (
                 f"its ring on {self._link.server} takes {self._ring.capacity} messages and is full of such that count;"
@@ -122,13 +132,13 @@ class RingTopic:
 
         A member shows what it has before its copies have it. If it dies in between, the number is given out again.
         """
-        lost = self._link.members_lost
-        if lost == cursor.members_lost:
+        lost = self._link.losses
+        if lost == cursor.losses:
             return
         cursor.forget()
         if cursor.last is not None:
             self._check_last(cursor, cursor.last)
-        cursor.members_lost = lost
+        cursor.losses = lost
 
     def _check_last(self, cursor: Cursor, last: Item) -> None:
         found, tail = self._ring.read(last[0], 1)

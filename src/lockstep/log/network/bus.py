@@ -62,8 +62,11 @@ class NetworkBus:
         known = self.patiently(lambda: self.look_up(name))
         if known is None:
             raise StreamNotFound(name=name, bus=self.url)
-        self.wire.remove(known)  # before the entry goes, or a stream made anew would find what this one held
-        self.wire.catalogue.remove(known)
+        steps = [self.wire.remove, self.wire.catalogue.remove]  # or a stream made anew would find what this one held
+        if getattr(self.wire, "never_uses_a_name_twice", False):
+            steps.reverse()  # then whoever dies in between leaves a topic that nobody finds, and no entry without one
+        for step in steps:
+            step(known)
         with self._lock:
             for log in list(self._open):
                 if log.identity == known.identity:

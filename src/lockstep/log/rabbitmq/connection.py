@@ -141,13 +141,13 @@ class Connection:
         """The number of a new publisher."""
         return self._add(self._publishers, receiver)
 
-    def drop_feed(self, number: int) -> None:
-        """The number may be used again."""
-        self._feeds.pop(number, None)
+    def drop_feed(self, number: int, receiver: Receiver) -> None:
+        """The number may be used again, unless somebody else has it already."""
+        self._drop(self._feeds, number, receiver)
 
-    def drop_publisher(self, number: int) -> None:
-        """The number may be used again."""
-        self._publishers.pop(number, None)
+    def drop_publisher(self, number: int, receiver: Receiver) -> None:
+        """The number may be used again, unless somebody else has it already."""
+        self._drop(self._publishers, number, receiver)
 
     def unreachable(self) -> ServerUnreachable:
         """The error for whoever needed this connection."""
@@ -213,8 +213,8 @@ class Connection:
         try:
             for payload in frames.split(self._buffer):
                 self._dispatch(payload)
-        except (ValueError, KeyError) as error:
-            self.lose(f"it sent something that is no frame: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the thread has other connections to read
+            self.lose(f"it sent something that can't be read: {error or type(error).__name__}")
 
     def _dispatch(self, payload: bytes) -> None:
         key = frames.key_of(payload)
@@ -253,6 +253,11 @@ class Connection:
             number = next(number for number in range(256) if number not in receivers)
             receivers[number] = receiver
             return number
+
+    def _drop(self, receivers: dict[int, Receiver], number: int, receiver: Receiver) -> None:
+        with self._lock:
+            if receivers.get(number) is receiver:
+                del receivers[number]
 
 
 def _words(error: OSError) -> str:

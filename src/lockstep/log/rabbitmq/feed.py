@@ -57,14 +57,16 @@ class Subscription:
     def open(self, spec: schema.OffsetSpec, chunks: int, deadline: Deadline) -> None:
         """Subscribe at the leader of the stream."""
         connection = self._links.to_leader(READ, self.stream, deadline)
-        self._connection, self.credit = connection, chunks
-        self._number = connection.add_feed(self)
+        self.credit = chunks  # before anything can come
+        self._number = number = connection.add_feed(self)
         try:
-            answer = connection.ask(subscribe(self._number, self.stream, spec, chunks), deadline)
+            answer = connection.ask(subscribe(number, self.stream, spec, chunks), deadline)
             self._check(answer.response_code, "read")
         except BaseException:
-            connection.drop_feed(self._number)
+            self.credit = 0
+            connection.drop_feed(number, self)
             raise
+        self._connection = connection
 
     def grant(self, chunks: int, deadline: Deadline) -> None:
         """Let the server send some more."""
@@ -80,7 +82,7 @@ class Subscription:
         self.is_lost, number = True, self._number
         with suppress(ServerUnreachable):
             deadline = self._links.deadline(_CLOSE_S)
-            connection.begin(deadline, unsubscribe(number), then=lambda: connection.drop_feed(number))
+            connection.begin(deadline, unsubscribe(number), then=lambda: connection.drop_feed(number, self))
 
     def on_chunk(self, chunk: frames.Chunk) -> None:
         """See Receiver."""
@@ -165,9 +167,11 @@ class Feed(Subscription):
         return number == self.position or any(message.number >= number for message in self._messages)
 
     def take(self, number: int, max_bytes: int, deadline: Deadline) -> list[Message]:
-        """What has come from a number on."""
+        """What has come from a number on, up to where a number is missing: the server may have dropped it meanwhile."""
         found, size = list[Message](), 0
         while size < max_bytes and (self._messages or self._unpack(number)):
+            if found and self._messages[0].number != found[-1].number + 1:
+                break  # whoever asks next sees the gap in front, and whether it is a note of the server or a loss
             message = self._messages.popleft()
             if message.number >= number:
                 found.append(message)
@@ -209,8 +213,9 @@ class Feed(Subscription):
             with self._lock:
                 if not self._chunks:
                     return False
-                chunk = self._chunks.popleft()
-            self._messages.extend(chunk.messages(number))
+                chunk = self._chunks[0]
+            self._messages.extend(chunk.messages(number))  # if this fails, it fails again for whoever asks again
+            self._chunks.popleft()
         return True
 
     def _refill(self, deadline: Deadline) -> None:
@@ -265,8 +270,8 @@ def glimpse(
         for build in (subscribe(number, stream, spec, 1), unsubscribe(number))
     ]
     answers = [reply.wait(deadline) for reply in connection.begin(deadline, *builds)]
-    for number in numbers:
-        connection.drop_feed(number)
+    for number, look in zip(numbers, looks, strict=True):
+        connection.drop_feed(number, look)
     for answer in answers[::2]:
         faults.check(answer.response_code, server=links.address.servers, user=links.user, action="read", stream=stream)
     return [look.chunk for look in looks]

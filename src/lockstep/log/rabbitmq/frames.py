@@ -25,6 +25,7 @@ _CREDIT = struct.Struct(">IHHBH")
 _REFUSED = struct.Struct(">QH")
 _CHUNK = struct.Struct(">HHBbbHIqQQIIII")
 _IS_BATCH = 0x80000000
+_STREAM = "the server's stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,20 @@ class Chunk:
         """The messages from a number on; a chunk may begin earlier than what was asked for."""
         found, at = [], _CHUNK.size
         for number in range(self.first, self.first + self.entries):
-            (size,) = _LENGTH.unpack_from(self.data, at)
-            if size & _IS_BATCH:
-                raise BatchDamaged(offset=number, stream="the server's stream", reason="another client has written it")
-            at += _LENGTH.size
+            begin, at = self._entry(number, at)
             if number >= start:
-                found.append(Message(number, self.data[at : at + size]))
-            at += size
+                found.append(Message(number, self.data[begin:at]))
         return found
+
+    def _entry(self, number: int, at: int) -> tuple[int, int]:
+        """Where the message behind a place begins and ends."""
+        begin = at + _LENGTH.size
+        size = int.from_bytes(self.data[at:begin], "big")
+        if size & _IS_BATCH:
+            raise BatchDamaged(offset=number, stream=_STREAM, reason="another client has written it")
+        if begin + size > len(self.data):
+            raise BatchDamaged(offset=number, stream=_STREAM, reason="it is cut off")
+        return begin, begin + size
 
 
 def encode(frame: schema.Frame) -> bytes:

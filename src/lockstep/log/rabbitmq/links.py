@@ -76,11 +76,11 @@ class Links:
 
     def any(self, deadline: Deadline) -> Connection:
         """A connection for questions to any of the servers."""
-        return self._first_of(lambda seed: self._pick(READ, seed, deadline, limit=None))
+        return self._first_of(deadline, lambda seed, within: self._pick(READ, seed, within, limit=None))
 
     def fresh(self, deadline: Deadline) -> Connection:
         """A new connection to any of the servers; lose it after use."""
-        return self._first_of(lambda seed: self._dial(seed, deadline))
+        return self._first_of(deadline, self._dial)
 
     def to_leader(self, purpose: str, stream: str, deadline: Deadline) -> Connection:
         """A connection with room to whoever leads a stream."""
@@ -107,15 +107,20 @@ class Links:
         if pump is not None:
             pump.close()
 
-    def _first_of(self, reach: Callable[[Endpoint], Connection]) -> Connection:
+    def _first_of(self, deadline: Deadline, reach: Callable[[Endpoint, Deadline], Connection]) -> Connection:
+        """What one of the servers gives, those with a connection first; one that hangs leaves time for the others."""
         fault: ServerUnreachable | None = None
-        for seed in self.address.hosts:
+        seeds = sorted(self.address.hosts, key=lambda seed: not self._is_connected(seed))
+        for left, seed in zip(range(len(seeds), 0, -1), seeds, strict=True):
             try:
-                return reach(seed)
+                return reach(seed, deadline.part(1 / left))
             except ServerUnreachable as error:
                 fault = error
         assert fault is not None, "an address has a host"
         raise fault
+
+    def _is_connected(self, seed: Endpoint) -> bool:
+        return any(one.is_alive for one in self._open.get((READ, seed), []))
 
     def _pick(self, purpose: str, endpoint: Endpoint, deadline: Deadline, *, limit: int | None) -> Connection:
         with self._locked(deadline):

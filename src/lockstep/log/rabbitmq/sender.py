@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from rstream import schema
 
-from lockstep.errors import AppendUncertain, LockstepError, ServerUnreachable, StoreFull
+from lockstep.errors import AppendUncertain, BatchDamaged, LockstepError, ServerUnreachable, StoreFull
 from lockstep.log.batch import MAGIC as BATCH
 from lockstep.log.batch import NO_PRODUCER
 from lockstep.log.network.bundles import MAGIC as BUNDLE
@@ -94,11 +94,15 @@ class Tail(Subscription):
         self.end = chunk.end
         if self._wanted is None:
             return
-        for message in chunk.messages(self._wanted.start or 0):
-            if self._wanted.is_stored_as(message.data):
-                self.found, self._wanted = message.number, None
-                break
+        with suppress(BatchDamaged):  # written by another client: whoever reads is told; ours, if in it, is uncertain
+            self._look_for(self._wanted, chunk)
         self._news.set()  # also if it was another one: then room for more has to be given
+
+    def _look_for(self, wanted: Attempt, chunk: frames.Chunk) -> None:
+        for message in chunk.messages(wanted.start or 0):
+            if wanted.is_stored_as(message.data):
+                self.found, self._wanted = message.number, None
+                return
 
     def on_lost(self, reason: str) -> None:
         """See Receiver."""
@@ -140,16 +144,7 @@ class Sender:
         """Give back what it uses."""
         if self._tail is not None:
             self._tail.close()
-        connection, self._connection = self._connection, None
-        if connection is None or self._is_lost:
-            return
-        self._is_lost, number = True, self._number
-        with suppress(ServerUnreachable):
-            connection.begin(
-                self._links.deadline(_CLOSE_S),
-                lambda correlation: schema.DeletePublisher(correlation, number),
-                then=lambda: connection.drop_publisher(number),
-            )
+        self._withdraw()
 
     def on_chunk(self, chunk: frames.Chunk) -> None:
         """See Receiver; nothing is read here."""
@@ -210,10 +205,23 @@ class Sender:
     def _refused(self, attempt: Attempt, code: int) -> None:
         """The server has not taken it."""
         attempt.tries -= 1
-        self._is_lost = True
+        self._withdraw()
         if code == _NO_PUBLISHER:
             raise faults.NotReady
         self._check(code)
+
+    def _withdraw(self) -> None:
+        """Publish no more under this number: the server knows a publisher of this name until it is told."""
+        connection, self._connection = self._connection, None
+        if connection is None or self._is_lost:
+            return
+        self._is_lost, number = True, self._number
+        with suppress(ServerUnreachable):
+            connection.begin(
+                self._links.deadline(_CLOSE_S),
+                lambda correlation: schema.DeletePublisher(correlation, number),
+                then=lambda: connection.drop_publisher(number, self),
+            )
 
     def _uncertain(self, attempt: Attempt, tail: Tail) -> AppendUncertain:
         """Nobody knows; a fresh connection finds out more than one that may be stuck."""
@@ -236,7 +244,7 @@ class Sender:
             ).response_code
         finally:
             if code != faults.OK:
-                connection.drop_publisher(number)
+                connection.drop_publisher(number, self)
         if code == faults.PRECONDITION:
             raise StoreFull(stream=self._name, reason=f"the server {connection.server} has {_FULL}")
         self._check(code)
@@ -249,10 +257,12 @@ class Sender:
         if tail is not None and not tail.is_lost and tail.credit > 0 and not attempt.tries:
             tail.expect(attempt, deadline)
             return tail
+        self._tail = None
         if tail is not None:
             tail.close()
-        self._tail = tail = Tail(self._links, self.stream, self._news, attempt)
+        tail = Tail(self._links, self.stream, self._news, attempt)
         tail.open(from_number(attempt.start or 0) if attempt.tries else LAST, _CHUNKS, deadline)
+        self._tail = tail  # only now: one that was refused brings nothing
         return tail
 
     def _check(self, code: int) -> None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from lockstep.errors import AppendTooLarge, ServerUnreachable
+from lockstep.errors import AppendTooLarge, BatchDamaged, ServerUnreachable
 from lockstep.log.network.wire import Ends, Message, TopicGone
 from lockstep.log.port import Limits
 from lockstep.log.rabbitmq import faults
@@ -33,6 +33,8 @@ class RabbitTopic:
         self._feeds: list[Feed] = []
         self._last: list[Message] = []
         """The messages of the chunk that was the last one when somebody asked for the ends."""
+        self._has_seen = False
+        """Whether there was ever anything in it."""
         self._first: int | None = None
         self._first_asked = 0.0
         self._wakes: list[Callable[[], None]] = []
@@ -42,7 +44,9 @@ class RabbitTopic:
         deadline = self._links.deadline()
         for data in messages:
             self._check_size(data)
-        return [self._sender.send(data, deadline) for data in messages]
+        numbers = [self._sender.send(data, deadline) for data in messages]
+        self._has_seen = True
+        return numbers
 
     def ends(self) -> Ends:
         """See Topic."""
@@ -95,6 +99,7 @@ class RabbitTopic:
             feed.settle(deadline)
             if feed.arrived == before:
                 return []
+        self._has_seen = True
         if found[0].number > number:
             self._first = None
         return found
@@ -137,12 +142,21 @@ class RabbitTopic:
         if last is None or self._first is None or self._links.now() - self._first_asked > _FIRST_HOLDS_S:
             first, last = glimpse(self._links, self._stream, (FIRST, LAST), deadline)
             if first is None:
-                return Ends(0, 0)
+                return self._nothing()
             self._first, self._first_asked = first.first, self._links.now()
         if last is None:  # it is written, and about to be stored for good
             last = Glimpse(self._links, self._stream).wait(LAST, deadline)
-        self._last = last.messages()
+        self._has_seen = True
+        self._last = []
+        with suppress(BatchDamaged):  # where it ends is known all the same, and whoever reads it is told
+            self._last = last.messages()
         return Ends(self._first, last.end)
+
+    def _nothing(self) -> Ends:
+        """A server that has just begun to lead a stream shows nothing of it until it knows what the others have."""
+        if self._has_seen:
+            raise faults.NotReady
+        return Ends(0, 0)
 
     def _last_by_feeds(self, deadline: Deadline) -> Chunk | None:
         with self._lock:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rstream import schema
 
+from lockstep.errors import DataError, ServerUnfit
 from lockstep.log.network.address import Address
 from lockstep.log.network.catalogue import TopicCatalogue
 from lockstep.log.network.checks import Finding
-from lockstep.log.network.wire import STRIDE, Catalogue, Known, TopicGone
+from lockstep.log.network.wire import STRIDE, Catalogue, Known, Topic, TopicGone
 from lockstep.log.port import Limits, Promises
 from lockstep.log.rabbitmq import checks, faults, retention
 from lockstep.log.rabbitmq.frames import PUBLISH_OVERHEAD
@@ -20,10 +21,31 @@ from lockstep.log.rabbitmq.topic import RabbitTopic
 from lockstep.runtime import Runtime
 
 _SETTING = "stream.frame_max in rabbitmq.conf"
+_SETTINGS = f"{', '.join(retention.OPTIONS)} in the URL, or the name"
+_PERHAPS_THERE = (faults.PRECONDITION, faults.REFUSED)
+
+
+class RabbitCatalogue(TopicCatalogue):
+    """See Catalogue. A stream is made before its entry is written, so an entry without a stream tells of a loss."""
+
+    def __init__(self, topic: Topic, make: Callable[[Known], None], remove: Callable[[Known], None]) -> None:
+        super().__init__(topic)
+        self._make, self._remove = make, remove
+
+    def add(self, known: Known) -> Known:
+        """See Catalogue."""
+        self._make(known)
+        found = super().add(known)
+        if found.identity != known.identity:
+            self._remove(known)
+        return found
 
 
 class RabbitWire:
     """See Wire."""
+
+    never_uses_a_name_twice = True
+    """An identity is a part of each name on the server."""
 
     def __init__(self, address: Address, links: Links, runtime: Runtime) -> None:
         self.url = address.safe_url
@@ -31,13 +53,20 @@ class RabbitWire:
         self._catalogue_name = f"{address.prefix}{CATALOGUE}"
         self.replicas = links.persist(self._find_catalogue, links.deadline())
         self.promises = promises(self.replicas)
-        self.catalogue: Catalogue = TopicCatalogue(self._topic(self._catalogue_name, "the catalogue"))
+        topic = self._topic(self._catalogue_name, "the catalogue")
+        self.catalogue: Catalogue = RabbitCatalogue(topic, self._make, self.remove)
 
     def make(self, known: Known) -> None:
-        """See Wire."""
-        settings = retention.arguments(known.config, self._address)
+        """See Wire: it was made before its entry; one that is missing was not deleted by us, and is not made anew."""
         stream = self._server_name(known)
-        self._links.persist(lambda within: self._create(stream, settings, within), self._links.deadline())
+        if self._links.persist(lambda within: self._exists(stream, within), self._links.deadline()):
+            return
+        found = self.catalogue.find(known.name)
+        if found is not None and found.identity == known.identity:
+            raise DataError(
+                reason=f"The server {self._address.servers} no longer has {stream!r}, which held the records of stream"
+                f" {known.name!r}: somebody deleted it there. Delete the stream and make it anew."
+            )
 
     def remove(self, known: Known) -> None:
         """See Wire."""
@@ -71,6 +100,11 @@ class RabbitWire:
         """See Wire."""
         self._links.close()
 
+    def _make(self, known: Known) -> None:
+        settings = retention.arguments(known.config, self._address)
+        stream = self._server_name(known)
+        self._links.persist(lambda within: self._create(stream, settings, within), self._links.deadline())
+
     def _topic(self, stream: str, name: str) -> RabbitTopic:
         return RabbitTopic(self._links, stream, name, self._limits(), self._runtime.new_id().hex())
 
@@ -100,8 +134,12 @@ class RabbitWire:
         properties = [schema.Property(name, value) for name, value in settings.items()]
         answer = self._links.any(deadline).ask(lambda number: schema.Create(number, stream, properties), deadline)
         code = answer.response_code
-        if code in (faults.EXISTS, faults.PRECONDITION) or (code == faults.REFUSED and self._exists(stream, deadline)):
+        if code == faults.EXISTS or (code in _PERHAPS_THERE and self._exists(stream, deadline)):
             return
+        if code == faults.PRECONDITION:
+            words = ", ".join(f"{name}={value}" for name, value in settings.items())
+            reason = f"it makes no stream {stream!r} with {words or 'its own settings'}"
+            raise ServerUnfit(server=self._address.servers, reason=reason, setting=_SETTINGS)
         self._check(code, "create", stream)
 
     def _delete(self, stream: str, deadline: Deadline) -> None:
@@ -114,6 +152,8 @@ class RabbitWire:
             self._links.topology(stream, deadline)
         except TopicGone:
             return False
+        except faults.NotReady:
+            return True  # it has nobody to lead it, and so it is one
         return True
 
     def _check(self, code: int, action: str, stream: str) -> None:
