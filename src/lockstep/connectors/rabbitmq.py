@@ -212,7 +212,8 @@ class RabbitSource:
             if head is None or head.client is None:
                 self._on_bad(BadLine(at, "FRAME", "it has no client, and so no number", ""))
                 return
-            yield Piece(EventBatch.empty(self._form.schema), NOTHING, frame=body, at=at + 1)
+            nothing = EventBatch.empty(self._form.schema)
+            yield Piece(nothing, NOTHING, frame=body, at=at + 1, frame_events=head.events)
             return
         batch, transactional = self._form.message(body, at + 1, self._on_bad)
         yield Piece(batch, np.array([at + 1], np.int64), transactional)
