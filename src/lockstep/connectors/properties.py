@@ -48,6 +48,13 @@ USED: Mapping[tuple[str, str], frozenset[str]] = {
 }
 """What has an effect, besides what every connector of the kind has."""
 
+USED_IF_BOUND = frozenset({
+    "type", "urlhostport", "hotfailover", "numbufferedmsgs", "rmqhost", "rmquserid", "rmqpassword", "rmqtopic", "rmqtype",
+    "rmqvhost", "rmqssl", "rmqsslcacert", "rmqsslcert", "rmqsslkey", "rmqstreamport", "kafkahostport", "kafkatopic",
+    "kafkatype", "kafkaglobalconfig", "zookeeperhostport",
+})  # fmt: skip
+"""What has an effect where the topic of a connector is a stream of the engine's own bus."""
+
 _IGNORED_ALL = frozenset({"configfilesection", "protofile", "protomsg"})
 _IGNORED: Mapping[str, frozenset[str]] = {
     FS: frozenset({"prebuffer", "cefsyslogprefix", "maxfilesize", "periodicity", "unbufferedoutputstreams", "rate",

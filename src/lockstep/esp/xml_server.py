@@ -110,6 +110,7 @@ def engine_options(wish: argparse.Namespace, place: Place, graph: Graph) -> argp
              "--state", str(state)]  # fmt: skip
     words += [] if wish.http is None else ["--http", str(wish.http)]
     words += ["--election", f"zookeeper://{place.zookeeper}/ESP"] if place.zookeeper else []
+    words += ["--buffer-blocks", str(place.buffered)] if place.buffered else []
     for word in wish.engine:
         name, sign, value = word.partition("=")
         words += [f"--{name}", value] if sign else [f"--{name}"]

@@ -130,7 +130,7 @@ def test_the_documents_server():
 
 
 def test_a_failover_cluster_and_further_options():
-    place = Place("kafka://b:9092", "esp_1", {}, frozenset({"q/w/c"}), "zk:2181")
+    place = Place("kafka://b:9092", "esp_1", {}, frozenset({"q/w/c"}), "zk:2181", 700)
     found = server("-state", "s", "-engine", "lease=2", "trim", place=place)
     assert (found.bus, found.election, found.lease, found.trim) == (
         "kafka://b:9092",
@@ -138,7 +138,9 @@ def test_a_failover_cluster_and_further_options():
         2.0,
         True,
     )
-    assert found.bound_connectors == {"q/w/c"}
+    assert (found.bound_connectors, found.buffer_blocks) == ({"q/w/c"}, 700)
+    assert server("-engine", "buffer-blocks=9", place=place).buffer_blocks == 9
+    assert server().buffer_blocks == 1_000_000
 
 
 @pytest.mark.parametrize(
