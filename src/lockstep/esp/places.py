@@ -117,7 +117,7 @@ class _Candidate:
 
     @property
     def lacks(self) -> str:
-        """What keeps it from being a stream of a cluster: blocks with numbers, on the topic that is the window's own."""
+        """What keeps it from being a stream of a cluster: blocks with numbers, on the window's own topic."""
         topic, form = self.properties.get(f"{self.kind}topic", ""), self.properties.get(f"{self.kind}type", "csv")
         if not self.properties.get("urlhostport"):
             return "has no urlhostport"
