@@ -22,7 +22,8 @@ RMQ_IN = {
     **{name: value for name, value in RMQ_OUT.items()
        if name not in ("collapse", "rmretdel", "hotfailover", "rmqcontenttype", "rmqheaders")},
     "type": "pub", "transactional": "true", "blocksize": "4", "buspersistencequeue": "q",
-    "ignorecsvparseerrors": "true", "csvfielddelimiter": ";", "noautogenfield": "true", "publishwithupsert": "true", "addcsvopcode": "true",
+    "ignorecsvparseerrors": "true", "csvfielddelimiter": ";",
+    "noautogenfield": "true", "publishwithupsert": "true", "addcsvopcode": "true",
     "addcsvflags": "normal", "maxevents": "5",
 }  # fmt: skip
 KAFKA_OUT = {
@@ -43,7 +44,8 @@ KAFKA_IN = {
     "urlhostport": "h_1", "transactional": "true", "blocksize": "4", "dateformat": "%Y", "ignorecsvparseerrors": "true",
     "csvfielddelimiter": ";", "noautogenfield": "true", "publishwithupsert": "true", "kafkainitialoffset": "smallest",
     "addcsvopcode": "true", "addcsvflags": "normal", "kafkaglobalconfig": "a=b", "kafkatopicconfig": "a=b",
-    "useclientmsgid": "true", "useoffsetmsgid": "true", "maxevents": "5", "avroschemaregistryurl": "x", "kafkaconsumergroupid": "g",
+    "useclientmsgid": "true", "useoffsetmsgid": "true", "maxevents": "5", "avroschemaregistryurl": "x",
+    "kafkaconsumergroupid": "g",
 }  # fmt: skip
 FS_IN = {
     "type": "pub", "fsname": "f", "fstype": "csv", "blocksize": "2", "transactional": "true", "rate": "5",
