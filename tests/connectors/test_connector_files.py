@@ -6,11 +6,13 @@ import logging
 import struct
 
 import pytest
-from connector_worlds import World, connector, csv, event, model, running, until
+from connector_worlds import SCHEMA, World, connector, csv, event, model, running, until
 
 from lockstep.connectors.errors import ConnectorDown
+from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Flag
 from lockstep.engine.events.frames import read_head
+from lockstep.events.forms import frame_with_length
 
 
 @pytest.fixture
@@ -96,13 +98,24 @@ def test_repeats_and_a_most(world_of, tmp_path):
     assert world.taken() == [1, 2, 3, 1, 2]
 
 
-def test_json_and_binary_files(world_of, tmp_path):
+def test_a_json_file(world_of, tmp_path):
     (tmp_path / "in.json").write_text('{"ID":1,"symbol":"a","price":0.5}\n{"ID":2,"symbol":"b","price":1}\n')
     world = world_of(into=[connector("fs", "in", type="pub", fsname=tmp_path / "in.json", fstype="json")])
     engine = world.engine()
     assert engine.step() is True
     engine.die()
     assert world.taken() == [1, 2]
+
+
+def test_a_binary_file(world_of, tmp_path):
+    batches = [EventBatch.of(SCHEMA, [(n, [event(2 * n), event(2 * n + 1)])]) for n in (1, 2)]
+    (tmp_path / "in.bin").write_bytes(b"".join(frame_with_length(batch) for batch in batches))
+    world = world_of(into=[connector("fs", "in", type="pub", fsname=tmp_path / "in.bin", fstype="binary")])
+    engine = world.engine()
+    assert engine.step() is True
+    assert engine.work.last == 2
+    engine.die()
+    assert world.taken() == [2, 3, 4, 5]
 
 
 def test_bad_lines_are_told_and_left_out(world_of, tmp_path, caplog):

@@ -10,6 +10,7 @@ import pytest
 from connector_worlds import World, connector, csv, model, running, until
 
 from lockstep.connectors.errors import ConnectorRefused
+from lockstep.connectors.running import Connectors
 from lockstep.engine.model.project import ConnectorEntry, ConnectorGroup, GroupEdge
 
 
@@ -75,6 +76,20 @@ def test_what_has_no_effect_is_named_once(world_of, tmp_path, caplog):
     (tmp_path / "in.csv").write_text(csv(1))
     with running(world_of(into=[fs("in", tmp_path / "in.csv", prebuffer="true", configfilesection="[x]")])):
         assert "Connector q/Trades/in: no effect here has configfilesection, prebuffer" in caplog.text
+
+
+RMQ = {"rmqhost": "h", "rmqexchange": "x", "rmqtype": "binary", "urlhostport": "h:1"}
+
+
+def test_what_is_said_of_a_connector_that_need_not_run_is_read_too(world_of, caplog):
+    caplog.set_level(logging.INFO, "lockstep")
+    world = world_of(out=[connector("rmq", "out", type="sub", collapse="true", numbufferedmsgs=5, **RMQ)])
+    made = Connectors(world.graph, world.client, "local", {}, bound={"q/Copy/out"})
+    assert made.planned == []
+    assert "Connector q/Copy/out: no effect here has collapse, rmqexchange" in caplog.text
+    wrong = world_of(out=[connector("rmq", "out", type="sub", rmqport="x", **RMQ)])
+    with pytest.raises(ConnectorRefused, match="rmqport"):
+        Connectors(wrong.graph, wrong.client, "local", {}, bound={"q/Copy/out"})
 
 
 def test_a_connector_that_can_not_be_run_stops_everything_before_it_begins(world_of, tmp_path):

@@ -27,6 +27,13 @@ def test_a_file_is_published_to_the_window_of_the_url(world, tmp_path, capfd):
     assert "Published 3 events in 2 blocks to q/Trades." in capfd.readouterr().out
 
 
+def test_lines_without_a_key_are_taken_if_that_is_said(world, tmp_path):
+    (tmp_path / "in.csv").write_text("I,N,a,0.5\nI,N,b,1.0\n")
+    words = ["-k", "pub", "-h", "dfESP://localhost:5555/desk/q/Trades", "-f", "in.csv"]
+    assert fs_adapter.main([*words, "-C", "noautogenfield=true"]) == 0
+    assert world.taken() == [None, None]
+
+
 def test_a_window_that_does_not_exist_is_told_at_once(world, tmp_path, capsys):
     (tmp_path / "in.csv").write_text(csv(1))
     url = "dfESP://localhost:5555/desk/q/Tradez"

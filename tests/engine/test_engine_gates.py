@@ -62,7 +62,7 @@ def line():
 
 @pytest.fixture
 def cluster(tmp_path, line, monkeypatch):
-    monkeypatch.setattr(failover, "open_gate", lambda url, runtime, environ: ScriptedGate(line, url))
+    monkeypatch.setattr(failover, "open_gate", lambda url, runtime, environ, group: ScriptedGate(line, url))
     return LocalCluster(sums_graph(), WANTED, tmp_path)
 
 
@@ -177,7 +177,7 @@ def test_an_active_engine_that_slept_while_the_gate_moved_changes_no_answer(clus
 
 @pytest.mark.parametrize("seed", range(4))
 def test_gates_that_flap_and_lie_change_no_answer(tmp_path, line, monkeypatch, seed):
-    monkeypatch.setattr(failover, "open_gate", lambda url, runtime, environ: ScriptedGate(line, url))
+    monkeypatch.setattr(failover, "open_gate", lambda url, runtime, environ, group: ScriptedGate(line, url))
     cluster = LocalCluster(sums_graph(), WANTED, tmp_path, seed=seed)
     start(cluster, "a", "b", "c")
     for one in range(1, 40):
@@ -214,6 +214,19 @@ def test_an_engine_that_is_stopped_in_order_lets_the_next_lead_at_once(cluster, 
     cluster.until_active("b")
     assert cluster.clock.monotonic() - stopped_at < LEASE_S
     finish(cluster, 6)
+
+
+def test_an_engine_stands_in_the_line_of_its_own_cluster_and_project(cluster, line, monkeypatch):
+    groups = []
+
+    def opened(url, runtime, environ, group):
+        groups.append(group)
+        return ScriptedGate(line, url)
+
+    monkeypatch.setattr(failover, "open_gate", opened)
+    start(cluster, "a")
+    cluster.until_active("a")
+    assert groups == [f"local.{sums_graph().project.name}"]
 
 
 def test_an_engine_says_what_its_gate_says(cluster, line):

@@ -30,10 +30,10 @@ def until(is_so: Callable[[], bool], what: str, within_s: float = WITHIN_S) -> f
 class GateProcess:
     """A process with a gate. `state` is the last thing that it said."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, group: str = "c.p") -> None:
         path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
-            [sys.executable, __file__, url],
+            [sys.executable, __file__, url, group],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path},
         )  # fmt: skip
         self.said: list[str] = []
@@ -88,7 +88,7 @@ class GateProcess:
 
 
 def main() -> None:
-    gate = open_gate(sys.argv[1], ThreadRuntime(), os.environ)
+    gate = open_gate(sys.argv[1], ThreadRuntime(), os.environ, group=sys.argv[2])
     assert gate is not None
     gate.enter()
     over = threading.Event()

@@ -277,7 +277,7 @@ def test_without_a_topic_the_cluster_names_it(servers, world_of):
     assert numbers(consume(servers, f"{cluster.replace(':', '_')}.desk.q.Copy.O")) == [1]
 
 
-def test_a_topic_the_cluster_lost_gets_everything_again(servers, topic, world_of):
+def test_a_topic_that_was_deleted_goes_on_with_what_is_new(servers, topic, world_of):
     # Given a topic that was deleted while nobody led
     from confluent_kafka.admin import AdminClient
 

@@ -11,7 +11,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "connectors"))
 from connector_worlds import World, connector, csv, model, running, until
 
-from lockstep.connectors.errors import ConnectorDown
+from lockstep.connectors.errors import ConnectorDown, SourceForgot
 from lockstep.engine.events.frames import read_head
 
 pika = pytest.importorskip("pika")
@@ -89,6 +89,37 @@ def test_an_old_leader_that_wakes_adds_nothing(port, exchange, plain, world_of):
     old.die()
     new.die()
     assert world.taken() == list(range(1, 11))
+
+
+LIMITS = {"x-queue-type": "stream", "x-max-length-bytes": 2000, "x-stream-max-segment-size-bytes": 500}
+
+
+def test_messages_that_the_queue_dropped_are_an_error_that_says_so(port, exchange, plain, world_of):
+    # Given a queue that keeps little, of which two messages were read
+    plain.queue_declare(exchange, durable=True, arguments=LIMITS)
+    world = world_of(into=rmq("in", "pub", port, exchange, buspersistence="true", buspersistencequeue=exchange))
+    first = world.engine()
+    for number in (1, 2):
+        plain.basic_publish(exchange, IN, csv(number).encode())
+    first.until(lambda: world.taken() == [1, 2])
+    first.die()
+    # When many more come while nobody leads
+    plain.confirm_delivery()
+    for number in range(3, 203):
+        plain.basic_publish(exchange, IN, csv(number).encode())
+    # Then whoever leads does not go on as if nothing were missing
+    second = world.engine()
+    with pytest.raises(SourceForgot, match=rf"{exchange} from 2 on, and it begins at \d+"):
+        second.until(lambda: False)
+    second.die()
+    assert world.taken() == [1, 2]
+
+
+def test_a_queue_that_is_no_stream_is_told(port, exchange, plain, world_of):
+    plain.queue_declare(exchange, durable=True)
+    world = world_of(into=rmq("in", "pub", port, exchange, buspersistence="true", buspersistencequeue=exchange))
+    with pytest.raises(ConnectorDown, match=f"'{exchange}' in vhost '/' of queue type rabbit_classic_queue"):
+        world.engine()
 
 
 def test_direct_messages_are_lost_while_nobody_leads(port, exchange, plain, world_of):

@@ -40,7 +40,7 @@ def gates() -> Iterator[list[Gate]]:
 
 
 def opened(gates: list[Gate], url: str) -> Gate:
-    gate = open_gate(url, ThreadRuntime(), {})
+    gate = open_gate(url, ThreadRuntime(), {}, group="c.p")
     assert gate is not None
     gates.append(gate)
     return gate
@@ -135,18 +135,18 @@ def test_a_broker_that_is_killed_and_restarted_has_one_active_engine_again(start
 def test_a_wrong_password_and_another_kind_of_queue_are_refused_with_the_reason(rabbitmq_server, channel):
     url = queue_url(rabbitmq_server, "refused")
     with pytest.raises(ServerRefused) as refused:
-        open_gate(url.replace("guest:guest", "guest:hush"), ThreadRuntime(), {})
+        open_gate(url.replace("guest:guest", "guest:hush"), ThreadRuntime(), {}, group="c.p")
     assert "hush" not in str(refused.value)
     channel.queue_declare("refused")
     with pytest.raises(ServerUnfit, match="queue refused"):
-        open_gate(url, ThreadRuntime(), {})
+        open_gate(url, ThreadRuntime(), {}, group="c.p")
 
 
 def test_no_broker_is_an_error_within_a_bound():
     (port,) = free_ports(1)
     began = time.monotonic()
     with pytest.raises(ServerUnreachable, match=f"127.0.0.1:{port}"):
-        open_gate(f"rabbitmq-queue://127.0.0.1:{port}?queue=q", ThreadRuntime(), {})
+        open_gate(f"rabbitmq-queue://127.0.0.1:{port}?queue=q", ThreadRuntime(), {}, group="c.p")
     assert time.monotonic() - began < 20
 
 

@@ -73,8 +73,8 @@ def gates() -> Iterator[list[Gate]]:
         gate.close()
 
 
-def opened(gates: list[Gate], url: str) -> Gate:
-    gate = open_gate(url, ThreadRuntime(), {})
+def opened(gates: list[Gate], url: str, group: str = "c.p") -> Gate:
+    gate = open_gate(url, ThreadRuntime(), {}, group=group)
     assert gate is not None
     gates.append(gate)
     return gate
@@ -143,6 +143,22 @@ def test_one_that_leaves_goes_to_the_end_of_the_line(zookeeper_server, gates):
     until(second.may_lead, "the second is active")
     until(lambda: "standby as" in first.state(), "the first is a standby")
     assert not first.may_lead()
+
+
+def test_groups_that_share_a_root_have_lines_of_their_own(zookeeper_server, gates):
+    # Given two projects on one root, whose engines came one after the other in turn
+    url = f"zookeeper://{zookeeper_server.url}/ESP/shared"
+    line = [opened(gates, url, group) for group in ("c.one", "c.two", "c.one", "c.two")]
+    for number, gate in enumerate(line):
+        gate.enter()
+        until(gate.may_lead if number < 2 else lambda gate=gate: "standby as" in gate.state(), "it stands in line")
+    # Then both have an active one, and each standby waits for the one of its own group
+    assert [gate.may_lead() for gate in line] == [True, True, False, False]
+    assert [numbers(gate.state()) for gate in line] == [[0], [1], [2, 0], [3, 1]]
+    # When one active goes, its own standby takes over, and the other group stays as it is
+    line[0].leave()
+    until(line[2].may_lead, "the next of its group is active")
+    assert [gate.may_lead() for gate in line[1:]] == [True, True, False]
 
 
 def test_a_connection_that_is_lost_closes_the_gate_and_a_session_that_lives_opens_it_again(
@@ -225,7 +241,7 @@ def test_a_slow_clock_is_a_warning_or_with_strict_an_error(start_server, gates, 
         opened(gates, f"zookeeper://{server.url}")
     assert any(problem in record.getMessage() for record in caplog.records)
     with pytest.raises(ServerUnfit, match=problem):
-        open_gate(f"zookeeper://{server.url}?strict=true", ThreadRuntime(), {})
+        open_gate(f"zookeeper://{server.url}?strict=true", ThreadRuntime(), {}, group="c.p")
 
 
 def test_no_server_is_an_error_within_a_bound(monkeypatch):
@@ -233,6 +249,6 @@ def test_no_server_is_an_error_within_a_bound(monkeypatch):
     (port,) = free_ports(1)
     began = time.monotonic()
     with pytest.raises(ServerUnreachable, match=f"zookeeper://app@127.0.0.1:{port}") as unreachable:
-        open_gate(f"zookeeper://app:hush@127.0.0.1:{port}", ThreadRuntime(), {})
+        open_gate(f"zookeeper://app:hush@127.0.0.1:{port}", ThreadRuntime(), {}, group="c.p")
     assert time.monotonic() - began < 20
     assert "hush" not in str(unreachable.value)

@@ -41,6 +41,7 @@ def _publish(parser: argparse.ArgumentParser) -> None:
     lines.add_argument("--header", type=kinds.not_negative, default=0, metavar="N", help="lines to skip (0)")
     lines.add_argument("--add-opcode", action="store_true", help="lines have no opcode: all are inserts")
     lines.add_argument("--add-flags", action="store_true", help="lines have no flag: all are normal")
+    lines.add_argument("--no-key", action="store_true", help="lines have no key: the window makes it itself")
     lines.add_argument("--upsert", action="store_true", help="take inserts as upserts")
     lines.add_argument("--ignore-parse-errors", action="store_true", help="count lines that are no events, and no more")
     failover = parser.add_argument_group("standing in for each other")

@@ -291,6 +291,7 @@ def read_blocks(
         add_opcode=options.add_opcode,
         add_flags=options.add_flags,
         upsert=options.upsert,
+        no_autogen_field=options.no_key,
         delimiter=options.delimiter,
         date_format=options.date_format,
         block_size=options.block,

@@ -29,7 +29,7 @@ def prepared(graph: Graph, client: Lockstep, options: argparse.Namespace, wanted
     from lockstep.connectors.running import Connectors
 
     bound: frozenset[str] = getattr(options, "bound_connectors", frozenset())
-    made = Connectors(graph, client, options.cluster, os.environ, leave_out=bound)
+    made = Connectors(graph, client, options.cluster, os.environ, bound=bound)
     made.prepare(wanted)
     return made
 

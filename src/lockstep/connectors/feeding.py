@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lockstep.connectors.counting import EVENTS, Count, behind
 from lockstep.connectors.notes import Note, Notes
 from lockstep.connectors.port import Pace, Piece, Source
 from lockstep.engine.events.columns import EventBatch, Int64s
@@ -19,9 +20,12 @@ from lockstep.engine.run.feeding import EventPublisher
 from lockstep.events.clients import client_id
 from lockstep.events.connection import ProjectEvents
 from lockstep.streams.publisher import Publisher
+from lockstep.streams.receipt import Receipt
 
 _FILL = 4_096
 """Empty blocks in a frame, where a source skips places."""
+_UNSETTLED = 500
+"""Pieces that may be on their way without a note: a source that is never silent needs notes too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,10 @@ class Feeding:
         self.last = project.last_id(node, client) if source.is_numbered else 0
         """The last block of this connector on the input stream, if its blocks have numbers."""
         note = notes.last()
-        self._pieces: Iterator[Piece | None] = source.pieces(self.last, note)
+        self._count = Count.of(options.max_events, note)
+        # where events are counted, those that were sent and not noted yet are read again, and counted only
+        after = 0 if self._count.is_limited else self.last
+        self._pieces: Iterator[Piece | None] = source.pieces(after, note)
         begun = source.start() if note is None else None
         if begun is not None:
             notes.write(begun)
@@ -56,20 +63,26 @@ class Feeding:
         self._plain: Publisher | None = None
         self._connection, self._stream = project.connection, stream
         self._began, self._events = pace.monotonic(), 0
+        self._unsure: list[Receipt] = []
         self._unnoted: int | None = None
+        self._unsettled = 0
 
     def step(self) -> bool:
         """Send what is there; true when the source has ended and everything is on the stream."""
+        if self._count.is_full:
+            return True
         for piece in self._pieces:
             self._pace.check()
             if piece is None:
                 self._settle()
                 return False
-            self._send(piece)
+            self._send(self._count.take(piece))
             if self._options.rate:
                 self._wait_for_rate()
-            if self._options.max_events and self._events >= self._options.max_events:
+            if self._count.is_full:
                 break
+            if self._unsettled >= _UNSETTLED:
+                self._settle()
         self._settle()
         return True
 
@@ -83,13 +96,13 @@ class Feeding:
             self._source.close()
 
     def _send(self, piece: Piece) -> None:
-        self._events += len(piece.batch)
+        self._events += piece.events
         if piece.frame is not None:
-            if self._plain is None:
-                self._plain = self._connection.publisher(self._stream, create=False)
-            self._plain.publish(piece.frame)
-            self._unnoted = piece.at
+            self._send_frame(piece.frame, piece.at)
             return
+        if self._count.is_limited:
+            self._unsettled, self._unnoted = self._unsettled + 1, self._place(piece)
+            piece = behind(piece, self.last) if self._source.is_numbered else piece
         if not len(piece.numbers):
             return
         first, sender = int(piece.numbers[0]), self._sender
@@ -98,6 +111,19 @@ class Feeding:
         sender.next_id = first
         sender.publish_batch(piece.batch, numbers=piece.numbers, transactional=piece.transactional)
         self.last = int(piece.numbers[-1])
+
+    def _send_frame(self, frame: bytes, at: int) -> None:
+        """A frame has numbers of its own: the input does not tell how far the source was read, so notes must."""
+        if self._plain is None:
+            self._plain = self._connection.publisher(self._stream, create=False)
+        self._unsure.append(self._plain.publish(frame))
+        self._unsettled, self._unnoted = self._unsettled + 1, at
+
+    def _place(self, piece: Piece) -> int | None:
+        """What to note with the count: a place in the source, or the count itself if the source has none."""
+        if not self._source.is_numbered:
+            return self._count.taken
+        return int(piece.numbers[-1]) if len(piece.numbers) else self._unnoted
 
     def _fill(self, upto: int) -> None:
         """Places without a message are blocks without events: engines refuse a client whose numbers skip."""
@@ -109,9 +135,14 @@ class Feeding:
     def _settle(self) -> None:
         """Have everything on the stream, and note how far that is where the stream can't tell."""
         self._sender.flush()
-        if self._plain is not None and self._unnoted is not None:
+        if self._plain is not None:
             self._plain.flush()
-            self._notes.write(Note(self._unnoted))
+        unsure, self._unsure, self._unsettled = self._unsure, [], 0
+        for receipt in unsure:
+            receipt.result()
+        if self._unnoted is not None:
+            more = {EVENTS: self._count.taken} if self._count.is_limited else {}
+            self._notes.write(Note(self._unnoted, more))
             self._unnoted = None
 
     def _wait_for_rate(self) -> None:

@@ -200,7 +200,8 @@ class KafkaSource:
             if head is None or head.client is None:
                 self._on_bad(BadLine(message.offset(), "FRAME", "it has no client, and so no number", ""))
                 continue
-            yield Piece(EventBatch.empty(self._form.schema), NOTHING, frame=value, at=message.offset() + 1)
+            nothing = EventBatch.empty(self._form.schema)
+            yield Piece(nothing, NOTHING, frame=value, at=message.offset() + 1, frame_events=head.events)
 
 
 def _joined(run: Sequence[tuple[int, Any, bool]]) -> Piece:

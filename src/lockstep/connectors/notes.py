@@ -58,7 +58,8 @@ class Notes:
             found = [json.loads(value) for value in _newest(log)]
         except LogTooShort:  # a thousand newer ones came meanwhile
             found = [json.loads(value) for value in _newest(log)]
-        return max((Note(tree["at"], tree["more"]) for tree in found), key=lambda note: note.at, default=None)
+        newest_first = (Note(tree["at"], tree["more"]) for tree in reversed(found))
+        return max(newest_first, key=lambda note: note.at, default=None)
 
     def write(self, note: Note) -> None:
         """Note something."""

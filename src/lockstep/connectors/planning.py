@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lockstep.connectors.names import IN, OUT, WindowPath, topic_name
-from lockstep.connectors.properties import PUBLISH, SUBSCRIBE, Properties, read_properties
+from lockstep.connectors.properties import PUBLISH, SUBSCRIBE, USED_IF_BOUND, Properties, read_properties
 from lockstep.engine.model.checks_connectors import is_publisher
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.project import ConnectorEntry, Project
@@ -22,11 +22,19 @@ class Planned:
     node: Node = field(repr=False)
     project: str
     properties: Properties
+    is_bound: bool = False
+    """Its topic is a stream of the engine's own bus: there is nothing to run."""
 
     @property
     def path(self) -> str:
         """query/window/name."""
         return self.properties.connector
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The properties that are taken, and mean nothing."""
+        given = self.properties
+        return tuple(sorted(set(given.values) - USED_IF_BOUND)) if self.is_bound else given.ignored
 
     def topic(self) -> str:
         """Its topic: as the properties say, or as the cluster names it."""
@@ -38,16 +46,16 @@ class Planned:
         return topic_name(kind, path, IN if self.properties.publishes else OUT)
 
 
-def plan_connectors(graph: Graph, leave_out: Iterable[str] = ()) -> list[Planned]:
-    """All active connectors but some; ConnectorRefused for one that can't be run."""
-    left_out, found = set(leave_out), []
+def plan_connectors(graph: Graph, bound: Iterable[str] = ()) -> list[Planned]:
+    """All active connectors; ConnectorRefused for one that can't be run. `bound` are those that need not be."""
+    at_home, found = frozenset(bound), []
     for node in graph.nodes:
         for connector in node.window.connectors:
             path = f"{node.path}/{connector.name}"
-            if connector.active and path not in left_out:
+            if connector.active:
                 direction = PUBLISH if is_publisher(node.window, connector) else SUBSCRIBE
                 made = read_properties(path, connector.kind, direction, dict(connector.properties))
-                found.append(Planned(node, graph.project.name, made))
+                found.append(Planned(node, graph.project.name, made, path in at_home))
     for planned in found:
         if planned.properties.publishes and not planned.node.is_source:
             raise planned.properties.refused(

@@ -52,6 +52,12 @@ class Piece:
     """A frame with a client and numbers of its own, to be passed on as it is."""
     at: int = 0
     """How far the source was read with this, where that is not the number of a block."""
+    frame_events: int = 0
+
+    @property
+    def events(self) -> int:
+        """How many events it has."""
+        return len(self.batch) if self.frame is None else self.frame_events
 
 
 class Source(Protocol):

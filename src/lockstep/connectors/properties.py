@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from lockstep.connectors.errors import ConnectorRefused
+from lockstep.connectors.switches import switch, words_of
 
 PUBLISH, SUBSCRIBE = "pub", "sub"
 CSV, JSON, BINARY = "csv", "json", "binary"
@@ -16,9 +17,6 @@ KINDS = {"fs": FS, "sock": SOCK, "kafka": KAFKA, "rmq": RMQ, "rabbitmq": RMQ}
 ENDED = ("tva", "tervela")
 ELSEWHERE = ("sol", "solace")
 
-_ON = ("true", "1", "yes", "enabled", "insert", "normal", "persistent")
-_OFF = ("false", "0", "no", "disabled", "")
-
 _ALL = frozenset({"type", "urlhostport"})
 _READS = frozenset({
     "transactional", "dateformat", "addcsvopcode", "addcsvflags", "publishwithupsert", "noautogenfield",
@@ -27,11 +25,11 @@ _READS = frozenset({
 _WRITES = frozenset({"snapshot", "collapse", "rmretdel", "dateformat", "numbufferedmsgs", "hotfailover"})
 _SERVER = {
     KAFKA: frozenset({
-        "kafkahostport", "kafkatopic", "kafkapartition", "kafkatype", "kafkaglobalconfig", "zookeeperhostport",
+        "kafkahostport", "kafkatopic", "kafkapartition", "kafkatype", "kafkaglobalconfig",
     }),
     RMQ: frozenset({
         "rmqhost", "rmqport", "rmquserid", "rmqpassword", "rmqexchange", "rmqtopic", "rmqtype", "rmqvhost",
-        "buspersistence", "rmqssl", "rmqsslcacert", "rmqsslcert", "rmqsslkey",
+        "buspersistence", "rmqssl", "rmqsslcacert", "rmqsslcert", "rmqsslkey", "rmqpasswordencrypted",
     }),
     FS: frozenset({"fsname", "fstype"}),
     SOCK: frozenset({"fsname", "fstype", "socktype", "host", "port"}),
@@ -48,6 +46,13 @@ USED: Mapping[tuple[str, str], frozenset[str]] = {
 }
 """What has an effect, besides what every connector of the kind has."""
 
+USED_IF_BOUND = frozenset({
+    "type", "urlhostport", "hotfailover", "numbufferedmsgs", "rmqhost", "rmquserid", "rmqpassword", "rmqtopic",
+    "rmqpasswordencrypted", "rmqtype", "rmqvhost", "rmqssl", "rmqsslcacert", "rmqsslcert", "rmqsslkey", "rmqstreamport",
+    "kafkahostport", "kafkatopic", "kafkatype", "kafkaglobalconfig", "zookeeperhostport",
+})  # fmt: skip
+"""What has an effect where the topic of a connector is a stream of the engine's own bus."""
+
 _IGNORED_ALL = frozenset({"configfilesection", "protofile", "protomsg"})
 _IGNORED: Mapping[str, frozenset[str]] = {
     FS: frozenset({"prebuffer", "cefsyslogprefix", "maxfilesize", "periodicity", "unbufferedoutputstreams", "rate",
@@ -55,14 +60,13 @@ _IGNORED: Mapping[str, frozenset[str]] = {
     SOCK: frozenset({"prebuffer", "unbufferedoutputstreams", "rate", "snapshot", "buffersize", "growinginputfile"}),
     KAFKA: frozenset({"blocksize", "kafkatopicconfig", "kafkaconsumergroupid", "csvincludeschema", "csvmsgperevent",
                       "csvmsgpereventblock", "useclientmsgid", "avroschemaregistryurl", "avroschemadefinition",
-                      "avroschemaname", "avroschemanoopcode", "hotfailover"}),
+                      "avroschemaname", "avroschemanoopcode", "hotfailover", "zookeeperhostport"}),
     RMQ: frozenset({"blocksize", "ackwindow", "acktimer", "csvincludeschema", "csvmsgperevent", "csvmsgpereventblock",
                     "useclientmsgid", "rmqstreamport", "hotfailover"}),
 }  # fmt: skip
 """What is taken, and means nothing here."""
 _FORM_NAMES = {FS: ("fstype",), SOCK: ("socktype", "fstype"), KAFKA: ("kafkatype",), RMQ: ("rmqtype",)}
 _REQUIRED = {FS: ("fsname",), SOCK: (), KAFKA: ("kafkahostport",), RMQ: ("rmqhost", "rmqexchange")}
-_UNSUPPORTED = {"addcsvflags": "partialupdate", "rmqpasswordencrypted": "true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +91,10 @@ class Properties:
 
     def flag(self, name: str) -> bool:
         """A property that is on or off."""
-        text = self.text(name).lower()
-        if text in _ON:
-            return True
-        if text in _OFF:
-            return False
-        raise self.refused(reason=f"its {name} is {text!r}", remedy="Write true or false.")
+        found = switch(name, self.text(name))
+        if found is None:
+            raise self.refused(reason=f"its {name} is {self.text(name)!r}", remedy=f"Write {words_of(name)}.")
+        return found
 
     def number(self, name: str, default: int, least: int = 0) -> int:
         """A property that is a whole number."""
@@ -127,7 +129,7 @@ def read_properties(connector: str, kind: str, direction: str, given: Mapping[st
     taken = (_IGNORED_ALL | _IGNORED[known_kind] | _SERVER_OTHER[direction]) - used
     made = Properties(connector, known_kind, direction, values, tuple(sorted(name for name in values if name in taken)))
     for name in values:
-        if name not in used and name not in taken and values[name].lower() != _UNSUPPORTED.get(name):
+        if name not in used and name not in taken:
             meant = get_close_matches(name, sorted(used), n=1)
             remedy = f"Did you mean {meant[0]!r}?" if meant else f"There are: {', '.join(sorted(used))}."
             raise made.refused(
@@ -148,9 +150,13 @@ def _check(made: Properties) -> None:
     for name in _REQUIRED[made.kind]:
         if not made.text(name):
             raise made.refused(reason=f"it has no {name}", remedy=f"Give it the property {name}.")
-    for name, value in _UNSUPPORTED.items():
-        if made.text(name).lower() == value:
-            raise made.refused(reason=f"its {name} is {value!r}, which is not supported", remedy="Take it away.")
+    if made.text("addcsvflags").lower() == "partialupdate":
+        raise made.refused(reason="its addcsvflags is 'partialupdate', which is not supported", remedy="Write normal.")
+    if made.flag("rmqpasswordencrypted"):
+        raise made.refused(
+            reason="its rmqpassword is encrypted (rmqpasswordencrypted), and only its maker's software can read that",
+            remedy="Give the password itself, or set LOCKSTEP_RABBITMQ_PASSWORD.",
+        )
     if made.text("numbufferedmsgs"):
         made.number("numbufferedmsgs", 0)
     _ = made.form

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.connectors.errors import ConnectorDown
+from lockstep.connectors.errors import ConnectorDown, SourceForgot
 from lockstep.connectors.forms import OnBad, ReadForm, WriteForm, block_of
 from lockstep.connectors.notes import Note
 from lockstep.connectors.planning import Planned
@@ -23,7 +23,6 @@ from lockstep.engine.gates.lastvalue import LastValueQueue
 from lockstep.engine.gates.packages import needed
 from lockstep.engine.run.reading import head_of
 from lockstep.events.subscribing import Block
-from lockstep.runtime import logger
 
 TIMEOUT_S = 10.0
 HEARTBEAT_S = 5
@@ -170,17 +169,27 @@ class RabbitSource:
         channel = self._channel = place.channel(self._connection)
         arguments: dict[str, Any] = {}
         if place.is_persistent:
-            channel.queue_declare(self._queue, durable=True, arguments={"x-queue-type": "stream"})
-            arguments["x-stream-offset"] = offset
+            channel = self._channel = self._with_stream(channel)
+            arguments[_OFFSET] = offset
         else:
             self._queue = channel.queue_declare("", auto_delete=True, exclusive=True).method.queue
         channel.queue_bind(self._queue, place.exchange, place.topic)
         channel.basic_qos(prefetch_count=_PREFETCH)
         channel.basic_consume(self._queue, self._came, arguments=arguments)
 
+    def _with_stream(self, channel: Any) -> Any:
+        """A channel on which the queue exists: as it is, perhaps with limits of its own, or made now."""
+        try:
+            channel.queue_declare(self._queue, passive=True)
+        except client().exceptions.ChannelClosedByBroker as error:
+            if error.reply_code != 404:
+                raise
+            channel = self._connection.channel()
+            channel.queue_declare(self._queue, durable=True, arguments={"x-queue-type": "stream"})
+        return channel
+
     def _came(self, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        offset = (properties.headers or {}).get(_OFFSET, 0)
-        self._waiting.append((method.delivery_tag, int(offset), body))
+        self._waiting.append((method.delivery_tag, _offset_of(properties), body))
 
     def _read(self, offset: int) -> Iterator[Piece | None]:
         while True:
@@ -193,7 +202,7 @@ class RabbitSource:
                 if self.is_numbered and at < offset:
                     continue  # a stream hands out whole chunks
                 if self.is_numbered and at > offset and offset:
-                    self._tell_gap(at, offset)
+                    self._check_gap(offset)
                 yield from self._piece(at, body)
                 offset = at + 1
             yield None  # has what was given stored, before it is acknowledged
@@ -201,10 +210,25 @@ class RabbitSource:
                 if taken:
                     self._channel.basic_ack(taken[-1][0], multiple=True)
 
-    def _tell_gap(self, at: int, offset: int) -> None:
-        """Streams hold entries of their own between messages; but retention may have taken some too."""
-        words = "Connector %s: %s has no messages from offset %d up to %d"
-        logger.warning(words, self._place.connector, self._queue, offset, at, extra={"action": "connector"})
+    def _check_gap(self, offset: int) -> None:
+        """Streams hold entries of their own between messages. But where the stream begins later, messages are gone."""
+        with self._place.errors():
+            first = self._first_offset()
+        if first > offset:
+            raise SourceForgot(connector=self._place.connector, source=self._queue, needed=offset, first=first)
+
+    def _first_offset(self) -> int:
+        """The first message that the stream still holds."""
+        found: list[int] = []
+        channel = self._connection.channel()
+        channel.basic_qos(prefetch_count=1)
+        arguments = {_OFFSET: "first"}
+        channel.basic_consume(self._queue, lambda *came: found.append(_offset_of(came[2])), arguments=arguments)
+        while not found:
+            self._pace.check()
+            self._connection.process_data_events(_POLL_S)
+        channel.close()
+        return found[0]
 
     def _piece(self, at: int, body: bytes) -> Iterator[Piece]:
         if self._keeps_ids:
@@ -212,10 +236,15 @@ class RabbitSource:
             if head is None or head.client is None:
                 self._on_bad(BadLine(at, "FRAME", "it has no client, and so no number", ""))
                 return
-            yield Piece(EventBatch.empty(self._form.schema), NOTHING, frame=body, at=at + 1)
+            nothing = EventBatch.empty(self._form.schema)
+            yield Piece(nothing, NOTHING, frame=body, at=at + 1, frame_events=head.events)
             return
         batch, transactional = self._form.message(body, at + 1, self._on_bad)
         yield Piece(batch, np.array([at + 1], np.int64), transactional)
+
+
+def _offset_of(properties: Any) -> int:
+    return int((properties.headers or {}).get(_OFFSET, 0))
 
 
 class RabbitTarget:

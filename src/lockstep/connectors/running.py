@@ -37,15 +37,16 @@ class Connectors:
         cluster: str,
         environ: Mapping[str, str],
         *,
-        leave_out: Iterable[str] = (),
+        bound: Iterable[str] = (),
     ) -> None:
         self._graph = graph
         self._workshop = Workshop(ProjectEvents(connection, cluster, graph), environ)
-        self.planned: Sequence[Planned] = plan_connectors(graph, leave_out)
-        for planned in self.planned:
+        all_of_them = plan_connectors(graph, bound)
+        self.planned: Sequence[Planned] = [planned for planned in all_of_them if not planned.is_bound]
+        for planned in all_of_them:
             self._workshop.check(planned)
-            if planned.properties.ignored:
-                words, names = "Connector %s: no effect here has %s", ", ".join(planned.properties.ignored)
+            if planned.without_effect:
+                words, names = "Connector %s: no effect here has %s", ", ".join(planned.without_effect)
                 logger.info(words, planned.path, names, extra={"action": "connector"})
         self._runtime = connection.runtime
         self._states = dict.fromkeys((planned.path for planned in self.planned), STOPPED)

@@ -11,10 +11,10 @@ from typing import Any
 
 from lockstep.connectors.notes import Note, Notes
 from lockstep.connectors.port import Pace, Target
+from lockstep.connectors.resuming import IS_NEW, Resume, check_target, position_of, resume
 from lockstep.events.connection import ProjectEvents
 from lockstep.events.positions import Position
 from lockstep.events.subscribing import Block, Subscription
-from lockstep.events.tailing import begin_of
 from lockstep.runtime import logger
 
 MOST = 500
@@ -33,35 +33,12 @@ class SendOptions:
     buffered: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """Where to go on: behind block `sent`, reading from the noted position or, if that is too far, from the start."""
-
-    sent: int
-    from_start: bool = False
-    with_rows: bool = False
-    """The rows that the window holds come first: they were not sent yet."""
-
-
-def resume(told: int | None, note: Note, *, snapshot: bool) -> Resume:
-    """What the target told counts; where it can't tell, the note. A target that lost something gets it again."""
-    noted = int(note.more.get("sent", note.at))
-    is_new = bool(note.more.get("is_new"))
-    if snapshot and is_new and (told is None or told < note.at):
-        return Resume(note.at, with_rows=True)
-    if told is None:
-        return Resume(note.at)
-    if told < noted and not is_new:
-        return Resume(told, from_start=True)
-    return Resume(max(told, note.at if is_new else told))
-
-
 def prepare(project: ProjectEvents, window: str, notes: Notes) -> None:
     """Before an engine leads for the first time: note where the out stream ends, so that nothing is left out."""
     if notes.last() is None:
         with project.subscribe(window) as subscription:
             position = subscription.position
-        notes.write(Note(position.last or 0, {"position": asdict(position), "is_new": True}))
+        notes.write(Note(position.last or 0, {"position": asdict(position), IS_NEW: True}))
 
 
 class Sending:
@@ -78,8 +55,10 @@ class Sending:
             note = notes.last()
         assert note is not None
         start = resume(target.open(note), note, snapshot=options.snapshot)
+        check_target(project, connector, options.window, notes, note, start.sent)
         self.sent = start.sent
         """The last block that is at the target."""
+        self._noted: Position | None = None
         self._subscription = self._subscribed(note, start)
         self.read = 0
         """The last block that was looked at, and sent if it was wanted."""
@@ -96,6 +75,7 @@ class Sending:
             self._sync(None)
             self.read = self._subscription.position.last or 0
             self._target.idle()
+            self._note(self._subscription.position)  # what lies there without a block may be trimmed as well
             return False
         fresh = [block for block in blocks if len(block.batch) and (block.number > self.sent or block.is_snapshot)]
         self._pace.check()
@@ -124,9 +104,7 @@ class Sending:
         wish: dict[str, Any] = {"collapse": options.collapse, "rmretdel": options.rmretdel}
         if start.with_rows:
             return self._project.subscribe(options.window, snapshot=True, **wish)
-        position, log = Position.of(note.more["position"]), self._project.output(options.window).log
-        if start.from_start or position.identity != log.identity:
-            position = begin_of(log)
+        position = position_of(self._project.output(options.window).log, self._connector, note, start)
         return self._project.subscribe(options.window, after=position, **wish)
 
     def _published(self) -> int:
@@ -134,8 +112,11 @@ class Sending:
         return source.beat().last.get(source.node.path, 0)
 
     def _note(self, position: Position) -> None:
+        if position == self._noted:
+            return
         more = {"position": asdict(position), "sent": self.sent, **self._target.mark()}
         self._notes.write(Note(position.last or 0, more))
+        self._noted = position
 
     def _sync(self, number: int | None) -> None:
         if self._is_synced or (number is not None and number < self._target_block):

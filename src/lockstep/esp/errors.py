@@ -1,7 +1,7 @@
 """Errors of the document's commands, in the tree of lockstep.errors.
 
 UsageError                                         exit 2
-  ConfigFileWrong ClusterUnclear
+  ConfigFileWrong ClusterUnclear FailoverIncomplete
 """
 
 from __future__ import annotations
@@ -23,3 +23,11 @@ class ClusterUnclear(UsageError):
     code = "CLUSTER_UNCLEAR"
     template = "Connector {connector} has {name} = {found!r}, where {other} has {wanted!r}."
     advice = "All connectors of a failover cluster must name the same bus and the same urlhostport."
+
+
+class FailoverIncomplete(UsageError):
+    """A connector asks for failover, and names no cluster by which servers would find each other."""
+
+    code = "FAILOVER_INCOMPLETE"
+    template = "Connector {connector} has hotfailover, and {reason}: no bus is named on which servers find each other."
+    advice = "Mend that, or name the servers' bus with LOCKSTEP_BUS; the connector then runs as any other."

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from lockstep.connectors.switches import switch, words_of
 from lockstep.errors import UsageError
 
 TYPES = ("csv", "json", "binary")
 _PART = re.compile(r"""\s*(\w+)\s*=\s*("[^"]*"|'[^']*'|.*?)\s*(?:,(?=\s*\w+\s*=)|$)""", re.DOTALL)
-_YES, _NO = ("true", "1", "yes", "insert", "normal", "enabled"), ("false", "0", "no", "", "disabled")
 
 _FLAGS = {
     "pub": {
@@ -20,6 +20,7 @@ _FLAGS = {
         "addcsvopcode": "--add-opcode",
         "addcsvflags": "--add-flags",
         "publishwithupsert": "--upsert",
+        "noautogenfield": "--no-key",
         "ignorecsvparseerrors": "--ignore-parse-errors",
     },
     "sub": {"collapse": "--collapse", "rmretdel": "--rmretdel"},
@@ -34,7 +35,9 @@ _VALUES = {
     },
     "sub": {},
 }
-_IGNORED = ("loglevel", "prebuffer", "unbufferedoutputstreams", "logconfigfile", "configfilesection", "buffersize")
+_IGNORED_ALWAYS = ("loglevel", "prebuffer", "unbufferedoutputstreams", "logconfigfile", "configfilesection",
+                   "buffersize", "maxfilesize", "periodicity")  # fmt: skip
+_IGNORED = {"pub": _IGNORED_ALWAYS, "sub": (*_IGNORED_ALWAYS, "rate")}
 _PLAIN = ("type", "url", "fsname", "fstype", "transport", "transportconfigfile", "dateformat", "blocksize", "snapshot",
           "header")  # fmt: skip
 _BY_FLAG = {
@@ -93,7 +96,7 @@ def wish_of(options: argparse.Namespace) -> Wish:
         named.get("dateformat", ""),
         {"snapshot": named["snapshot"]} if "snapshot" in named else {},
         tuple(_words(kind, named)),
-        tuple(name for name in named if name in _IGNORED),
+        tuple(name for name in named if name in _IGNORED[kind]),
     )
 
 
@@ -119,19 +122,26 @@ def _words(kind: str, named: Mapping[str, str]) -> list[str]:
         if name in _FLAGS[kind]:
             words += [_FLAGS[kind][name]] if _is_on(name, value) else []
         elif name in _VALUES[kind]:
-            words += [_VALUES[kind][name], {"true": "1", "false": "0"}.get(value.lower(), value)]
+            words += [_VALUES[kind][name], _value(name, value)]
         elif name == "header":
             words += ["--header", _HEADERS.get(value.lower(), value)]
-        elif name not in (*_PLAIN, *_IGNORED):
-            known = ", ".join(sorted({*_PLAIN, *_FLAGS[kind], *_VALUES[kind], *_IGNORED}))
+        elif name not in (*_PLAIN, *_IGNORED[kind]):
+            known = ", ".join(sorted({*_PLAIN, *_FLAGS[kind], *_VALUES[kind], *_IGNORED[kind]}))
             raise UsageError(reason=f"-C {name} is unknown for {kind}; there are {known}.")
     return words
 
 
+def _value(name: str, text: str) -> str:
+    if name == "repeatcount":  # it says how often the file is read again, and --repeat how often it is read
+        return str(_number(name, text, least=0) + 1)
+    return {"true": "1", "false": "0"}.get(text.lower(), text)
+
+
 def _is_on(name: str, value: str) -> bool:
-    if value.lower() in (*_YES, *_NO):
-        return value.lower() in _YES
-    raise UsageError(reason=f"{name}={value} is neither true nor false.")
+    found = switch(name, value)
+    if found is None:
+        raise UsageError(reason=f"{name}={value} is unknown: write {words_of(name)}.")
+    return found
 
 
 def _type(text: str) -> str:
@@ -140,7 +150,7 @@ def _type(text: str) -> str:
     return text.lower()
 
 
-def _number(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or not int(text):
-        raise UsageError(reason=f"{name} {text!r} must be a whole number above 0.")
+def _number(name: str, text: str, *, least: int = 1) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) < least:
+        raise UsageError(reason=f"{name} {text!r} must be a whole number from {least} on.")
     return int(text)

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
+from lockstep.cli.connecting import BUS_VARIABLE
 from lockstep.connectors.names import IN, OUT, WindowPath, cluster_name, topic_name
+from lockstep.connectors.properties import PUBLISH, SUBSCRIBE, read_properties
 from lockstep.engine.model.checks_connectors import is_publisher
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.parts import Connector
 from lockstep.esp.config_file import Sections
-from lockstep.esp.errors import ClusterUnclear, ConfigFileWrong
+from lockstep.esp.errors import ClusterUnclear, ConfigFileWrong, FailoverIncomplete
 
 STREAM_PORT = "LOCKSTEP_RABBITMQ_STREAM_PORT"
 STREAM_PORT_DEFAULT = "5552"
@@ -22,6 +24,7 @@ _SHARED = {
     "kafka": ("urlhostport", "kafkahostport"),
 }
 """What must be the same on all connectors of a cluster."""
+_RABBITMQ = "LOCKSTEP_RABBITMQ"
 _KAFKA_TLS = {"ssl.ca.location": "ca", "ssl.certificate.location": "cert", "ssl.key.location": "key"}
 
 
@@ -36,12 +39,17 @@ class Place:
     """Connectors (query/window/name) whose topics are streams of this bus, so that nothing has to be copied."""
     zookeeper: str = ""
     """HOST:PORT of the election that the connectors ask for, if they do."""
+    buffered: int = 0
+    """How many blocks the connectors want a standby to keep; 0 if they do not say."""
 
 
 def place_of_model(graph: Graph, environ: Mapping[str, str]) -> Place | None:
     """The failover cluster of a model: its hotfailover connectors for RabbitMQ or Kafka say it. None if it has none."""
-    found = [one for one in _candidates(graph) if one.is_failover]
+    wanted = [one for one in _candidates(graph) if one.wants_failover]
+    found = [one for one in wanted if not one.lacks]
     if not found:
+        if wanted and not environ.get(BUS_VARIABLE):
+            raise FailoverIncomplete(connector=wanted[0].path, reason=wanted[0].lacks)
         return None
     first = found[0]
     for other in found[1:]:
@@ -57,6 +65,7 @@ def place_of_model(graph: Graph, environ: Mapping[str, str]) -> Place | None:
         secrets,
         frozenset(one.path for one in bound),
         next((one.properties["zookeeperhostport"] for one in found if one.properties.get("zookeeperhostport")), ""),
+        max(one.buffered() for one in bound),
     )
 
 
@@ -103,19 +112,28 @@ class _Candidate:
         return is_publisher(self.node.window, self.connector)
 
     @property
-    def is_failover(self) -> bool:
-        wanted = not self.publishes and is_yes(self.properties.get("hotfailover"))
-        return wanted and self.is_stream and bool(self.properties.get("urlhostport"))
+    def wants_failover(self) -> bool:
+        return not self.publishes and is_yes(self.properties.get("hotfailover"))
 
     @property
-    def is_stream(self) -> bool:
-        """Whether its messages are blocks with numbers, on the topic that the window has by right."""
-        form = self.properties.get(f"{self.kind}type", "csv").lower()
-        return form == "binary" and self.properties.get(f"{self.kind}topic", "") in ("", self._topic())
+    def lacks(self) -> str:
+        """What keeps it from being a stream of a cluster: blocks with numbers, on the window's own topic."""
+        topic, form = self.properties.get(f"{self.kind}topic", ""), self.properties.get(f"{self.kind}type", "csv")
+        if not self.properties.get("urlhostport"):
+            return "has no urlhostport"
+        if form.lower() != "binary":
+            return f"its {self.kind}type is {form!r}, not 'binary'"
+        return "" if topic in ("", self._topic()) else f"its {self.kind}topic {topic!r} is not {self._topic()!r}"
 
     def is_bound_to(self, cluster: _Candidate) -> bool:
         mine, its = (one.properties.get("urlhostport", "") for one in (self, cluster))
-        return self.is_stream and cluster_name(mine) == cluster_name(its)
+        return not self.lacks and cluster_name(mine) == cluster_name(its)
+
+    def buffered(self) -> int:
+        """Its numbufferedmsgs; ConnectorRefused if it is not as it should be."""
+        direction = PUBLISH if self.publishes else SUBSCRIBE
+        made = read_properties(self.path, self.connector.kind, direction, self.properties)
+        return 0 if self.publishes else made.number("numbufferedmsgs", 0)
 
     def _topic(self) -> str:
         node = self.node
@@ -141,15 +159,24 @@ def _check_same(first: _Candidate, other: _Candidate) -> None:
 
 
 def _rabbitmq(settings: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    host, user = settings.get("rmqhost") or "127.0.0.1", settings.get("rmquserid") or "guest"
+    host = settings.get("rmqhost") or "127.0.0.1"
+    user = settings.get("rmquserid") or environ.get(f"{_RABBITMQ}_USER") or "guest"
     port = environ.get(STREAM_PORT) or settings.get("rmqstreamport") or STREAM_PORT_DEFAULT
     vhost = settings.get("rmqvhost") or "/"
     path = "" if vhost == "/" else f"/{quote(vhost, safe='')}"
     options = {"tls": "true"} if is_yes(settings.get("rmqssl")) else {}
     files = {"ca": "rmqsslcacert", "cert": "rmqsslcert", "key": "rmqsslkey"}
     options |= {name: settings[key] for name, key in files.items() if options and settings.get(key)}
-    secrets = {"LOCKSTEP_RABBITMQ_PASSWORD": settings.get("rmqpassword") or "guest"}
+    secrets = _rabbitmq_secrets(settings.get("rmqpassword", ""), environ)
     return f"rabbitmq://{quote(user, safe='')}@{host}:{port}{path}{_query(options)}", secrets
+
+
+def _rabbitmq_secrets(given: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """What is given counts more than the environment, and that more than the server's own guest."""
+    password, file = f"{_RABBITMQ}_PASSWORD", f"{_RABBITMQ}_PASSWORD_FILE"
+    if not given:
+        return {} if environ.get(password) or environ.get(file) else {password: "guest"}
+    return {password: given, **({file: ""} if environ.get(file) else {})}
 
 
 def _kafka(settings: Mapping[str, str]) -> tuple[str, dict[str, str]]:

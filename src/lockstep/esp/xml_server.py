@@ -74,7 +74,7 @@ def parser() -> Parser:
     made.add_argument("-pubsub", type=_port, metavar="PORT", help="names the cluster of a model without failover "
                       f"connectors: 127.0.0.1:PORT ({PUBSUB_DEFAULT})")  # fmt: skip
     made.add_argument("-loglevel", type=level_of, default=logging.WARNING, metavar="esp=LEVEL",
-                      help="what is said of active and standby: info shows all, warn takeovers (warn)")  # fmt: skip
+                      help="what is said of active and standby: info all, warn who becomes active (warn)")  # fmt: skip
     made.add_argument("-exit", action="store_true", help="taken, and of no effect")
     made.add_argument("-cleanup", action="store_true", help="taken, and of no effect")
     made.add_argument("-messages", metavar="FOLDER", help="taken, and of no effect")
@@ -110,6 +110,7 @@ def engine_options(wish: argparse.Namespace, place: Place, graph: Graph) -> argp
              "--state", str(state)]  # fmt: skip
     words += [] if wish.http is None else ["--http", str(wish.http)]
     words += ["--election", f"zookeeper://{place.zookeeper}/ESP"] if place.zookeeper else []
+    words += ["--buffer-blocks", str(place.buffered)] if place.buffered else []
     for word in wish.engine:
         name, sign, value = word.partition("=")
         words += [f"--{name}", value] if sign else [f"--{name}"]

@@ -136,6 +136,7 @@ class Subscription:
             self._check_published()
             left = _LOOK_S if end is None else min(_LOOK_S, end - self._runtime.monotonic())
             if left <= 0:
+                self.position = self._tail.position  # what lies there without a block was read too
                 return None
             self._waiter.wait(left)
 

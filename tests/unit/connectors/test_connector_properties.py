@@ -11,15 +11,41 @@ RMQ_OUT = {
     "type": "sub", "rmquserid": "u", "rmqpassword": "secret", "rmqhost": "h", "rmqport": "5672", "rmqexchange": "T",
     "rmqtopic": "t", "rmqtype": "binary", "urlhostport": "h:5555", "numbufferedmsgs": "10000", "snapshot": "true",
     "collapse": "true", "rmretdel": "true", "hotfailover": "true", "dateformat": "%Y", "buspersistence": "true",
-    "rmqvhost": "/", "rmqcontenttype": "x", "rmqheaders": "a=b", "rmqssl": "false", "csvincludeschema": "never",
-    "useclientmsgid": "true", "configfilesection": "[x]", "csvmsgperevent": "1",
+    "rmqvhost": "/", "rmqcontenttype": "x", "rmqheaders": "a=b", "rmqssl": "true", "rmqsslcacert": "a",
+    "rmqsslcert": "c", "rmqsslkey": "k", "csvincludeschema": "never", "useclientmsgid": "true",
+    "configfilesection": "[x]", "csvmsgperevent": "true", "csvmsgpereventblock": "true", "protofile": "f",
+    "protomsg": "m", "rmqpasswordencrypted": "false",
 }  # fmt: skip
+RMQ_NOTHING = ("configfilesection", "csvincludeschema", "csvmsgperevent", "csvmsgpereventblock", "protofile",
+               "protomsg")  # fmt: skip
+RMQ_IN = {
+    **{name: value for name, value in RMQ_OUT.items()
+       if name not in ("collapse", "rmretdel", "hotfailover", "rmqcontenttype", "rmqheaders")},
+    "type": "pub", "transactional": "true", "blocksize": "4", "buspersistencequeue": "q",
+    "ignorecsvparseerrors": "true", "csvfielddelimiter": ";",
+    "noautogenfield": "true", "publishwithupsert": "true", "addcsvopcode": "true",
+    "addcsvflags": "normal", "maxevents": "5",
+}  # fmt: skip
+KAFKA_OUT = {
+    "type": "sub", "kafkahostport": "h:9092", "kafkatopic": "t", "kafkapartition": "0", "kafkatype": "binary",
+    "urlhostport": "h_1", "numbufferedmsgs": "10000", "snapshot": "true", "collapse": "true", "rmretdel": "true",
+    "hotfailover": "true", "dateformat": "%Y", "zookeeperhostport": "zk:2181", "useclientmsgid": "true",
+    "kafkaglobalconfig": "a=b", "kafkatopicconfig": "a=b", "csvincludeschema": "never", "csvmsgperevent": "true",
+    "csvmsgpereventblock": "true", "protofile": "f", "protomsg": "m", "configfilesection": "[x]",
+    "avroschemaregistryurl": "x", "avroschemadefinition": "d", "avroschemaname": "n", "avroschemanoopcode": "true",
+}  # fmt: skip
+KAFKA_OUT_NOTHING = (
+    "avroschemadefinition", "avroschemaname", "avroschemanoopcode", "avroschemaregistryurl", "configfilesection",
+    "csvincludeschema", "csvmsgperevent", "csvmsgpereventblock", "kafkatopicconfig", "protofile", "protomsg",
+    "useclientmsgid", "zookeeperhostport",
+)  # fmt: skip
 KAFKA_IN = {
     "type": "pub", "kafkahostport": "h:9092", "kafkatopic": "t", "kafkapartition": "0", "kafkatype": "binary",
     "urlhostport": "h_1", "transactional": "true", "blocksize": "4", "dateformat": "%Y", "ignorecsvparseerrors": "true",
     "csvfielddelimiter": ";", "noautogenfield": "true", "publishwithupsert": "true", "kafkainitialoffset": "smallest",
     "addcsvopcode": "true", "addcsvflags": "normal", "kafkaglobalconfig": "a=b", "kafkatopicconfig": "a=b",
     "useclientmsgid": "true", "useoffsetmsgid": "true", "maxevents": "5", "avroschemaregistryurl": "x",
+    "kafkaconsumergroupid": "g",
 }  # fmt: skip
 FS_IN = {
     "type": "pub", "fsname": "f", "fstype": "csv", "blocksize": "2", "transactional": "true", "rate": "5",
@@ -32,9 +58,16 @@ FS_IN = {
 @pytest.mark.parametrize(
     ("kind", "direction", "given", "ignored"),
     [
-        ("rmq", SUBSCRIBE, RMQ_OUT, ("configfilesection", "csvincludeschema", "csvmsgperevent", "useclientmsgid")),
-        ("rabbitmq", SUBSCRIBE, RMQ_OUT, ("configfilesection", "csvincludeschema", "csvmsgperevent", "useclientmsgid")),
-        ("kafka", PUBLISH, KAFKA_IN, ("avroschemaregistryurl", "blocksize", "kafkatopicconfig")),
+        ("rmq", SUBSCRIBE, RMQ_OUT, (*RMQ_NOTHING, "useclientmsgid")),
+        ("rabbitmq", SUBSCRIBE, RMQ_OUT, (*RMQ_NOTHING, "useclientmsgid")),
+        ("rmq", PUBLISH, RMQ_IN, tuple(sorted((*RMQ_NOTHING, "blocksize", "numbufferedmsgs", "snapshot")))),
+        ("kafka", SUBSCRIBE, KAFKA_OUT, KAFKA_OUT_NOTHING),
+        (
+            "kafka",
+            PUBLISH,
+            KAFKA_IN,
+            ("avroschemaregistryurl", "blocksize", "kafkaconsumergroupid", "kafkatopicconfig"),
+        ),
         ("fs", PUBLISH, FS_IN, ("prebuffer", "snapshot")),
     ],
 )
@@ -42,6 +75,12 @@ def test_public_parameters_are_taken(kind, direction, given, ignored):
     found = read_properties("q/w/c", kind, direction, given)
     assert found.ignored == ignored
     assert "secret" not in repr(found)
+    off = read_properties("q/w/c", kind, direction, {name: _off(value) for name, value in given.items()})
+    assert not any(off.flag(name) for name, value in given.items() if value in ("true", "false"))
+
+
+def _off(value: str) -> str:
+    return "false" if value == "true" else value
 
 
 def refused(kind, direction, given) -> str:
@@ -75,6 +114,30 @@ def test_an_unknown_property_is_named_with_the_one_that_was_meant():
 )
 def test_what_can_not_be_is_refused_with_the_reason(kind, given, word):
     assert word in refused(kind, PUBLISH, given)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("transactional", "true", True),
+        ("transactional", "Transactional", True),
+        ("transactional", "normal", False),
+        ("transactional", "", False),
+        ("addcsvflags", "normal", True),
+        ("addcsvflags", "false", False),
+        ("addcsvopcode", "insert", True),
+    ],
+)
+def test_words_mean_what_they_mean_for_their_property(name, text, expected):
+    found = read_properties("q/w/c", "fs", PUBLISH, {"fsname": "f", name: text})
+    assert found.flag(name) is expected
+
+
+@pytest.mark.parametrize(("name", "text"), [("transactional", "insert"), ("growinginputfile", "normal")])
+def test_a_word_of_another_property_is_refused(name, text):
+    found = read_properties("q/w/c", "fs", PUBLISH, {"fsname": "f", name: text})
+    with pytest.raises(ConnectorRefused, match=f"its {name} is '{text}'"):
+        found.flag(name)
 
 
 def test_numbers_and_switches_are_checked():

@@ -6,7 +6,7 @@ import pytest
 
 from lockstep.connectors.notes import Note
 from lockstep.connectors.planning import may_start
-from lockstep.connectors.sending import Resume, resume
+from lockstep.connectors.resuming import Resume, resume
 from lockstep.engine.model.project import ConnectorEntry, ConnectorGroup, GroupEdge, Project
 
 NEW = Note(5, {"is_new": True})

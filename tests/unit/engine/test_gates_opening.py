@@ -16,7 +16,7 @@ QUEUE = "rabbitmq-queue://app:hush@h/v?queue=q"
 
 
 def test_no_url_is_no_gate():
-    assert open_gate("", ThreadRuntime(), {}) is None
+    assert open_gate("", ThreadRuntime(), {}, group="c.p") is None
 
 
 def test_a_zookeeper_session_lasts_a_second_unless_the_url_says_otherwise():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lockstep.engine.gates.opening import gate_address
-from lockstep.engine.gates.semaphore import Turn
+from lockstep.engine.gates.semaphore import SemaphoreGate, Turn
 from lockstep.engine.gates.zookeeper_facts import Facts, judge_facts
+from lockstep.runtime import ThreadRuntime
 
 
 def test_the_first_token_proves_nothing_and_is_let_go_at_once():
@@ -48,3 +49,55 @@ def test_a_zookeeper_that_notices_too_late_is_a_finding(facts, problem):
     found = judge_facts(gate_address("zookeeper://h", {}), facts)
     assert [problem in item.problem for item in found] == ([] if problem is None else [True])
     assert all("tickTime" in item.setting and not item.fatal for item in found)
+
+
+class Stand:
+    """A place in line; which one it is."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.is_open = number, True
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+class Line:
+    """A broker, as far as standing in line goes."""
+
+    heartbeat_s = 4
+
+    def __init__(self) -> None:
+        self.stands: list[Stand] = []
+
+    def stand(self, _connection: object, _on_token: object, _on_cancel: object) -> Stand:
+        self.stands.append(Stand(len(self.stands)))
+        return self.stands[-1]
+
+
+class Interrupted(SemaphoreGate):
+    """Somebody leaves and enters again in the very moment in which the gate looks whether anybody did."""
+
+    is_due = False
+
+    @property
+    def _cancelled(self) -> bool:
+        if self.is_due:
+            self.is_due = False
+            self.leave()
+            self.enter()
+        return False
+
+    @_cancelled.setter
+    def _cancelled(self, value: bool) -> None:
+        del value
+
+
+def test_one_that_leaves_while_the_gate_looks_is_heard():
+    line = Line()
+    gate = Interrupted(line, ThreadRuntime())
+    gate.enter()
+    gate._work()
+    gate.is_due = True
+    gate._work()
+    gate._work()
+    assert [stand.is_open for stand in line.stands] == [False, True]

@@ -51,6 +51,34 @@ def test_settings_by_name():
     assert (found.collapse, found.rmretdel, found.header) == (True, False, "full")
 
 
+@pytest.mark.parametrize(("given", "times"), [("repeatcount=0", 1), ("repeatcount=2", 3), ("header=0", 1)])
+def test_repeatcount_is_how_often_a_file_is_read_again(given, times):
+    assert options("-k", "pub", "-h", URL, "-f", "f", "-C", given).repeat == times
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "expected"),
+    [
+        ("transactional=true", "transactional", True),
+        ("transactional=transactional", "transactional", True),
+        ("transactional=normal", "transactional", False),
+        ("transactional=false", "transactional", False),
+        ("addcsvflags=normal", "add_flags", True),
+        ("addcsvopcode=insert", "add_opcode", True),
+        ("noautogenfield=true", "no_key", True),
+        ("noautogenfield=false", "no_key", False),
+    ],
+)
+def test_words_mean_what_they_mean_for_their_setting(given, name, expected):
+    assert getattr(options("-k", "pub", "-h", URL, "-f", "f", "-C", given), name) is expected
+
+
+def test_what_has_no_effect_is_named():
+    found = adapter("-k", "sub", "-h", URL, "-f", "f", "-C", "maxfilesize=1,periodicity=2,rate=3,collapse=true")
+    assert (found.ignored, found.words) == (("maxfilesize", "periodicity", "rate"), ("--collapse",))
+    assert adapter("-k", "pub", "-h", URL, "-f", "f", "-C", "rate=3").words == ("--rate", "3")
+
+
 def test_publishers_that_stand_in_for_each_other():
     sas = {"hotfailover": "true", "failovergroup": "g", "numbufferedmsgs": "77", "dateformat": "%d"}
     found = options("-k", "pub", "-h", URL, "-f", "f", sections={"sas": sas})
@@ -68,7 +96,9 @@ def test_publishers_that_stand_in_for_each_other():
         (["-k", "pub", "-h", URL, "-f", "f", "-t", "hdat"], "'hdat' is not supported"),
         (["-k", "pub", "-h", URL, "-f", "f", "-C", "type=pub"], "twice"),
         (["-k", "pub", "-h", URL, "-f", "f", "-C", "colour=red"], "colour is unknown"),
-        (["-k", "pub", "-h", URL, "-f", "f", "-b", "0"], "above 0"),
+        (["-k", "pub", "-h", URL, "-f", "f", "-b", "0"], "from 1 on"),
+        (["-k", "pub", "-h", URL, "-f", "f", "-C", "repeatcount=x"], "from 0 on"),
+        (["-k", "pub", "-h", URL, "-f", "f", "-C", "transactional=maybe"], "true or false or transactional or normal"),
         (["-k", "pub", "-h", URL, "-f", "f", "-z"], "'-z'"),
     ],
 )
@@ -130,7 +160,7 @@ def test_the_documents_server():
 
 
 def test_a_failover_cluster_and_further_options():
-    place = Place("kafka://b:9092", "esp_1", {}, frozenset({"q/w/c"}), "zk:2181")
+    place = Place("kafka://b:9092", "esp_1", {}, frozenset({"q/w/c"}), "zk:2181", 700)
     found = server("-state", "s", "-engine", "lease=2", "trim", place=place)
     assert (found.bus, found.election, found.lease, found.trim) == (
         "kafka://b:9092",
@@ -138,7 +168,9 @@ def test_a_failover_cluster_and_further_options():
         2.0,
         True,
     )
-    assert found.bound_connectors == {"q/w/c"}
+    assert (found.bound_connectors, found.buffer_blocks) == ({"q/w/c"}, 700)
+    assert server("-engine", "buffer-blocks=9", place=place).buffer_blocks == 9
+    assert server().buffer_blocks == 1_000_000
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from lockstep.connectors.errors import ConnectorRefused
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import Connector, CopyWindow, SourceWindow
 from lockstep.esp.config_file import parse_config
-from lockstep.esp.errors import ClusterUnclear, ConfigFileWrong
+from lockstep.esp.errors import ClusterUnclear, ConfigFileWrong, FailoverIncomplete
 from lockstep.esp.places import place_of_file, place_of_model
 
 RMQ = {"rmqhost": "rh1", "rmqport": "5672", "rmquserid": "me", "rmqpassword": "hush", "rmqexchange": "Trades",
@@ -75,6 +76,65 @@ def test_text_and_topics_of_ones_own_are_left_to_connectors():
 
 def test_a_model_without_failover_names_none():
     assert place_of_model(graph([connector("rmq", "in", **RMQ)], [connector("rmq", "out", **RMQ)]), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "said"),
+    [
+        ("rmq", {**RMQ, "rmqtopic": "mine"}, "its rmqtopic 'mine' is not 'esp:5555/trades/q/Copy/O'"),
+        ("kafka", {**KAFKA, "kafkatopic": "mine"}, "its kafkatopic 'mine' is not 'esp_61001.trades.q.Copy.O'"),
+        ("kafka", {**KAFKA, "urlhostport": "", "kafkatopic": "t"}, "has no urlhostport"),
+    ],
+)
+def test_failover_without_a_cluster_is_refused_unless_the_bus_is_named(kind, given, said):
+    model = graph([], [connector(kind, "out", **given, hotfailover="true")])
+    with pytest.raises(FailoverIncomplete, match="q/Copy/out has hotfailover") as error:
+        place_of_model(model, {})
+    assert said in str(error.value)
+    assert place_of_model(model, {"LOCKSTEP_BUS": "lmdb:/shared"}) is None
+
+
+def test_one_connector_with_a_cluster_is_enough():
+    out = [connector("rmq", "own", **RMQ, rmqtopic="mine", hotfailover="true"),
+           connector("rmq", "out", **RMQ, hotfailover="true")]  # fmt: skip
+    assert place_of_model(graph([], out), {}).bound == {"q/Copy/out"}
+
+
+def test_how_much_a_standby_keeps_is_the_most_that_a_connector_wants():
+    out = [connector("rmq", name, **RMQ, hotfailover="true", numbufferedmsgs=count)
+           for name, count in (("one", "100"), ("two", "300"))]  # fmt: skip
+    into = [connector("rmq", "in", **RMQ, numbufferedmsgs="900")]
+    assert place_of_model(graph(into, out), {}).buffered == 300
+    assert place_of_model(graph([], [connector("rmq", "out", **RMQ, hotfailover="true")]), {}).buffered == 0
+
+
+@pytest.mark.parametrize("more", [{"numbufferedmsgs": "many"}, {"colapse": "true"}])
+def test_connectors_of_a_cluster_are_checked_as_others_are(more):
+    out = connector("rmq", "out", **RMQ, hotfailover="true", **more)
+    with pytest.raises(ConnectorRefused, match="q/Copy/out"):
+        place_of_model(graph([], [out]), {})
+
+
+@pytest.mark.parametrize(
+    ("environ", "url", "secrets"),
+    [
+        ({}, "rabbitmq://guest@rh1:5552", {"LOCKSTEP_RABBITMQ_PASSWORD": "guest"}),
+        ({"LOCKSTEP_RABBITMQ_PASSWORD": "hush"}, "rabbitmq://guest@rh1:5552", {}),
+        ({"LOCKSTEP_RABBITMQ_PASSWORD_FILE": "f", "LOCKSTEP_RABBITMQ_USER": "us"}, "rabbitmq://us@rh1:5552", {}),
+    ],
+)
+def test_the_environment_counts_where_nothing_is_given(environ, url, secrets):
+    bare = {name: value for name, value in RMQ.items() if name not in ("rmquserid", "rmqpassword")}
+    found = place_of_model(graph([], [connector("rmq", "out", **bare, hotfailover="true")]), environ)
+    assert (found.url, found.secrets) == (url, secrets)
+
+
+def test_what_is_given_counts_more_than_the_environment():
+    out = connector("rmq", "out", **RMQ, hotfailover="true")
+    environ = {"LOCKSTEP_RABBITMQ_PASSWORD_FILE": "f", "LOCKSTEP_RABBITMQ_USER": "us"}
+    found = place_of_model(graph([], [out]), environ)
+    assert found.url == "rabbitmq://me@rh1:5552"
+    assert found.secrets == {"LOCKSTEP_RABBITMQ_PASSWORD": "hush", "LOCKSTEP_RABBITMQ_PASSWORD_FILE": ""}
 
 
 @pytest.mark.parametrize(("name", "value"), [("rmqhost", "rh2"), ("urlhostport", "other:5555")])

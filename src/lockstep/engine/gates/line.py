@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 PREFIX = "server-n_"
@@ -22,9 +22,13 @@ class Place:
         return self.below is None
 
 
-def place_in_line(children: Iterable[str], mine: str) -> Place | None:
-    """The place of a node among the children of the root, whatever else is there; None if it is not among them."""
+def place_in_line(children: Iterable[str], mine: str, is_ours: Callable[[str], bool]) -> Place | None:
+    """The place of a node among the children of the root, whatever else is there; None if it is not among them.
+
+    `is_ours` says whether another node is of the same group, and is asked of no more than it takes.
+    """
     line = {name for name in children if _NODE.fullmatch(name)}  # of one width, so that text sorts as numbers do
     if mine not in line:
         return None
-    return Place(max((name for name in line if name < mine), default=None))
+    before = sorted((name for name in line if name < mine), reverse=True)
+    return Place(next(filter(is_ours, before), None))

@@ -1,7 +1,6 @@
 """Gates by their URLs.
 
 zookeeper://HOST:PORT,HOST:PORT/ESP?timeout_s=1              a node below /ESP; a session lasts timeout_s
-zookeeper://HOST:PORT/ESP/NAME                               a root of its own for each of several clusters
 rabbitmq-queue://USER@HOST:5672/VHOST?queue=NAME&timeout_s=5 a queue; whoever is silent for timeout_s is dead
 
 Passwords as in the URLs of buses: in the URL, in a file (password_file=), or in the environment
@@ -39,15 +38,15 @@ def gate_address(url: str, environ: Mapping[str, str]) -> Address:
     return address
 
 
-def open_gate(url: str, runtime: Runtime, environ: Mapping[str, str]) -> Gate | None:
-    """The gate at a URL, connected; None if there is to be none."""
+def open_gate(url: str, runtime: Runtime, environ: Mapping[str, str], *, group: str) -> Gate | None:
+    """The gate at a URL, connected; None if there is to be none. Engines of one `group` stand in one line."""
     if not url:
         return None
     address = gate_address(url, environ)
     if address.scheme == ZOOKEEPER:
         from lockstep.engine.gates.zookeeper import open_zookeeper
 
-        return open_zookeeper(address, runtime)
+        return open_zookeeper(address, runtime, group)
     from lockstep.engine.gates.semaphore import open_semaphore
 
     return open_semaphore(address, address.options["queue"], address.options.get("queue_type", "classic"), runtime)

@@ -212,10 +212,8 @@ class SemaphoreGate:
         return 0.0
 
     def _work(self) -> None:
-        if self._channel is not None and (self._leaving or self._cancelled or not self._wanted):
-            channel, self._channel, self._turn = self._channel, None, self._new_turn()
-            channel.close()  # what it has goes back to the queue, and to the next
-        self._leaving = self._cancelled = False
+        if self._leaving or self._cancelled or not self._wanted:
+            self._drop()
         if not self._wanted:
             return
         now = self._runtime.monotonic()
@@ -228,6 +226,14 @@ class SemaphoreGate:
         elif self._turn.tag is None and now >= self._top_up_at:
             self._top_up_at = now + _TOP_UP * self._beat_s
             self._broker.put_token(self._channel)
+
+    def _drop(self) -> None:
+        """Leave the line. Whoever leaves from now on is heard the next time: the wish is taken before it is granted."""
+        channel, self._channel, self._turn = self._channel, None, self._new_turn()
+        self._leaving = False
+        if channel is not None:
+            channel.close()  # what it has goes back to the queue, and to the next
+        self._cancelled = False
 
     def _on_token(self, _channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
         self._turn.got(method.delivery_tag, self._runtime.monotonic())

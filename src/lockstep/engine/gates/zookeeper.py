@@ -1,5 +1,6 @@
 """A gate by ZooKeeper: every engine has an ephemeral, sequential node below one root, and the smallest is active.
 
+Nodes carry the name of a group, and only those of the own group count: several clusters and projects may share a root.
 Each watches the node right below its own, and no other. A session that is lost takes its node with it: the engine makes
 a new one, at the end of the line. That an engine is active is believed for as long as the session is sure to live: one
 session time-out from the moment a request was sent that was answered.
@@ -26,7 +27,7 @@ _LOOKS = 3
 _NEVER = float("-inf")
 
 
-def open_zookeeper(address: Address, runtime: Runtime) -> ZooKeeperGate:
+def open_zookeeper(address: Address, runtime: Runtime, group: str) -> ZooKeeperGate:
     """Connect, and check what can be checked; the engine is not in line yet."""
     kazoo = needed("kazoo.client", "zookeeper")
     facts = ask_facts(address)
@@ -36,7 +37,8 @@ def open_zookeeper(address: Address, runtime: Runtime) -> ZooKeeperGate:
         hosts=address.servers, timeout=address.timeout_s, connection_retry=dict(_RETRY),
         logger=logger.getChild("zookeeper"), **_login(address), **_tls(address),
     )  # fmt: skip
-    gate = ZooKeeperGate(client, "/" + (address.path.strip("/") or ROOT), runtime, session_s, address.safe_url)
+    root = "/" + (address.path.strip("/") or ROOT)
+    gate = ZooKeeperGate(client, root, group, runtime, session_s, address.safe_url)
     gate.connect()
     return gate
 
@@ -59,9 +61,10 @@ def _tls(address: Address) -> dict[str, Any]:
 class ZooKeeperGate:
     """See module."""
 
-    def __init__(self, client: Any, root: str, runtime: Runtime, session_s: float, shown: str) -> None:
+    def __init__(self, client: Any, root: str, group: str, runtime: Runtime, session_s: float, shown: str) -> None:
         """`session_s` is how long a session is sure to live after the server heard of it."""
         self._client, self._root, self._runtime = client, root, runtime
+        self._group = group.encode()
         self._session_s, self._shown = session_s, shown
         self._lock = threading.Lock()
         self._is_connected, self._session = False, 0
@@ -76,7 +79,7 @@ class ZooKeeperGate:
         exceptions, handlers = needed("kazoo.exceptions", "zookeeper"), needed("kazoo.handlers.threading", "zookeeper")
         self._trouble = (exceptions.KazooException, handlers.KazooTimeoutError)
         self._refusals = (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions.InvalidACLError)
-        self._gone = exceptions.NoNodeError
+        self._gone, self._unreadable = exceptions.NoNodeError, exceptions.NoAuthError
         self._waiter = runtime.waiter()
 
     def connect(self) -> None:
@@ -204,7 +207,7 @@ class ZooKeeperGate:
         """Its place now; the one below it is watched, and no other."""
         place = None
         for _ in range(_LOOKS):  # the one below may go before it is watched
-            place = place_in_line(self._children(), self._node)
+            place = place_in_line(self._children(), self._node, self._is_ours)
             if place is None or place.below is None or self._watch(place.below):
                 return place
         self._moved = True
@@ -217,6 +220,13 @@ class ZooKeeperGate:
             return []
         return found
 
+    def _is_ours(self, name: str) -> bool:
+        try:
+            found, _ = self._ask(self._client.get_async(f"{self._root}/{name}"))
+        except (self._gone, self._unreadable):  # one that may not be read is another user's
+            return False
+        return bool(found == self._group)
+
     def _watch(self, name: str) -> bool:
         try:  # not by `exists`, which would go on watching a node that is gone
             self._ask(self._client.get_async(f"{self._root}/{name}", watch=self._on_change))
@@ -227,9 +237,8 @@ class ZooKeeperGate:
     def _make(self, session: int) -> None:
         """A node of its own at the end of the line; what an unanswered request may have left is removed first."""
         self._remove_mine()
-        made = self._ask(
-            self._client.create_async(f"{self._root}/{PREFIX}", ephemeral=True, sequence=True, makepath=True)
-        )
+        path, kind = f"{self._root}/{PREFIX}", {"ephemeral": True, "sequence": True, "makepath": True}
+        made = self._ask(self._client.create_async(path, self._group, **kind))
         self._node, self._node_session, self._moved = made.rpartition("/")[2], session, True
         logger.info("ZooKeeper node %s is made", self._node, extra={"action": "gate"})
 

@@ -77,7 +77,7 @@ class Failover:
 
     def _make_election(self, changed: Waiter) -> Election:
         bus, streams, runtime, options = self._bus, self._streams, self._runtime, self._options
-        gate = open_gate(options.election, runtime, os.environ)
+        gate = open_gate(options.election, runtime, os.environ, group=f"{streams.cluster}.{streams.project}")
         lease_s, rank = options.lease_s, options.preference
         if gate is None:
             return Election(bus, streams, runtime, lease_s=lease_s, rank=rank, changed=changed)
