@@ -113,14 +113,6 @@ def test_a_takeover_is_told_in_the_words_that_operators_know(cluster, caplog):
     ]
 
 
-def test_who_becomes_active_says_so_as_a_warning_also_the_first_one(cluster, caplog):
-    with caplog.at_level(logging.INFO, "lockstep"):
-        cluster.start("a")
-        cluster.until_active("a")
-    (told,) = [record for record in caplog.records if record.message == "Hot failover state switched to active"]
-    assert told.levelno == logging.WARNING
-
-
 def test_a_takeover_takes_about_a_lease(cluster):
     active, _standby = pair(cluster)
     killed_at = cluster.clock.monotonic()

@@ -6,6 +6,7 @@ which this engine leads, and nothing else.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from lockstep.engine.run.sequencing import Sequencer
 from lockstep.runtime import Runtime, logger
 
 ACTIVE, STANDBY = "active", "standby"
+FIRST_EPOCH = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,8 @@ class Conductor:
         if self._publisher.published < current:
             return
         logger.info("Standby synced, current message id = %d", current, extra={"action": "takeover"})
-        logger.warning("Hot failover state switched to active", extra={"action": "role"})
+        level = logging.WARNING if epoch > FIRST_EPOCH else logging.INFO  # nobody led before the first one
+        logger.log(level, "Hot failover state switched to active", extra={"action": "role"})
         self.role, self._drain = ACTIVE, None
         self.takeovers += 1
         self._tell(RoleChange(ACTIVE, epoch, last, current, self._runtime.monotonic() - began))
