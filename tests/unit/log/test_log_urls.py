@@ -132,6 +132,6 @@ def test_a_password_goes_to_other_processes_by_their_environment():
 
 def test_a_password_with_a_question_mark_is_not_shown():
     with pytest.raises(BadUrl) as caught:
-        split_url("kafka://app:pa?ssword@here:9092")
-    assert "ssword" not in str(caught.value)
+        split_url("kafka://app:ge?heim@here:9092")
+    assert "heim" not in str(caught.value)
     assert "%3F" in str(caught.value)

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from lockstep.errors import (
     AppendTooLarge,
     AppendUncertain,
+    DataError,
     LockstepError,
     ServerUnreachable,
     StoreFull,
@@ -115,6 +116,9 @@ class NetworkLog:
                 raise StreamNotFound(name=self.name, bus=self._bus.url)
             try:
                 return work()
+            except DataError:
+                self._forget_seen()  # what was read before may be a part of it: whoever asks again gets what is there
+                raise
             except TopicGone as gone:
                 self._refresh()
                 reason = f"the topic of {self.name} is missing; whoever makes the stream may not have come so far"
