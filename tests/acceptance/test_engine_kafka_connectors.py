@@ -126,15 +126,13 @@ def test_the_active_engine_is_killed_and_the_topic_has_each_block_once(engines, 
     engines.start("b")
     engines.until(lambda: "standby" in engines.said("b"), "the second stands by")
     # When the active one is killed in mid-stream
-    produce(servers, into, range(1, MESSAGES // 2 + 1))
+    produce(servers, into, range(1, MESSAGES // 3 + 1))
     engines.until(lambda: bool(committed(servers, out)), "the first blocks are out")
-    produce(servers, into, range(MESSAGES // 2 + 1, MESSAGES + 1))
+    produce(servers, into, range(MESSAGES // 3 + 1, 2 * MESSAGES // 3 + 1))
     engines.kill("a")
-    assert "switched to active" not in engines.said("b")
-    before = len(committed(servers, out))
+    produce(servers, into, range(2 * MESSAGES // 3 + 1, MESSAGES + 1))
     # Then the other one goes on, and a plain reader finds every block once and in order
     engines.until(lambda: len(committed(servers, out)) >= MESSAGES, "everything arrives")
-    assert before < MESSAGES, "the kill came too late to show anything"
     messages = committed(servers, out)
     numbers = [int(dict(message.headers())[HEADER]) for message in messages]
     assert numbers == sorted(set(numbers))
