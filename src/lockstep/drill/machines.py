@@ -19,25 +19,25 @@ class Machines:
     """The nodes that a drill may kill, for each kind of fault that kills one."""
 
     def __init__(self, servers: Mapping[Fault, RunningServer]) -> None:
+        self._servers = servers
         self._turns = {kind: cycle(server.nodes) for kind, server in servers.items()}
-        self._lone = {kind for kind, server in servers.items() if len(server.nodes) == 1}
-        self._down: list[Node] = []
+        self._down: list[tuple[RunningServer, Node]] = []
 
     def kill(self, kind: Fault) -> str:
         """End the next one in turn with -9, and all that it started; one that is alone starts again at once."""
-        node = next(self._turns[kind])
+        server, node = self._servers[kind], next(self._turns[kind])
         node.kill()
-        self._down.append(node)
-        if kind in self._lone:
+        self._down.append((server, node))
+        if len(server.nodes) == 1:
             self.revive()
         return node.name
 
     def revive(self) -> list[str]:
         """Start again what is down; the names of those."""
         down, self._down = self._down, []
-        for node in down:
-            node.restart()
-        return [node.name for node in down]
+        for server, _ in down:
+            server.start()  # and has it written down, so that `lockstep dev down` finds the new process
+        return [node.name for _, node in down]
 
 
 def machines(options: DrillOptions, environ: Mapping[str, str] | None = None) -> Machines:

@@ -19,13 +19,14 @@ class Node:
     def kill(self) -> None:
         self.done.append("killed")
 
-    def restart(self) -> None:
-        self.done.append("restarted")
-
 
 class Cluster:
     def __init__(self, *names: str) -> None:
         self.nodes = tuple(map(Node, names))
+
+    def start(self) -> None:
+        for node in self.nodes:
+            node.done += ["restarted"] if node.done[-1:] == ["killed"] else []
 
 
 def test_nodes_of_a_cluster_are_killed_in_turn_and_stay_down_until_they_are_revived():
