@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cli_command import Command
 
+from lockstep.engine.events.columns import concat
 from lockstep.engine.events.csvform import CsvOptions, read_csv
 from lockstep.engine.model.loading import load_model
 from lockstep.engine.model.validation import compile_project
@@ -18,9 +19,9 @@ from lockstep.engine.run.beats import last_beat
 from lockstep.engine.run.feeding import EventPublisher
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.errors import StreamNotFound
-from lockstep.streams.client import connect
+from lockstep.streams.client import Lockstep, connect
 
-EVENTS, FRAME, BATCH, KILLS = 12_000, 150, 450, 3
+EVENTS, FRAME, BATCH, KILLS, AHEAD = 12_000, 150, 450, 3, 900
 TRADES = Path(__file__).parents[2] / "examples" / "trades" / "trades.yaml"
 WINDOWS = ("Aggregate24HR", "Aggregate5min")
 TIMEOUT_S = 240.0
@@ -33,17 +34,24 @@ def lockstep(tmp_path):
     command.close()
 
 
-def publish(folder: Path, url: str) -> None:
-    """The trades in small frames, so that there are many places to be killed at."""
-    graph = compile_project(load_model(TRADES))
-    streams = ProjectStreams(cluster="local", project=graph.project.name)
-    node = graph.find("TradesSource")
-    with connect(url) as bus:
-        streams.create(bus.bus, graph, frozenset(graph.find(name).path for name in WINDOWS))
-        publisher = EventPublisher(bus, streams.input(node), node.schema)
-        for batch in read_csv(folder / "trades.csv", node.schema, CsvOptions(), on_bad=pytest.fail):
-            publisher.publish_batch(batch, frame_events=FRAME)
-        publisher.close()
+class Feed:
+    """The trades in small frames, never far ahead of what is published: an engine that is killed is at work."""
+
+    def __init__(self, folder: Path, client: Lockstep) -> None:
+        graph = compile_project(load_model(TRADES))
+        streams = ProjectStreams(cluster="local", project=graph.project.name)
+        node = graph.find("TradesSource")
+        streams.create(client.bus, graph, frozenset(graph.find(name).path for name in WINDOWS))
+        self._publisher = EventPublisher(client, streams.input(node), node.schema)
+        self._trades = concat(list(read_csv(folder / "trades.csv", node.schema, CsvOptions(), on_bad=pytest.fail)))
+        self._sent = 0
+
+    def up_to(self, events: int) -> None:
+        until = min(events, EVENTS)
+        if until > self._sent:
+            self._publisher.publish_batch(self._trades.slice(self._sent, until), frame_events=FRAME)
+            self._publisher.flush()
+            self._sent = until
 
 
 def published(url: str) -> int:
@@ -52,6 +60,13 @@ def published(url: str) -> int:
             return last_beat(bus.bus.open("local.trades.C")).published
     except StreamNotFound:
         return 0
+
+
+def fed(feed: Feed, url: str) -> int:
+    """What is published; the input is a little ahead of it."""
+    found = published(url)
+    feed.up_to(found + AHEAD)
+    return found
 
 
 def run_engine(lockstep: Command, url: str, *more: str) -> subprocess.Popen[bytes]:
@@ -76,17 +91,19 @@ def test_killed_at_random_moments_it_publishes_what_it_would_have(lockstep, tmp_
     wanted = [part for name in WINDOWS for part in ("--out", f"{name}={name}.expected.csv")]
     lockstep("model", "run", str(TRADES), "--runner", "reference", "--in", "TradesSource=trades.csv", *wanted)
     url = f"lmdb:{tmp_path / 'bus'}"
-    publish(tmp_path, url)
-    # When the engine is killed again and again in the middle of its work
-    chance = random.Random(20)
-    for _ in range(KILLS):
-        engine, before = run_engine(lockstep, url), published(url)
-        target = before + chance.randint(1, EVENTS // (KILLS + 2))
-        wait_for(lambda target=target: published(url) >= target, engine)
-        engine.send_signal(signal.SIGKILL)
-        engine.communicate()
+    with connect(url) as client:
+        feed = Feed(tmp_path, client)
+        # When the engine is killed again and again in the middle of its work
+        chance = random.Random(20)
+        for _ in range(KILLS):
+            engine, before = run_engine(lockstep, url), published(url)
+            target = before + chance.randint(1, EVENTS // (KILLS + 2))
+            wait_for(lambda target=target: fed(feed, url) >= target, engine)
+            engine.send_signal(signal.SIGKILL)
+            engine.communicate()
+        assert 0 < published(url) < EVENTS
+        feed.up_to(EVENTS)
     # Then a last run finishes it, and both streams hold exactly the expected lines
-    assert 0 < published(url) < EVENTS
     last = run_engine(lockstep, url, "--until-idle")
     _, errors = last.communicate(timeout=TIMEOUT_S)
     assert last.returncode == 0, errors
