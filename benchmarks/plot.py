@@ -18,23 +18,31 @@ def draw(rows: list[Row], path: Path) -> None:
 
     rates = [row for row in rows if row.unit == "/s"]
     limits = [row for row in rows if not row.at_least and row.limit]
-    figure, (above, below) = plt.subplots(
-        2, 1, figsize=(11, 1.6 + 0.36 * (len(rates) + len(limits))), height_ratios=[len(rates), len(limits)]
+    parts = [(part, found) for part, found in ((_rates, rates), (_limits, limits)) if found]
+    sizes = [len(found) for _, found in parts]
+    figure, axes = plt.subplots(
+        len(parts), 1, figsize=(11, 1.6 + 0.36 * sum(sizes)), height_ratios=sizes, squeeze=False
     )
-    _bars(above, rates, [row.value for row in rates])
-    above.set_xscale("log")
-    above.set_title("Per second (log scale; | target)", loc="left", fontsize=11)
-    for at, row in enumerate(rates):
-        if row.limit is not None:
-            above.plot([row.limit, row.limit], [at - 0.4, at + 0.4], color="black", linewidth=2)
-    _bars(below, limits, [row.value / (row.limit or 1) for row in limits])
-    below.axvline(1.0, color="black", linewidth=2)
-    below.set_title(
-        "Times, processor, growth: part of what is allowed (| limit; less is better)", loc="left", fontsize=11
-    )
+    for ax, (part, found) in zip(axes[:, 0], parts, strict=True):
+        part(ax, found)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def _rates(ax: Any, rows: list[Row]) -> None:
+    _bars(ax, rows, [row.value for row in rows])
+    ax.set_xscale("log")
+    ax.set_title("Per second (log scale; | target)", loc="left", fontsize=11)
+    for at, row in enumerate(rows):
+        if row.limit is not None:
+            ax.plot([row.limit, row.limit], [at - 0.4, at + 0.4], color="black", linewidth=2)
+
+
+def _limits(ax: Any, rows: list[Row]) -> None:
+    _bars(ax, rows, [row.value / (row.limit or 1) for row in rows])
+    ax.axvline(1.0, color="black", linewidth=2)
+    ax.set_title("Times, processor, growth: part of what is allowed (| limit; less is better)", loc="left", fontsize=11)
 
 
 def _bars(ax: Any, rows: list[Row], lengths: list[float]) -> None:
