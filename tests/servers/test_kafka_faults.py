@@ -189,8 +189,8 @@ def test_streams_made_while_a_broker_is_away_have_as_many_copies_as_the_others(k
         node = kafka_cluster.nodes[2]
         node.kill()
     try:
-        with opened(kafka_cluster.url, prefix=prefix) as bus:
-            bus.create("orders", KEEP_ALL).append([one(b"a")])
+        with opened(kafka_cluster.url, prefix=prefix, timeout_s=30) as bus:
+            bus.create("orders", KEEP_ALL)
             topics = admin(kafka_cluster.url).list_topics(timeout=SOON_S).topics
             assert len(topics[f"{prefix}orders"].partitions[0].replicas) == 3
     finally:
