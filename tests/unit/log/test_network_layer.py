@@ -135,6 +135,24 @@ def test_calls_wait_for_a_server_that_is_away(wire, log):
     assert values(log) == [b"a"]
 
 
+def test_making_and_deleting_wait_for_a_server_that_is_away_too(wire, bus):
+    tries = []
+
+    def away_twice(step):
+        def work(known):
+            tries.append(known.name)
+            if len(tries) % 3:
+                raise ServerUnreachable(server="here", reason="away")
+            return step(known)
+
+        return work
+
+    wire.make, wire.remove = away_twice(wire.make), away_twice(wire.remove)
+    bus.create("orders", KEEP_ALL).append([Producer().batch(b"a")])
+    bus.delete("orders")
+    assert (len(tries), bus.names()) == (6, [])
+
+
 def test_whoever_waits_for_a_server_is_told_when_the_bus_is_closed(wire, bus, log):
     def close_then_fail():
         bus._closed = True

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TypeVar
 from weakref import WeakSet, finalize
 
@@ -45,8 +46,10 @@ class NetworkBus:
         known = self.patiently(lambda: self.look_up(name))
         if known is None:
             self._check_possible(config)
-            known = self.wire.catalogue.add(Known(name, self._runtime.new_id().hex(), config))
-        self.wire.make(known)  # whoever made the entry may have died before this
+            wanted = Known(name, self._runtime.new_id().hex(), config)
+            known = self.patiently(lambda: self.wire.catalogue.add(wanted))
+        made = known
+        self.patiently(lambda: self.wire.make(made))  # whoever made the entry may have died before this
         known.config.check_same(name, config)
         return self._log(known)
 
@@ -66,7 +69,7 @@ class NetworkBus:
         if getattr(self.wire, "never_uses_a_name_twice", False):
             steps.reverse()  # then whoever dies in between leaves a topic that nobody finds, and no entry without one
         for step in steps:
-            step(known)
+            self.patiently(partial(step, known))  # each may be done again
         with self._lock:
             for log in list(self._open):
                 if log.identity == known.identity:
