@@ -41,7 +41,7 @@ drill-matrix: setup ## every fault on real engines: one line each, with blocks c
 	$(BIN)/python -m lockstep.drill.matrix
 
 test: check ## everything: format, lint, types, unit, contract, scenarios, simulation, real processes, acceptance
-	$(BIN)/pytest || $(BIN)/python tests/run_again.py
+	$(BIN)/pytest
 
 check: setup ## format, lint and types only
 	$(BIN)/ruff format --check

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstep.dev import probes
-from lockstep.dev.recipe import HOST, JAVA, Jars, Plan, Process, Recipe, Site, java
+from lockstep.dev.recipe import HOST, JAVA, LOG4J, Jars, Plan, Process, Recipe, Site, java
 from lockstep.errors import BadArgument
 
 JARS = Jars(name="kafka", group="org.apache.kafka", artifact="kafka_2.13", version="4.1.0")
@@ -38,15 +38,6 @@ num.network.threads=2
 num.io.threads=4
 background.threads=2
 """
-_LOGGING = """\
-status = error
-appender.out.type = Console
-appender.out.name = out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d{ISO8601} %p %c: %m%n
-rootLogger.level = warn
-rootLogger.appenderRef.out.ref = out
-"""
 
 
 def kafka(brokers: int = 1, advertised: tuple[str, ...] = ()) -> Recipe:
@@ -68,7 +59,7 @@ def _plan(site: Site, brokers: int, advertised: tuple[str, ...]) -> Plan:
     jvm = java(f"-Dlog4j2.configurationFile={site.folder}/log4j2.properties", "-cp", site.classpath, heap_mb=512)
     return Plan(
         url="kafka://" + ",".join(told),
-        files={"log4j2.properties": _LOGGING, **settings},
+        files={"log4j2.properties": LOG4J, **settings},
         prepare=tuple(
             (*jvm, "kafka.tools.StorageTool", "format", "-g", "-t", _CLUSTER_ID, "-c", str(site.folder / name))
             for name in settings

@@ -80,6 +80,16 @@ class Recipe:
 
 JAVA = Program(name="java", package="default-jre-headless")
 MAVEN = Program(name="mvn", package="maven")
+LOG4J = """\
+status = error
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{ISO8601} %p %c: %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+"""
+"""Warnings only, on standard output: for servers that log with Log4j."""
 
 
 def java(*options: str, heap_mb: int) -> tuple[str, ...]:

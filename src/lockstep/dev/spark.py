@@ -8,21 +8,12 @@ from pathlib import Path
 
 from lockstep.dev import probes
 from lockstep.dev.errors import ServerNotAvailable
-from lockstep.dev.recipe import HOST, JAVA, Plan, Process, Recipe, Site
+from lockstep.dev.recipe import HOST, JAVA, LOG4J, Plan, Process, Recipe, Site
 
 _DEPLOY = "org.apache.spark.deploy"
 _SLOTS, _MEMORY = 2, "2g"
 """What each worker offers: with two engines, a slot for each of them."""
 _HEAP = "256m"
-_LOGGING = """\
-status = error
-appender.out.type = Console
-appender.out.name = out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d{ISO8601} %p %c: %m%n
-rootLogger.level = warn
-rootLogger.appenderRef.out.ref = out
-"""
 
 
 def spark(workers: int = 2) -> Recipe:
@@ -47,7 +38,7 @@ def _plan(site: Site, workers: int) -> Plan:
     )
     return Plan(
         url=url,
-        files={"log4j2.properties": _LOGGING},
+        files={"log4j2.properties": LOG4J},
         processes=(master, *(_worker(site, number, its, url) for number, its in enumerate(pages[:workers], 1))),
     )
 
