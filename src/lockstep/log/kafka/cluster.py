@@ -38,6 +38,8 @@ _PAUSE_S = 0.05
 _DOWN_S = 2.0
 """A server that refuses connections for so long is not waited for when a bus is opened."""
 _TO_THE_END = -1
+_ATTEMPT = 0.25
+"""The part of the time-out that one try of an order may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,15 +188,23 @@ class Cluster:
 
     def _order(self, order: Callable[[AdminClient, dict[str, float]], Future[T]], *fine: int) -> T | Any:
         def ask(within_s: float) -> T | None:
+            within_s = min(within_s, max(self.address.timeout_s * _ATTEMPT, 1.0))
             limits = {"request_timeout": within_s}
             try:
                 return order(self._admin(), limits).result(within_s + 1)
             except KafkaException as raised:
                 if error_of(raised).code() in fine:
                     return None
+                if error_of(raised).code() in PASSING:
+                    self._forget_admin()
                 raise
 
         return self._patiently(ask)
+
+    def _forget_admin(self) -> None:
+        """A client remembers for minutes which broker takes orders, also if that one is dead; a new one asks."""
+        with self._lock:
+            self._admin_or_none = None
 
     def _admin(self) -> AdminClient:
         with self._lock:
