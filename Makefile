@@ -1,6 +1,6 @@
 # Everything a user or developer of Lockstep runs. `make` alone shows this list.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench simulate drill-matrix clean
+.PHONY: help setup run test soak check bench simulate drill-matrix clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
@@ -8,6 +8,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 READY  := $(VENV)/.spark
 SEEDS  ?= 10000
+WORKERS ?= 3
+PARTS  ?=
+SOAK   ?= 1
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -35,13 +38,16 @@ $(READY): $(STAMP)
 run: setup ## streams under kills and pauses; then the drill: engines are killed, and the subscriber's file is the same
 	$(BIN)/python -m lockstep.bench.demo
 	@mkdir -p build
-	$(BIN)/lockstep drill --plot build/drill.png
+	$(BIN)/lockstep drill --rate 15000 --plot build/drill.png
 
 drill-matrix: setup ## every fault on real engines: one line each, with blocks checked, faults and anomalies
 	$(BIN)/python -m lockstep.drill.matrix
 
-test: check ## everything: format, lint, types, unit, contract, scenarios, simulation, real processes, acceptance
-	$(BIN)/pytest
+test: check ## format, lint, types, and every test but those of make soak, on WORKERS=3 processes
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup --junitxml build/tests.xml
+
+soak: setup ## what needs hours: kill matrices, all buses, millions of events; PARTS=a,b some of it, SOAK=0.1 less of it
+	$(BIN)/python tests/soak.py --parts "$(PARTS)" --scale "$(SOAK)"
 
 check: setup ## format, lint and types only
 	$(BIN)/ruff format --check

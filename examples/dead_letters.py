@@ -1,4 +1,4 @@
-"""Dead letters: a record that can't be handled is put aside with the reason, and sent back once the fault is mended.
+"""Dead letters: a record that can't be handled is put aside with the reason, and sent back once the fault is fixed.
 
 Without a policy a receiver stops at such a record, so that nothing is skipped unseen. Here it tries three times, then
 moves the record to another stream and goes on.
@@ -35,7 +35,7 @@ def main() -> None:
             publisher.publish_many(ORDERS).wait()
         assert finished.wait(timeout=10)
 
-        print(f"Handled {handled}; the record behind the bad one was not held up.")
+        print(f"Handled {handled}; the record after the bad one was not held up.")
         assert handled == [3, 5, 2]
         assert attempts.count(b"four") == 3
         (letter,) = lockstep.dead_letters(bus, "orders.dlq")
@@ -43,10 +43,10 @@ def main() -> None:
         assert (letter.stream, letter.offset, letter.record.value) == ("orders", 2, b"four")
 
         finished.clear()
-        understands_words.set()  # somebody mended the handler
+        understands_words.set()  # somebody fixed the handler
         sent_back = lockstep.redrive(bus, "orders.dlq")
         assert finished.wait(timeout=10)
-        print(f"The handler was mended and {sent_back} letter sent back: handled {handled}.")
+        print(f"The handler was fixed and {sent_back} letter sent back: handled {handled}.")
         assert handled == [3, 5, 2, 4]
         assert lockstep.redrive(bus, "orders.dlq") == 0, "a letter is sent back once"
         receiver.close()

@@ -30,7 +30,7 @@ def main() -> None:
         all_done = threading.Event()
 
         def start_worker(name: str) -> lockstep.Receiver:
-            def work(record: lockstep.Record) -> None:
+            def work(record: lockstep.Record[str]) -> None:
                 time.sleep(0.002)
                 done[record.value] += 1
                 by_worker[name] += 1

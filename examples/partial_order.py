@@ -43,8 +43,9 @@ def main() -> None:
             for index, member in enumerate(members):
                 batch = member.poll(timeout=0.05)
                 for record in batch:
-                    orders_of[record.key].append(int(record.value))
-                    workers_of[record.key].add(index)
+                    customer_key = record.key or b""
+                    orders_of[customer_key].append(int(record.value))
+                    workers_of[customer_key].add(index)
                 handled[index] += len(batch)
                 if batch:
                     member.confirm(batch.last())

@@ -1,5 +1,5 @@
-"""Real servers are there for every test that asks for one."""
+"""Real servers start once, tests share them by groups of workers, and every property has its count of examples."""
 
 from __future__ import annotations
 
-pytest_plugins = ["servers.server_fixtures"]
+pytest_plugins = ["example_counts", "servers.server_fixtures", "worker_groups"]

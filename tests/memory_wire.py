@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from lockstep.log.network.bus import NetworkBus
 from lockstep.log.network.catalogue import TopicCatalogue
 from lockstep.log.network.wire import STRIDE, Ends, Message, TopicGone
-from lockstep.log.port import Limits, Promises
+from lockstep.log.port import DROPPED_BY_READERS, Limits, Promises
 
 
 @dataclass
@@ -17,6 +17,8 @@ class Stored:
 
     messages: list[bytes | None] = field(default_factory=list)
     """None: a number that the server took for itself."""
+    times: dict[int, int] = field(default_factory=dict)
+    """When the server stored a message, by its own clock, if it has one."""
     first: int = 0
     wakes: list = field(default_factory=list)
 
@@ -24,9 +26,11 @@ class Stored:
 class MemoryServer:
     """What all connections share."""
 
-    def __init__(self):
+    def __init__(self, clock=None):
+        """`clock` gives the server's time in nanoseconds; None: it stamps nothing, as Hazelcast."""
         self.topics: dict[str, Stored] = {"_catalogue": Stored()}
         self.lock = threading.Lock()
+        self.clock = clock
 
     def bus(self, runtime, url="wire:"):
         return NetworkBus(MemoryWire(self, url), runtime)
@@ -35,7 +39,7 @@ class MemoryServer:
 class MemoryWire:
     promises = Promises(
         durability="memory", may_lose="everything", opened_by="process", retention=("capacity", "bytes", "age"),
-        notifies=True,
+        notifies=True, copies=DROPPED_BY_READERS,
     )  # fmt: skip
 
     def __init__(self, server, url):
@@ -45,6 +49,9 @@ class MemoryWire:
     def make(self, known):
         with self._server.lock:
             self._server.topics.setdefault(known.name, Stored())
+
+    def alter(self, known, config):
+        """Its topics keep everything."""
 
     def remove(self, known):
         with self._server.lock:
@@ -75,6 +82,8 @@ class MemoryTopic:
             stored = self._checked()
             stored.messages += messages
             numbers = [len(stored.messages) - len(messages) + at for at in range(len(messages))]
+            if self._server.clock is not None:
+                stored.times.update(dict.fromkeys(numbers, self._server.clock()))
             wakes = list(stored.wakes)
         for wake in wakes:
             wake()
@@ -94,7 +103,7 @@ class MemoryTopic:
                     break
                 if stored.messages[at] is None:
                     continue
-                found.append(Message(at, stored.messages[at]))
+                found.append(Message(at, stored.messages[at], stored.times.get(at)))
                 size += len(stored.messages[at])
             return found
 

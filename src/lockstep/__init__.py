@@ -1,4 +1,4 @@
-"""Lockstep: ordered event streams for Python; nothing lost, doubled or out of order, whatever is killed.
+"""Lockstep: ordered event streams for Python; nothing lost, duplicated or out of order, whatever is killed.
 
 import lockstep
 
@@ -13,6 +13,7 @@ from lockstep import errors
 from lockstep.log.config import StreamConfig
 from lockstep.log.port import Bounds, Promises
 from lockstep.streams.admin import Groups, GroupView, StreamProgress
+from lockstep.streams.async_client import AsyncGroups, AsyncLockstep, AsyncPublisher, AsyncSubscriber, connect_async
 from lockstep.streams.client import Lockstep, connect
 from lockstep.streams.deadletters import DeadLetter, dead_letters, redrive
 from lockstep.streams.handling import Delivery, OnFailure
@@ -33,6 +34,10 @@ __all__ = [
     "BYTES",
     "JSON",
     "TEXT",
+    "AsyncGroups",
+    "AsyncLockstep",
+    "AsyncPublisher",
+    "AsyncSubscriber",
     "Bounds",
     "DeadLetter",
     "Delivery",
@@ -60,6 +65,7 @@ __all__ = [
     "Transaction",
     "__version__",
     "connect",
+    "connect_async",
     "dataclass_json",
     "dead_letters",
     "errors",

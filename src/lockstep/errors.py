@@ -3,24 +3,25 @@
     LockstepError
       UsageError                                       exit 2
         BadName BadUrl BadConfig BadOffset BadArgument BadRecord RecordTooLarge AppendTooLarge BackendUnknown
-        ExtraMissing
+        ExtraMissing PackageMissing
       NotFound                                         exit 3
-        StreamNotFound GroupNotFound StoreNotFound RecordNotFound PositionNotFound
+        StreamNotFound GroupNotFound StoreNotFound ParentMissing RecordNotFound PositionNotFound PathMissing
       Conflict                                         exit 4
         StreamExists ConfigMismatch OffsetConflict Fenced GroupBusy IllegalState Closed ForkedProcess
       Forbidden                                        exit 5
         ServerRefused
       Unavailable                                      exit 6
-        TimedOut BufferFull Dropped StoreFull StoreBroken AppendUncertain UnsupportedByBackend
-        ServerUnreachable ServerUnfit
+        TimedOut NoRoom BufferFull Dropped PublishFailed StoreFull StoreBroken AppendUncertain UnsupportedByBackend
+        ServerUnreachable ServerUnfit SystemFailed
       DataError                                        exit 1
-        BatchDamaged FormatTooNew NotAStore Trimmed DecodeFailed HandlerFailed
+        BatchDamaged FormatTooNew NotAStore Trimmed GroupGap DecodeFailed HandlerFailed
 
 Each class carries a stable code, a sentence with the values that are wrong, and what to do about it.
 """
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar
 
 
@@ -57,7 +58,18 @@ class BadUrl(UsageError):
 
     code = "BAD_URL"
     template = "Bus URL {url!r} is not valid: {reason}."
-    advice = "Write lmdb:FOLDER or memory:NAME, for example lmdb:./events?durability=relaxed."
+    advice = "Write it as in {example}; docs/reference/urls.md has all options."
+    _examples: ClassVar[dict[str, str]] = {
+        "memory": "memory:NAME",
+        "kafka": "kafka://localhost:9092",
+        "rabbitmq": "rabbitmq://localhost:5552",
+        "redis": "redis://localhost:6379/0",
+        "hazelcast": "hazelcast://localhost:5701/dev",
+    }
+
+    def __init__(self, **params: object) -> None:
+        scheme = str(params.get("url")).partition(":")[0]
+        super().__init__(**{"example": self._examples.get(scheme, "lmdb:./events?durability=relaxed"), **params})
 
 
 class BackendUnknown(UsageError):
@@ -117,11 +129,19 @@ class AppendTooLarge(UsageError, ValueError):
 
 
 class ExtraMissing(UsageError):
-    """The client library of a bus is not installed."""
+    """A package that only some users need is not installed."""
 
     code = "EXTRA_MISSING"
-    template = "The bus {scheme}: needs the package {package}, which is not installed."
-    advice = "Install it with: pip install 'lockstep[{scheme}]'."
+    template = "This needs the package {package}, which is not installed."
+    advice = "Install it with: pip install 'lockstep-events[{extra}]'."
+
+
+class PackageMissing(UsageError):
+    """An optional package is not installed."""
+
+    code = "PACKAGE_MISSING"
+    template = "{what} needs the package {package}, which is not installed."
+    advice = "Install it with: pip install {package}."
 
 
 class NotFound(LockstepError, LookupError):
@@ -131,12 +151,29 @@ class NotFound(LockstepError, LookupError):
     template, advice = "{what} {name!r} does not exist.", "List what exists with 'ls'."
 
 
+class PathMissing(NotFound):
+    """A file or folder that is not there."""
+
+    code = "PATH_MISSING"
+    template = "The path {path!r} can't be used: {reason}."
+    advice = "Check how it is written, and that the folder exists."
+
+
 class StreamNotFound(NotFound):
     """No stream of that name on this bus."""
 
     code = "STREAM_NOT_FOUND"
     template = "Stream {name!r} does not exist on {bus}."
-    advice = "See what exists with 'lockstep stream ls', or create it with 'lockstep stream create {name}'."
+    advice = "{cure}."
+    _group_logs: ClassVar[str] = "_group."
+
+    def __init__(self, **params: object) -> None:
+        name = str(params.get("name"))
+        cure = f"See what exists with 'lockstep stream ls', or create it with 'lockstep stream create {name}'"
+        if name.startswith(self._group_logs):
+            group = name.removeprefix(self._group_logs)
+            cure = f"Group {group!r} was deleted; open its subscribers again to begin it anew"
+        super().__init__(**{"cure": cure, **params})
 
 
 class GroupNotFound(NotFound):
@@ -153,6 +190,14 @@ class StoreNotFound(NotFound):
     code = "STORE_NOT_FOUND"
     template = "There is no store in {path}."
     advice = "Check the path; 'lockstep stream create NAME --bus lmdb:FOLDER' makes a new store."
+
+
+class ParentMissing(StoreNotFound):
+    """The folder in which a new embedded bus is to be made does not exist."""
+
+    code = "PARENT_MISSING"
+    template = "The store {path} can't be created: the folder {parent} does not exist."
+    advice = "Create that folder first, or check the path."
 
 
 class RecordNotFound(NotFound):
@@ -191,7 +236,7 @@ class ConfigMismatch(Conflict):
 
     code = "CONFIG_MISMATCH"
     template = "{what} {name!r} has {field} = {stored!r}, not {given!r}."
-    advice = "Open it without a configuration to use the stored one."
+    advice = "Open it without a configuration to use the stored one{otherwise}."
 
 
 class OffsetConflict(Conflict):
@@ -271,12 +316,20 @@ class TimedOut(Unavailable, TimeoutError):
     advice = "It may still finish: treat the outcome as unknown."
 
 
+class NoRoom(TimedOut):
+    """The publisher's buffer stayed full for as long as publish() may wait."""
+
+    code = "NO_ROOM"
+    template = "The buffer of the publisher to {stream} had no room within {seconds:g} s."
+    advice = "The record was not queued: publish it again, slower, or raise buffer_records or buffer_bytes."
+
+
 class BufferFull(Unavailable):
     """The publisher's buffer is full and may not wait."""
 
     code = "BUFFER_FULL"
     template = "The buffer of the publisher to {stream} holds {records} records, {bytes} bytes, and is full."
-    advice = "Publish slower, raise buffer_records or buffer_bytes, or let it block."
+    advice = "The record was not queued. Publish slower, raise buffer_records or buffer_bytes, or let it block."
 
 
 class Dropped(Unavailable):
@@ -285,6 +338,14 @@ class Dropped(Unavailable):
     code = "DROPPED"
     template = "The record was dropped from the full buffer of the publisher to {stream}."
     advice = "Publish slower, raise the buffer, or choose when_full='block'."
+
+
+class PublishFailed(Unavailable):
+    """Records that were published and not stored, without anybody having looked at their receipts."""
+
+    code = "PUBLISH_FAILED"
+    template = "{count} records published to {stream} were not stored; the first failed with: {reason}"
+    advice = "Keep the receipts or give a callback to know which; publish those again whose outcome is not unknown."
 
 
 class StoreFull(Unavailable):
@@ -308,7 +369,7 @@ class AppendUncertain(Unavailable):
 
     code = "APPEND_UNCERTAIN"
     template = "The append to {stream} was not acknowledged: {reason}."
-    advice = "Send the same batch again; its producer sequence keeps it from counting twice."
+    advice = "It may be stored or not: read the end of the stream before you publish the records again."
 
 
 class UnsupportedByBackend(Unavailable):
@@ -374,6 +435,20 @@ class Trimmed(DataError):
     advice = "Seek to it, choose on_gap='skip', or give the stream a history store."
 
 
+class GroupGap(Trimmed):
+    """A group was too slow, or away for too long: retention removed records that it had not read."""
+
+    code = "GROUP_GAP"
+    template = (
+        "Group {group!r} missed {count} offsets of {stream}: {offset} to {last} were trimmed before it read them; "
+        "the first readable offset is {first}."
+    )
+    advice = (
+        "To go on without them, run 'lockstep group reset {group} {stream} --to earliest' or open the subscriber with "
+        "on_gap='skip'. To prevent it, give the stream more retention, protect=True or a history."
+    )
+
+
 class DecodeFailed(DataError):
     """A value could not be turned into an object."""
 
@@ -387,4 +462,30 @@ class HandlerFailed(DataError):
 
     code = "HANDLER_FAILED"
     template = "The handler failed on record {offset} of {stream} after {attempts} attempts: {reason}."
-    advice = "Mend the handler, or let failed records go to a dead-letter stream."
+    advice = "Fix the handler, or let failed records go to a dead-letter stream."
+
+
+class SystemFailed(Unavailable):
+    """The operating system refused something, for another reason than a missing path or a missing right."""
+
+    code = "SYSTEM_FAILED"
+    template = "The operating system refused {path}: {reason}."
+    advice = "Check the disk, the network and the limits of this user (ulimit -a), and try again."
+
+
+_MISSING = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def from_os_error(error: OSError, path: str | None = None) -> LockstepError:
+    """The error of this tree that an error of the operating system means; `path` is what the user named."""
+    place, reason = path or error.filename or "a call", error.strerror or str(error)
+    made: LockstepError
+    if error.errno in _MISSING:
+        made = PathMissing(path=str(place), reason=reason)
+    elif error.errno in _REFUSED:
+        made = Forbidden(path=str(place), action="used", reason=reason)
+    else:
+        made = SystemFailed(path=str(place), reason=reason)
+    made.__cause__ = error
+    return made

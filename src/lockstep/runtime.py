@@ -6,15 +6,19 @@ called again, or None when it is finished. A real runtime calls it from a thread
 
 from __future__ import annotations
 
+import _thread
 import logging
+import os
 import random
 import threading
 import time
 import uuid
+import warnings
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
+from weakref import finalize
 
-from lockstep.errors import TimedOut
+from lockstep.errors import LockstepError, TimedOut
 
 logger = logging.getLogger("lockstep")
 
@@ -136,3 +140,38 @@ class ThreadTask:
                 "Background work failed", exc_info=error, extra={"action": "task_failed", "task": self._thread.name}
             )
             self._on_crash(error)
+
+
+def release_when_dropped(
+    owner: object, runtime: Runtime, what: str, release: Callable[[], None], *, warn: bool = True
+) -> finalize[[str, Callable[[], None], int, bool], Any] | None:
+    """Have `release`, which must not refer to the owner, called in the background if the owner is dropped unclosed.
+
+    Not from the finalizer itself: that runs wherever the collector strikes, perhaps with a lock held that is needed.
+    Without real threads there is nothing to release.
+    """
+    if not isinstance(runtime, ThreadRuntime):
+        return None
+    found = finalize(owner, _dropped, what, release, os.getpid(), warn)
+    found.atexit = False
+    return found
+
+
+def _dropped(what: str, release: Callable[[], None], pid: int, warn: bool) -> None:
+    if os.getpid() != pid:
+        return  # a child inherited it; it is the parent's to release
+    if warn:
+        warnings.warn(f"{what} was dropped without close(); use 'with' or close it", ResourceWarning, stacklevel=2)
+    _thread.start_new_thread(_start_release, (what, release))  # takes no lock that the caller may hold
+
+
+def _start_release(what: str, release: Callable[[], None]) -> None:
+    """A thread that the threading module knows, so that it is forgotten when it ends."""
+    threading.Thread(target=_release, args=(what, release), name="lockstep-release", daemon=True).start()
+
+
+def _release(what: str, release: Callable[[], None]) -> None:
+    try:
+        release()
+    except LockstepError as error:  # its bus may be closed by now
+        logger.info("%s was released late: %s", what, error, extra={"action": "released"})

@@ -35,6 +35,7 @@ def test_a_run_on_spark_counts_right_and_reports_rate_memory_and_where_the_time_
     assert said
 
 
+@pytest.mark.soak
 def test_live_every_event_has_a_latency():
     found = engine_live.live("seven", DAY, silent, rate=500, seconds=2.0)
     assert found["events"] == 1_000
@@ -43,6 +44,7 @@ def test_live_every_event_has_a_latency():
     assert found["batches"] > 0
 
 
+@pytest.mark.soak
 def test_the_hand_written_job_takes_every_trade_and_the_engine_gives_the_window():
     job = engine_jobs.Job(case="five", wanted=(VWAP,), events=EVENTS, batch_events=BATCH)
     ours = engine_jobs.run_job(job, silent)
@@ -61,6 +63,7 @@ def test_the_profile_names_every_stage_and_window():
     assert 0 < found["events"] < EVENTS
 
 
+@pytest.mark.soak
 def test_snapshots_of_many_groups_are_weighed():
     found = engine_groups.many_groups(220_000, silent)
     assert found["spark"]["rows"]["items/Aggregate5min"] == found["groups"]

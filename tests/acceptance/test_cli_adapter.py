@@ -205,7 +205,7 @@ WRONG = [
     (("publish", "day.csv", "--model", "desk.yaml", "--type", "binary"), 1, "byte 0 of day.csv"),
     (("subscribe", "--model", "desk.yaml", "--window", "Copi"), 3, "Did you mean 'Copy'?"),
     (("subscribe", "--model", "desk.yaml", "--window", "Trades", "-o", "x"), 3, "see --publish there"),
-    (("subscribe", "--model", "desk.yaml", "--window", "Copy", "-o", "no/x"), 6, "there is no folder 'no'"),
+    (("subscribe", "--model", "desk.yaml", "--window", "Copy", "-o", "no/x"), 3, "there is no folder 'no'"),
     (("subscribe", "--model", "desk.yaml", "--window", "Copy", "--resume"), 2, "--resume needs a file"),
 ]
 

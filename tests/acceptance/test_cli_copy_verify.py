@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from cli_command import Command, read_line, until
+from cli_command import InProcess, read_line, until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 
 @pytest.fixture
 def lockstep(tmp_path):
-    command = Command(tmp_path)
+    command = InProcess(tmp_path)
     yield command
     command.close()
 

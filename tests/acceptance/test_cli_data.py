@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from cli_command import Command
+from cli_command import InProcess
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 
 @pytest.fixture
-def lockstep(tmp_path) -> Command:
-    return Command(tmp_path)
+def lockstep(tmp_path) -> InProcess:
+    return InProcess(tmp_path)
 
 
 def test_a_seed_gives_the_same_trades_again_and_another_others(lockstep, tmp_path) -> None:
@@ -24,7 +24,7 @@ def test_a_seed_gives_the_same_trades_again_and_another_others(lockstep, tmp_pat
 
 
 def test_what_can_not_be_written_leaves_nothing(lockstep, tmp_path) -> None:
-    assert "[FILE_UNWRITABLE]" in lockstep("data", "trades", "--events", "9", "-o", "no/x.csv", code=6).err
+    assert "[PATH_MISSING]" in lockstep("data", "trades", "--events", "9", "-o", "no/x.csv", code=3).err
     assert "[BAD_ARGUMENT]" in lockstep("data", "trades", "--events", "9999999999", "-o", "x.csv", code=2).err
     assert "do not go together" in lockstep("data", "trades", "-o", "-", "--json", code=2).err
     assert list(tmp_path.iterdir()) == []

@@ -47,7 +47,7 @@ WRONG = [
     (("publish", "trades.yaml", "two.csv", "--window", "Nope"), 3, "has no source window 'Nope'"),
     (("subscribe", "trades.yaml", "--window", "Nope"), 3, "has no window 'Nope'"),
     (("subscribe", "trades.yaml", "--window", "Copy5MinRet", "--new"), 2, "add --follow"),
-    (("subscribe", "trades.yaml", "--window", "Copy5MinRet", "-o", "no/x"), 6, "there is no folder 'no'"),
+    (("subscribe", "trades.yaml", "--window", "Copy5MinRet", "-o", "no/x"), 3, "there is no folder 'no'"),
     (("run", "trades.yaml", "--publish", "Nope"), 3, "has no window 'Nope'"),
     (("run", "trades.yaml", "--url", "memory:"), 6, "its workers are other processes"),
     (("run", "trades.yaml", "--conf", "colour=red"), 2, "is not a setting such as"),

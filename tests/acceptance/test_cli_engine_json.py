@@ -10,7 +10,7 @@ from test_cli_json import documented
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 STEPS = [
     ("model check", "trades.yaml", 0),
-    ("model check", "clocked.yaml", 2),
+    ("model check", "clocked.yaml", 1),
     ("model explain", "trades.yaml", 0),
     ("model graph", "trades.yaml -o x.svg", 0),
     ("model graph", "trades.yaml -o -", 0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 
 import pytest
@@ -48,8 +49,8 @@ def test_an_engine_is_fed_stopped_and_goes_on(lockstep, tmp_path) -> None:
     follower = lockstep.start(*SUBSCRIBE, "--follow")
     wanted = reference(lockstep, first).splitlines(keepends=True)
     assert [read_line(follower, LONG) for _ in wanted] == wanted
-    # When it is told to end, then it says how far it was
-    process.send_signal(signal.SIGTERM)
+    # When it and everything of its process group are told to end, as timeout does it, then it says how far it was
+    os.killpg(process.pid, signal.SIGTERM)
     stopped = next_event(process, "stopped")
     assert process.wait(LONG) == 143
     assert (stopped["reason"], stopped["events"], stopped["lag"]) == ("signal", 200, 0)

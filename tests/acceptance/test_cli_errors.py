@@ -8,14 +8,14 @@ import subprocess
 import sys
 
 import pytest
-from cli_command import PROGRAM, TIMEOUT_S, Command
+from cli_command import PROGRAM, TIMEOUT_S, InProcess
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 
 @pytest.fixture
 def lockstep(tmp_path):
-    command = Command(tmp_path)
+    command = InProcess(tmp_path)
     yield command
     command.close()
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from cli_command import InProcess
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
-LOCKSTEP = Path(sys.executable).with_name("lockstep")
 STEPS = [
     ("stream create", "orders"),
+    ("stream alter", "orders --retain-age 30d"),
     ("stream publish", "orders a b"),
     ("stream ls", ""),
     ("stream show", "orders"),
@@ -29,6 +27,7 @@ STEPS = [
     ("stream delete", "copied --yes"),
     ("bus show", ""),
     ("bus check", ""),
+    ("bus backup", "./copy-of-bus"),
     ("bench streams", "--publishers 1 --subscribers 1 --seconds 0.2"),
 ]
 
@@ -46,11 +45,9 @@ def documented():
 
 @pytest.mark.slow
 def test_every_command_prints_the_fields_that_its_row_names(tmp_path):
-    rows = documented()
+    rows, lockstep = documented(), InProcess(tmp_path)
     for command, arguments in STEPS:
-        line = [str(LOCKSTEP), *command.split(), *arguments.split(), "--json"]
-        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
-        printed = [json.loads(text) for text in done.stdout.splitlines()]
+        printed = lockstep(*command.split(), *arguments.split(), "--json").objects
         assert printed, command
         for item in printed:
             missing = rows[command] - item.keys()

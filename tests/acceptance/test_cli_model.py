@@ -5,18 +5,18 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from cli_command import Command
+from cli_command import Command, InProcess
 from cli_models import CLOCKED, FAULTY, put_trades
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 
 @pytest.fixture
-def lockstep(tmp_path) -> Command:
+def lockstep(tmp_path) -> InProcess:
     put_trades(tmp_path)
     (tmp_path / "faulty.yaml").write_text(FAULTY)
     (tmp_path / "clocked.yaml").write_text(CLOCKED)
-    return Command(tmp_path)
+    return InProcess(tmp_path)
 
 
 def test_a_sound_model_is_told_in_two_lines(lockstep) -> None:
@@ -27,10 +27,10 @@ def test_a_sound_model_is_told_in_two_lines(lockstep) -> None:
 
 
 def test_all_faults_are_shown_with_their_places_and_remedies(lockstep) -> None:
-    shown = lockstep("model", "check", "faulty.yaml", code=2)
+    shown = lockstep("model", "check", "faulty.yaml", code=1)
     assert shown.lines[0] == "faulty (4 windows, 4 edges) has 4 faults."
     assert shown.err == ""
-    found = lockstep("model", "check", "faulty.yaml", "--json", code=2).object
+    found = lockstep("model", "check", "faulty.yaml", "--json", code=1).object
     assert not found["ok"]
     assert [fault["place"] for fault in found["faults"]] == [
         "query q",
@@ -64,9 +64,10 @@ def test_modules_that_are_not_there_are_warned_about(lockstep, tmp_path) -> None
         "name: code\nqueries:\n  - name: q\n    windows:\n      - {kind: source, name: S, schema: 'id*:int64'}\n"
         f"{windows}    edges: [S -> A B C]\n"
     )
-    found = lockstep("model", "check", "code.yaml", "--json", PYTHONPATH=str(tmp_path)).object
+    command = Command(lockstep.folder)  # a process of its own heeds PYTHONPATH
+    found = command("model", "check", "code.yaml", "--json", PYTHONPATH=str(tmp_path)).object
     assert (found["ok"], [item["window"] for item in found["missing_modules"]]) == (True, ["q/B", "q/C"])
-    shown = lockstep("model", "check", "code.yaml", PYTHONPATH=str(tmp_path))
+    shown = command("model", "check", "code.yaml", PYTHONPATH=str(tmp_path))
     assert "Warning: q/B: the module parts.gone can't be found. Put the folder it is in on PYTHONPATH" in shown.err
 
 
@@ -123,7 +124,7 @@ def test_the_picture_is_svg_with_every_window(lockstep, tmp_path, form) -> None:
 
 def test_a_picture_that_can_not_be_written_leaves_nothing(lockstep, tmp_path) -> None:
     before = sorted(tmp_path.iterdir())
-    assert "there is no folder 'no'" in lockstep("model", "graph", "trades.yaml", "-o", "no/x.svg", code=6).err
+    assert "there is no folder 'no'" in lockstep("model", "graph", "trades.yaml", "-o", "no/x.svg", code=3).err
     assert sorted(tmp_path.iterdir()) == before
 
 

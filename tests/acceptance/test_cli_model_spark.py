@@ -43,7 +43,7 @@ def test_the_reference_counts_what_is_bad(wanted) -> None:
     assert [(item["window"], item["reason"]) for item in told["refused"]] == [("trades/TradesSource", "duplicate-key")]
 
 
-@pytest.mark.parametrize(("cut", "shards"), [("999", "2"), ("all", "1")])
+@pytest.mark.parametrize(("cut", "shards"), [("999", "2"), pytest.param("all", "1", marks=pytest.mark.soak)])
 def test_spark_gives_the_same_bytes_and_counts(lockstep, wanted, tmp_path, cut, shards) -> None:
     lockstep.environ["TMPDIR"] = str(tmp_path)
     assert run(lockstep, f"spark-{cut}", "--cut", cut, "--shards", shards) == wanted

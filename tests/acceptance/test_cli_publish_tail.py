@@ -6,14 +6,14 @@ import signal
 import subprocess
 
 import pytest
-from cli_command import PROGRAM, TIMEOUT_S, Command, read_line
+from cli_command import PROGRAM, TIMEOUT_S, InProcess, read_line
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 
 @pytest.fixture
 def lockstep(tmp_path):
-    command = Command(tmp_path)
+    command = InProcess(tmp_path)
     yield command
     command.close()
 

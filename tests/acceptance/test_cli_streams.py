@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from cli_command import Command
+from cli_command import InProcess
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 
 @pytest.fixture
 def lockstep(tmp_path):
-    command = Command(tmp_path)
+    command = InProcess(tmp_path)
     yield command
     command.close()
 
@@ -22,13 +22,15 @@ def fill(lockstep, name: str = "orders", count: int = 10) -> None:
 
 def test_create_says_what_is_kept_and_how_many_copies(lockstep) -> None:
     made = lockstep("stream", "create", "orders")
-    assert made.out == "Created stream orders on lmdb:.lockstep: keeps the last 10,000 records.\n"
-    assert "wants 1 more copy" in made.err
-    assert "--sync-replicas 0" in made.err
+    assert made.out == "Created stream orders on lmdb:.lockstep: keeps all records, for 7d.\n"
+    assert "warning" not in made.err
+    wanting = lockstep("stream", "create", "copied", "--sync-replicas", "1")
+    assert "wants 1 more copy" in wanting.err
+    assert "--sync-replicas 0" in wanting.err
     # And again nothing happens, unless it has to be new
     assert "exists already" in lockstep("stream", "create", "orders").out
     assert "STREAM_EXISTS" in lockstep("stream", "create", "orders", "--new", code=4).err
-    assert "has capacity = 10000, not 5" in lockstep("stream", "create", "orders", "--capacity", "5", code=4).err
+    assert "has capacity = None, not 5" in lockstep("stream", "create", "orders", "--capacity", "5", code=4).err
 
 
 def test_a_bus_with_a_replica_needs_no_warning(lockstep) -> None:
@@ -55,11 +57,12 @@ def test_create_takes_all_settings_and_shows_them_as_json(lockstep) -> None:
             "max_record_bytes": 1024,
             "compression": "zstd",
             "shards": 2,
+            "partitioner": "crc32",
             "history": "null:",
-            "sync_replicas": 1,
+            "sync_replicas": 0,
             "async_replicas": 0,
         },
-        "copies": {"sync": 0, "async": 0, "sync_wanted": 1},
+        "copies": {"sync": 0, "async": 0, "sync_wanted": 0},
     }
 
 
@@ -83,7 +86,6 @@ def test_settings_come_from_a_file_and_options_go_first(lockstep, name, text) ->
         ("bad name",),
         ("_hidden",),
         ("orders", "--compression", "rar"),
-        ("orders", "--config", "missing.toml"),
         ("orders", "--retain-age", "0"),
         ("orders", "--history", "nowhere"),
         ("orders", "--shards", "100000"),
@@ -91,6 +93,11 @@ def test_settings_come_from_a_file_and_options_go_first(lockstep, name, text) ->
 )
 def test_bad_settings_are_refused_before_anything_is_made(lockstep, arguments) -> None:
     lockstep("stream", "create", *arguments, code=2)
+    assert list(lockstep.folder.iterdir()) == []
+
+
+def test_a_file_of_settings_that_is_missing_is_told_before_anything_is_made(lockstep) -> None:
+    assert "missing.toml" in lockstep("stream", "create", "orders", "--config", "missing.toml", code=3).err
     assert list(lockstep.folder.iterdir()) == []
 
 
@@ -123,7 +130,7 @@ def test_show_has_settings_bounds_promises_and_groups_with_lag(lockstep) -> None
     assert (group["group"], group["confirmed"], group["next"], group["lag"]) == ("billing", 3, 4, 6)
     text = lockstep("stream", "show", "orders").out
     assert "offsets  0 to 9; the next record gets 10" in text
-    assert "capacity          10,000" in text
+    assert "retain_age_s" in text
     assert "durability      fsync" in text
     assert "billing" in text
 

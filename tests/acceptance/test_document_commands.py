@@ -11,10 +11,12 @@ import time
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import sparkless_engine
 
 from lockstep.drill.processes import members
 from servers.server_fixtures import free_ports
@@ -22,9 +24,8 @@ from servers.server_fixtures import free_ports
 pytestmark = [pytest.mark.slow, pytest.mark.acceptance, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
 TRADES = ROOT / "examples" / "trades" / "trades.xml"
-EVENTS = int(os.environ.get("LOCKSTEP_DOCUMENT_EVENTS", "100000"))
 CLUSTER = "rh1.example.com:5555"
-WAIT_S, SECOND_HALF_S = 600.0, 20
+WAIT_S = 600.0
 CONNECTOR = """<connectors><connector class="rmq" name="{name}"><properties>
 <property name="type">{direction}</property><property name="rmqhost">127.0.0.1</property>
 <property name="rmqport">{amqp}</property><property name="rmqstreamport">{stream}</property>
@@ -48,7 +49,8 @@ def model(amqp: int, stream: int) -> str:
 class Shell:
     """Runs the commands, each in a folder, and ends all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_spark: bool) -> None:
+        self._with_spark = with_spark
         self.running: list[subprocess.Popen[bytes]] = []
         self.environ = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
 
@@ -69,6 +71,8 @@ class Shell:
 
     def _command(self, name: str, words: tuple[str, ...]) -> list[str]:
         module = "lockstep.cli.main" if name == "lockstep" else f"lockstep.esp.{name.removeprefix('dfesp_')}"
+        if name == "dfesp_xml_server" and not self._with_spark:
+            return [sys.executable, sparkless_engine.__file__, module, *words]
         return [sys.executable, "-m", module, *words]
 
     def close(self) -> None:
@@ -78,9 +82,18 @@ class Shell:
             process.wait(60)
 
 
+@dataclass(frozen=True)
+class Size:
+    """How many trades, with or without Spark, and how long the second half takes."""
+
+    events: int
+    with_spark: bool
+    second_half_s: int
+
+
 @pytest.fixture
-def shell():
-    made = Shell()
+def shell(size):
+    made = Shell(with_spark=size.with_spark)
     yield made
     made.close()
 
@@ -111,14 +124,23 @@ def said(folder: Path) -> str:
     return (folder / "dfesp_xml_server.out").read_text(errors="replace")
 
 
-def test_the_documents_test_as_printed(shell, tmp_path, rabbitmq_server):
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(Size(10_000, with_spark=False, second_half_s=5), id="small"),
+        pytest.param(Size(100_000, with_spark=True, second_half_s=20), id="with-spark", marks=pytest.mark.soak),
+    ],
+)
+def test_the_documents_test_as_printed(size, shell, tmp_path, rabbitmq_server):
     # Given trades, and what the plain interpreter makes of them
     stream, amqp = rabbitmq_server.ports[:2]
     (tmp_path / "model.xml").write_text(model(amqp, stream))
-    shell.run(tmp_path, "lockstep", "data", "trades", "--events", str(EVENTS), "--seed", "2016", "-o", "trades.csv")
+    shell.run(
+        tmp_path, "lockstep", "data", "trades", "--events", str(size.events), "--seed", "2016", "-o", "trades.csv"
+    )
     lines = (tmp_path / "trades.csv").read_text().splitlines(keepends=True)
-    (tmp_path / "first.csv").write_text("".join(lines[: EVENTS // 2]))
-    (tmp_path / "second.csv").write_text("".join(lines[EVENTS // 2 :]))
+    (tmp_path / "first.csv").write_text("".join(lines[: size.events // 2]))
+    (tmp_path / "second.csv").write_text("".join(lines[size.events // 2 :]))
     shell.run(tmp_path, "lockstep", "model", "run", "model.xml", "--runner", "reference",
               "--in", "TradesSource=trades.csv", "--out", "Aggregate24HR=expected.csv")  # fmt: skip
     (tmp_path / "rabbitmq.cfg").write_text(
@@ -142,7 +164,7 @@ def test_the_documents_test_as_printed(shell, tmp_path, rabbitmq_server):
     shell.run(tmp_path, "dfesp_fs_adapter", *publish, "-f", "first.csv")
     # Then both servers hold the same, to the row
     until(
-        lambda: all(counts(shell, tmp_path, port)["TradesSource"] == EVENTS // 2 for port in ports),
+        lambda: all(counts(shell, tmp_path, port)["TradesSource"] == size.events // 2 for port in ports),
         *servers,
         what="both servers have the first half",
         every_s=1.0,
@@ -150,7 +172,7 @@ def test_the_documents_test_as_printed(shell, tmp_path, rabbitmq_server):
     assert counts(shell, tmp_path, ports[0]) == counts(shell, tmp_path, ports[1])
     # And when the active one is ended by Ctrl-C in mid-stream
     before = out.stat().st_size
-    pace = ("-C", f"rate={EVENTS // 2 // SECOND_HALF_S}")
+    pace = ("-C", f"rate={size.events // 2 // size.second_half_s}")
     publisher = shell.start(tmp_path, "dfesp_fs_adapter", *publish, "-f", "second.csv", *pace)
     until(lambda: out.stat().st_size > before, *servers, what="the second half flows")
     active = 0 if is_active(ports[0]) else 1

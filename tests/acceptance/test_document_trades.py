@@ -1,8 +1,14 @@
-"""The document's own test: a million trades in blocks of one, its seven counts, the same bytes however it is run."""
+"""The document's own test: a million trades in blocks of one, its seven counts, the same bytes however it is run.
+
+In `make test` the windows' fast path alone takes the million trades, and its answer is compared with the digest of the
+interpreter's; in `make soak` the interpreter and Spark take them. That Spark gives the same bytes for small files,
+whatever the cut and the shards, is in test_cli_model_spark.py.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import subprocess
 import sys
@@ -10,6 +16,11 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+
+from lockstep.cli.model_files import load_graph
+from lockstep.engine.events.csvform import CsvOptions, read_csv, write_csv
+from lockstep.engine.kernels.evaluator import Evaluator
+from lockstep.engine.kernels.span import Span
 
 PROGRAM = str(Path(sys.executable).with_name("lockstep"))
 TRADES = Path(__file__).parents[2] / "examples" / "trades"
@@ -24,6 +35,10 @@ COUNTS = {
     "Aggregate5min": 1_941,
 }
 LINES = 1_996_392
+
+
+DIGEST = "d5d02b751b742c44fd0695fbb20c9ce0b5d3904b5efa80d134d9ef3d98b51fe9"
+"""SHA-256 of the lines of Aggregate24HR, as the interpreter writes them."""
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +69,33 @@ def run(folder: Path, model: str, *how: str) -> tuple[dict[str, int], int, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_windows_give_the_documents_counts_and_the_interpreters_bytes(folder):
+    graph = load_graph(TRADES / "trades.xml")
+    source, day = graph.find("TradesSource"), graph.find("Aggregate24HR")
+    assert source is not None
+    assert day is not None
+    evaluator, digest, lines = Evaluator(graph, wanted=frozenset({day.path})), hashlib.sha256(), 0
+    for batch in read_csv(folder / "trades.csv", source.schema, CsvOptions(), pytest.fail, chunk=9_999):
+        span = Span(int(batch.block[0]), int(batch.block[-1]), {source.path: batch})
+        out = io.BytesIO()
+        lines += write_csv(evaluator.evaluate(span).outputs[day.path], out)
+        digest.update(out.getvalue())
+    assert {path.split("/")[-1]: counts.rows for path, counts in evaluator.counts().items()} == COUNTS
+    assert (lines, digest.hexdigest()) == (LINES, DIGEST)
+
+
+@pytest.mark.soak
 @pytest.mark.acceptance
 @pytest.mark.timeout(3600)
 def test_spark_and_the_interpreter_give_the_documents_counts_for_every_cut(folder):
     expected = run(folder, "trades.xml", "--runner", "reference")
-    assert expected[:2] == (COUNTS, LINES)
+    assert expected == (COUNTS, LINES, DIGEST)
     for model, how in {"trades.py": ("--cut", "9999"), "trades.xml": ("--cut", "all")}.items():
         assert run(folder, model, *how) == expected, how
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.acceptance
 @pytest.mark.timeout(1200)
 def test_many_small_cuts_change_nothing(folder, tmp_path):

@@ -16,7 +16,7 @@ from lockstep.errors import TimedOut, Unavailable
 from lockstep.streams.client import connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.acceptance, pytest.mark.timeout(300)]
-EVENTS, RATE = 6_000, 1_500.0
+EVENTS, RATE = 6_000, 3_000.0
 
 
 class Heard:
@@ -60,23 +60,27 @@ def drill(cache, telling=None, **options):
     return run_drill(wanted, telling or Heard(), cache=cache, command=stand_in_command)
 
 
-@pytest.mark.parametrize("fault", ["kill", "standby", "both", "publisher", "subscriber", "none"])
-def test_the_file_is_the_same_whatever_is_killed(cache, fault, sessions):
-    telling = Heard()
-    result = drill(cache, telling, fault=Fault(fault))
+@pytest.mark.parametrize(
+    ("faults", "takeovers", "started"),
+    [("none", 0, 4), ("kill,kill", 2, 6), ("both", 2, 8), ("standby,publisher,subscriber", 0, 7)],
+)
+def test_the_file_is_the_same_whatever_is_killed(cache, faults, takeovers, started, sessions):
+    telling, kinds = Heard(), [Fault(name) for name in faults.split(",")]
+    result = drill(cache, telling, fault=kinds[0], then=tuple(kinds[1:]))
     assert result.anomalies == ()
     tree = result.tree()
     assert (tree["identical"], tree["lost"], tree["doubled"], tree["blocks"]) == (True, 0, 0, EVENTS)
     assert tree["counts"]["e1"] == tree["counts"]["e2"] == tree["counts"]["expected"]
-    assert [found["kind"] for found in tree["faults"]] == ([] if fault == "none" else [fault] * 2)
-    assert tree["takeovers"] == (2 if fault in ("kill", "both") else 0)
-    if fault == "kill":
+    done = [] if faults == "none" else ["both", "both"] if faults == "both" else faults.split(",")
+    assert [found["kind"] for found in tree["faults"]] == done
+    assert tree["takeovers"] == takeovers
+    if faults == "kill,kill":
         one, other = tree["faults"]
         assert (one["engine"], other["engine"]) == (other["by"], one["by"])  # there and back
         assert 0 < one["last"] < other["last"] < EVENTS
         assert all(found["silence_s"] > 0 for found in tree["faults"])
-    assert len(sessions) == {"none": 4, "both": 8}.get(fault, 6)
-    assert any("killed with -9" in text for text in telling.said) == (fault != "none")
+    assert len(sessions) == started
+    assert any("killed with -9" in text for text in telling.said) == (faults != "none")
 
 
 def test_one_engine_of_three_and_blocks_of_seven_events(cache):
@@ -126,7 +130,15 @@ def test_an_engine_that_can_not_start_is_shown_with_its_words(cache):
         run_drill(DrillOptions(events=100), Heard(), cache=cache, command=broken)
 
 
-@pytest.mark.parametrize("moment", ["Starting", "the events begin", "killed with -9", "in step"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("Starting", marks=pytest.mark.soak),
+        "the events begin",
+        "killed with -9",
+        pytest.param("in step", marks=pytest.mark.soak),
+    ],
+)
 def test_ctrl_c_at_any_moment_leaves_nothing_behind(cache, moment, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(KeyboardInterrupt):

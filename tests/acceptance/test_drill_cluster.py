@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sparkless_engine import sparkless_command
 
 from lockstep.drill.machines import Machines
 from lockstep.drill.options import DrillOptions, Fault
@@ -13,6 +14,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.acceptance, pytest.mark.timeout(1200
 EVENTS, RATE, LEASE_S = 20_000, 1_500.0, 2.0
 
 
+def test_a_broker_of_three_is_killed_under_two_engines(kafka_cluster):
+    options = DrillOptions(
+        events=6_000, rate=RATE, bus=kafka_cluster.url, lease_s=LEASE_S, fault=Fault.SERVER, repeat=1
+    )
+    result = run_drill(options, Silence(), servers=Machines({Fault.SERVER: kafka_cluster}), command=sparkless_command)
+    assert result.anomalies == ()
+    tree = result.tree()
+    assert (tree["identical"], tree["lost"], tree["doubled"], tree["blocks"]) == (True, 0, 0, 6_000)
+
+
+@pytest.mark.soak
 def test_a_broker_and_a_spark_worker_are_killed(kafka_cluster, spark_cluster):
     options = DrillOptions(
         events=EVENTS, rate=RATE, bus=kafka_cluster.url, master=spark_cluster.url, lease_s=LEASE_S,

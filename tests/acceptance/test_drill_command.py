@@ -13,8 +13,7 @@ from lockstep.cli.drill import DRILL, run
 from lockstep.cli.output import Output
 from lockstep.cli.parser import build, parse
 from lockstep.drill import run as drill_run
-from lockstep.engine.errors import FileUnwritable
-from lockstep.errors import BadArgument, UnsupportedByBackend, UsageError
+from lockstep.errors import BadArgument, PathMissing, UnsupportedByBackend, UsageError
 
 pytestmark = [pytest.mark.slow, pytest.mark.acceptance, pytest.mark.timeout(300)]
 
@@ -54,7 +53,7 @@ def test_tables_and_what_happens_for_people(command, capsys):
         "UNDISTURBED",
         "Aggregate24HR",
         "identical    yes",
-        "nothing lost, doubled or out of order",
+        "nothing lost, duplicated or out of order",
     ):
         assert words in shown
     told = capsys.readouterr().err
@@ -79,7 +78,7 @@ def test_a_difference_is_shown_and_the_code_is_one(command, monkeypatch):
         ("--events 0", UsageError),
         ("--rate 0", UsageError),
         ("--engines 1 --fault standby", BadArgument),
-        ("--plot no/such/folder/x.png", FileUnwritable),
+        ("--plot no/such/folder/x.png", PathMissing),
         ("--bus memory:x", UnsupportedByBackend),
         ("--keep .", BadArgument),
     ],

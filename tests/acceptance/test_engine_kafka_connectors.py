@@ -13,6 +13,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+import sparkless_engine
 
 from lockstep.connectors.kafka import HEADER
 from lockstep.engine.events.frames import decode_frame
@@ -52,7 +53,7 @@ class Engines:
         words = ["engine", "run", "model.xml", "--bus", "lmdb:bus", "--name", name, "--state", f"state-{name}"]
         with (self._folder / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", "lockstep.cli.main", *words], cwd=self._folder, stdout=log, stderr=log,
+                [sys.executable, sparkless_engine.__file__, *words], cwd=self._folder, stdout=log, stderr=log,
                 env=self._environ, start_new_session=True,
             )  # fmt: skip
 

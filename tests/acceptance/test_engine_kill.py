@@ -21,7 +21,7 @@ from lockstep.engine.run.streams import ProjectStreams
 from lockstep.errors import StreamNotFound
 from lockstep.streams.client import Lockstep, connect
 
-EVENTS, FRAME, BATCH, KILLS, AHEAD = 12_000, 150, 450, 3, 900
+EVENTS, FRAME, BATCH, AHEAD = 6_000, 150, 450, 900
 TRADES = Path(__file__).parents[2] / "examples" / "trades" / "trades.yaml"
 WINDOWS = ("Aggregate24HR", "Aggregate5min")
 TIMEOUT_S = 240.0
@@ -70,7 +70,7 @@ def fed(feed: Feed, url: str) -> int:
 
 
 def run_engine(lockstep: Command, url: str, *more: str) -> subprocess.Popen[bytes]:
-    windows = ("--publish", *WINDOWS)
+    windows = ("--publish", ",".join(WINDOWS))
     return lockstep.start("engine", "run", str(TRADES), "--url", url, *windows, "--batch", str(BATCH), *more)
 
 
@@ -85,7 +85,8 @@ def wait_for(condition, process: subprocess.Popen[bytes]) -> None:
 @pytest.mark.slow
 @pytest.mark.acceptance
 @pytest.mark.timeout(900)
-def test_killed_at_random_moments_it_publishes_what_it_would_have(lockstep, tmp_path):
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.soak)])
+def test_killed_at_random_moments_it_publishes_what_it_would_have(lockstep, tmp_path, kills):
     # Given trades on the input stream, and what the plain interpreter makes of them
     lockstep("data", "trades", "--events", str(EVENTS), "--seed", "4", "-o", "trades.csv")
     wanted = [part for name in WINDOWS for part in ("--out", f"{name}={name}.expected.csv")]
@@ -95,9 +96,9 @@ def test_killed_at_random_moments_it_publishes_what_it_would_have(lockstep, tmp_
         feed = Feed(tmp_path, client)
         # When the engine is killed again and again in the middle of its work
         chance = random.Random(20)
-        for _ in range(KILLS):
+        for _ in range(kills):
             engine, before = run_engine(lockstep, url), published(url)
-            target = before + chance.randint(1, EVENTS // (KILLS + 2))
+            target = before + chance.randint(1, EVENTS // (kills + 2))
             wait_for(lambda target=target: fed(feed, url) >= target, engine)
             engine.send_signal(signal.SIGKILL)
             engine.communicate()

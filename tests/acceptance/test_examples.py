@@ -15,6 +15,7 @@ LINES_MAX = 80
 SAYS = {
     "total_order.py": "Two readers saw the same 1000 records in the same order",
     "partial_order.py": "For each of 30 customers the orders came in order.",
+    "async_orders.py": "100 orders were cooked, those of each waiter in the order",
     "topic.py": "a newcomer that asks for it reads all 5 prices",
     "message_queue.py": "A worker that comes later finds nothing to do.",
     "fail_over.py": "All 40 jobs were handled, in order",

@@ -48,6 +48,12 @@ class StridedBus:
             raise StreamNotFound(name=name, bus=self.url)
         return StridedLog(self, name, self.topics[name])
 
+    def alter(self, name, config):
+        topic = self.open(name).topic
+        topic.config.check_alterable(name, config)
+        topic.config = config
+        return self.open(name)
+
     def delete(self, name):
         self.open(name)
         del self.topics[name]

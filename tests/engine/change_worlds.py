@@ -131,7 +131,7 @@ class ChangingProject:
         self.bus = self.connection.bus
         self.streams = ProjectStreams(cluster="test", project=graph.project.name)
         self.streams.create(self.bus, graph, frozenset())
-        self.past = Past.begin(Position(ends=tuple(0 for _ in sources(graph))), graph)
+        self.past = Past.begin(Position(ends={node.path: 0 for node in sources(graph)}), graph)
         self.sequencer = Sequencer(
             self.bus.open(self.streams.sequence),
             inputs_of(self.bus, self.streams, graph),
@@ -166,7 +166,7 @@ class ChangingProject:
 
     def change(self, graph: Graph, *, reset: bool = False) -> None:
         """Have an entry with another model."""
-        self.sequencer.ask(Decision((), 0, 0, states=statement_of(graph, self.shown(graph)), reset=reset))
+        self.sequencer.ask(Decision({}, 0, 0, states=statement_of(graph, self.shown(graph)), reset=reset))
         while self.sequencer.step():
             pass
         self.graph = graph
@@ -175,7 +175,7 @@ class ChangingProject:
 
     def reset(self) -> None:
         """Have an entry that empties all windows."""
-        self.sequencer.ask(Decision((), 0, 0, reset=True))
+        self.sequencer.ask(Decision({}, 0, 0, reset=True))
         self.settle()
 
     def run(self, *, upto: int | None = None, max_events: int | None = None) -> None:

@@ -6,56 +6,127 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernel_worlds import Answer, texts
+from change_worlds import Oracle as ChangingOracle
+from kernel_worlds import Answer
 
-from lockstep.core.sequence import SequenceState
+from lockstep.core.sequence import Entry, SequenceState, fold
 from lockstep.engine.errors import FrameDamaged
 from lockstep.engine.events.block import InputBlock
 from lockstep.engine.events.frames import decode_frame
 from lockstep.engine.model.graph import Graph, Node
-from lockstep.engine.run.decisions import Decision, counted
+from lockstep.engine.run.catalog import compiled
+from lockstep.engine.run.decisions import Decision, decode
 from lockstep.engine.run.reading import values_between
 from lockstep.engine.run.streams import ProjectStreams, sources
-from lockstep.engine.windows.interpreter import Interpreter
 from lockstep.log.port import Bus
+
+Values = list[tuple[int, bytes]]
+
+
+class Recorder:
+    """Everything that ever stood on the sequence log and the inputs, also what engines have trimmed since."""
+
+    def __init__(self, bus: Bus, streams: ProjectStreams) -> None:
+        self._bus, self._streams = bus, streams
+        self._kept: dict[str, Values] = {}
+
+    def keep(self, name: str) -> None:
+        """Called before a log is trimmed."""
+        if name == self._streams.sequence or name.endswith(".I"):
+            self.values(name)
+
+    def values(self, name: str) -> Values:
+        """Offsets and values from the beginning to the end of a log."""
+        kept = self._kept.setdefault(name, [])
+        log = self._bus.open(name)
+        start = kept[-1][0] + 1 if kept else log.bounds().first
+        kept += values_between(log, start, log.bounds().next)
+        return kept
+
+    def entries(self) -> Iterator[Entry]:
+        """The entries that count."""
+        state = SequenceState()
+        for at, value in self.values(self._streams.sequence):
+            record = decode(value)
+            state, counts = fold(state, at, record)
+            if counts and isinstance(record, Entry):
+                yield record
+
+    def input(self, node: Node, start: int, end: int) -> Iterator[bytes]:
+        """The records of a source's input from `start` to `end`."""
+        for at, value in self.values(self._streams.input(node)):
+            if start <= at < end:
+                yield value
 
 
 @dataclass
 class Oracle:
     """The answer, the counts, and the blocks of bad records, each as often as there are."""
 
-    answer: Answer
-    counts: dict[str, Any] = field(default_factory=dict)
+    windows: ChangingOracle
     bad: list[int] = field(default_factory=list)
     notices: list[int] = field(default_factory=list)
     blocks: int = 0
     events: int = 0
     persists: int = 0
+    changes: int = 0
+    ends: dict[str, int] = field(default_factory=dict)
+    """Up to where the input of each source is taken."""
+
+    @property
+    def answer(self) -> Answer:
+        return self.windows.answer
+
+    @property
+    def graph(self) -> Graph:
+        """The model in force at the end."""
+        return self.windows.graph
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        return {path: counts.dump() for path, counts in self.windows.interpreter.counts.items()}
 
     @classmethod
-    def of(cls, bus: Bus, streams: ProjectStreams, graph: Graph) -> Oracle:
+    def of(cls, recorder: Recorder, graph: Graph) -> Oracle:
         """Follow every entry that counts. Frames with client ids are not understood here."""
-        found, interpreter = cls({node.path: [] for node in graph.nodes}), Interpreter(graph)
-        ends, done = [0 for _ in sources(graph)], set[str]()
-        for _, entry in counted(bus.open(streams.sequence), SequenceState()):
+        found = cls(ChangingOracle(graph, answer={node.path: [] for node in graph.nodes}))
+        done = set[str]()
+        for entry in recorder.entries():
             decision = Decision.of(entry)
             is_new = decision.request is None or decision.request not in done
             done |= {decision.request} if decision.request is not None else set()
-            found.persists += decision.persist is not None and is_new
-            if decision.reset and is_new:
-                found.note(interpreter)
-                interpreter = Interpreter(graph)
-            for at, node in enumerate(sources(graph)):
-                log = bus.open(streams.input(node))
-                for _, value in values_between(log, ends[at], decision.ends[at]):
+            if is_new:
+                found.turn(decision)
+            now = dict(decision.ends)
+            for node in sources(found.graph) if decision.states is None else ():
+                for value in recorder.input(node, found.ends.get(node.path, 0), now[node.path]):
                     for block in found.blocks_in(value, node):
-                        found.take(interpreter, block)
-                ends[at] = decision.ends[at]
+                        found.take(block)
+            found.ends = now
             if decision.tick_us is not None:
-                found.take(interpreter, InputBlock(found.blocks + 1, tick_us=decision.tick_us))
-        found.note(interpreter)
-        found.counts = {path: counts.dump() for path, counts in interpreter.counts.items()}
+                found.take(InputBlock(found.blocks + 1, tick_us=decision.tick_us))
         return found
+
+    def left_over(self, recorder: Recorder) -> dict[str, int]:
+        """How many records of each input nobody has taken."""
+        found = {
+            node.path: sum(1 for _ in recorder.input(node, self.ends.get(node.path, 0), 1 << 62))
+            for node in sources(self.graph)
+        }
+        return {path: count for path, count in found.items() if count}
+
+    def turn(self, decision: Decision) -> None:
+        """Another model, empty windows, or a snapshot."""
+        self.persists += decision.persist is not None
+        if decision.reset:
+            self.windows.reset()
+        if decision.states is not None:
+            graph = compiled(decision.states)
+            if graph.fingerprint != self.graph.fingerprint:
+                self.changes += 1
+                self.windows.change(graph)
+                for node in graph.nodes:
+                    self.answer.setdefault(node.path, [])
 
     def blocks_in(self, value: bytes, node: Node) -> Iterator[InputBlock]:
         """The blocks of a record of an input."""
@@ -64,19 +135,19 @@ class Oracle:
         except FrameDamaged:
             self.blocks += 1
             self.bad.append(self.blocks)
+            self.windows.blocks.append(InputBlock(self.blocks))
             return
         events = {number: tuple(given) for number, given in frame.batch.blocks()}
         for number in frame.numbers:
             yield InputBlock(int(number), node.path, events.get(int(number), ()), number in frame.transactional)
 
-    def take(self, interpreter: Interpreter, block: InputBlock) -> None:
+    def take(self, block: InputBlock) -> None:
         self.blocks += 1
         self.events += len(block.events)
         assert block.number == self.blocks
-        for path, events in interpreter.evaluate(block).items():
-            self.answer[path] += texts(block.number, events)
-
-    def note(self, interpreter: Interpreter) -> None:
-        """What an interpreter refused, and told people."""
-        self.bad = sorted(self.bad + [bad.block for bad in interpreter.bad])
-        self.notices = sorted(self.notices + [notice.block for notice in interpreter.notices])
+        self.windows.feed([block])
+        interpreter = self.windows.interpreter
+        self.bad += [block.number for _ in self.windows.bad]
+        self.notices += [notice.block for notice in interpreter.notices]
+        self.windows.bad.clear()
+        interpreter.notices.clear()

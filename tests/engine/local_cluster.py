@@ -12,17 +12,18 @@ Everything but Spark is the engine's own; steps come in a random order that the 
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
-from cluster_oracle import Oracle
+from cluster_oracle import Oracle, Recorder
 from kernel_worlds import texts
 from local_machine import Killed, Machine, MachineBus
 from local_spark import Disk, LocalComputing
@@ -30,11 +31,10 @@ from local_spark import Disk, LocalComputing
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event
 from lockstep.engine.events.frames import encode_frame
-from lockstep.engine.model.graph import Graph
+from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.run.asking import REPLIES, Asker, Reply, Request
 from lockstep.engine.run.conducting import ACTIVE, RoleChange
 from lockstep.engine.run.decisions import Decision
-from lockstep.engine.run.feeding import OutFold
 from lockstep.engine.run.reading import values_between
 from lockstep.engine.run.reports import Report, latest_reports
 from lockstep.engine.run.spool import Fill, Progress
@@ -43,6 +43,8 @@ from lockstep.engine.spark import engine as engine_module
 from lockstep.engine.spark.engine import Engine, EngineOptions
 from lockstep.engine.spark.failover import Failover
 from lockstep.errors import LockstepError
+from lockstep.events.positions import Position
+from lockstep.events.tailing import OutTail
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.memory import Grid
 from lockstep.log.port import Log
@@ -51,6 +53,8 @@ from memory_wire import MemoryServer
 
 LEASE_S = 0.5
 SETTLE_S = 60.0
+PATIENCE_S = 10.0
+"""How long a subscriber waits for a block that is missing."""
 
 
 class LocalNode:
@@ -58,9 +62,11 @@ class LocalNode:
 
     def __init__(self, cluster: LocalCluster, name: str, options: EngineOptions, graph: Graph) -> None:
         self.cluster, self.name, self.options, self.graph = cluster, name, options, graph
+        self.wanted = cluster.wanted
         self.disk = Disk(cluster.folder / name)
         self.roles: list[RoleChange] = []
         self.starts = 0
+        self.wall_ahead_s = 0.0
         self.failure: LockstepError | None = None
         self._engine: Engine | None = None
 
@@ -89,9 +95,11 @@ class LocalNode:
         self.starts += 1
         self.failure = None
         self.machine = Machine(cluster.clock, f"{self.name}{self.starts}", cluster.seed)
+        self.machine.jump_wall(self.wall_ahead_s)
         self.bus = MachineBus(cluster.grid, self.machine, f"memory:{cluster.name}-{self.name}-{self.starts}")
+        self.bus.before_trim = cluster.recorder.keep
         self._engine = Engine(
-            self.graph, cluster.wanted, self.bus, self.disk.folder, self.machine, self.options, self.roles.append
+            self.graph, self.wanted, self.bus, self.disk.folder, self.machine, self.options, self.roles.append
         )
         with mock.patch.object(engine_module, "Computing", self._computing_of):
             try:
@@ -125,6 +133,12 @@ class LocalNode:
     def slow(self, seconds: float) -> None:
         """Each batch takes so long from now on."""
         self.computing.slow_s = seconds
+
+    def jump_wall(self, seconds: float) -> None:
+        """Somebody sets the clock of its host; it stays so over restarts."""
+        self.wall_ahead_s += seconds
+        if self.is_alive:
+            self.machine.jump_wall(seconds)
 
     def kill_at(self, ending: str, *, skip: int = 0, after: bool = False) -> None:
         """It dies at an append to a stream whose name ends so: before it happens, or right after."""
@@ -194,23 +208,21 @@ class LocalNode:
 
 
 class Subscriber:
-    """Reads an out stream all the time, and would stop at the first gap."""
+    """Reads an out stream all the time with the reader that users get, and stops at the first error."""
 
-    def __init__(self, log: Log, graph: Graph, path: str, machine: Machine, waiter: Any) -> None:
-        node = graph.find(path)
-        assert node is not None
-        self._log, self._at, self.stream = log, 0, log.name
-        self._fold = OutFold(log.name, node.schema, 0)
+    def __init__(self, log: Log, node: Node, machine: Machine, waiter: Any) -> None:
+        start = Position(stream=log.name, identity=log.identity, offset=0, last=0)
+        self.stream = log.name
+        self._tail = OutTail(log, node.schema, start, patience_s=PATIENCE_S, monotonic=machine.monotonic)
         self.got: list[tuple[int, str]] = []
         self.failed: list[BaseException] = []
         waiter.watch(log)
-        machine.spawn(f"subscriber {path}", self.step, waiter, self.failed.append)
+        machine.spawn(f"subscriber {node.path}", self.step, waiter, self.failed.append)
 
     def step(self) -> float:
-        for offset, value in values_between(self._log, self._at, self._log.bounds().next):
-            for number, events in self._fold.take(offset, value).blocks():
+        for batch in self._tail.read():
+            for number, events in batch.blocks():
                 self.got += texts(number, events)
-            self._at = offset + 1
         return 1.0
 
 
@@ -229,22 +241,33 @@ class LocalCluster:
     ) -> None:
         """`server`: what is shared is a server with topics, whose offsets have gaps, and not tables in memory."""
         self.graph, self.wanted, self.folder, self.seed = graph, wanted, folder, seed
+        self.shards = int(options.get("shards", 1))
         self.name = f"{folder.name}-{id(self)}"
         self.clock, self.grid = VirtualRuntime(seed), server or Grid(dedupe=False)
         self.random = random.Random(f"cluster {seed}")
         self.bus = self.grid.bus(self.clock)
         self.streams = ProjectStreams(cluster="local", project=graph.project.name)
         self.streams.create(self.bus, graph, wanted)
+        self.recorder = Recorder(self.bus, self.streams)
         self._options = {"lease_s": LEASE_S, "snapshot_every_s": 0.0, "ticks": False, "entry_events": 1, **options}
         self.nodes: dict[str, LocalNode] = {}
         self.surprises: list[BaseException] = []
         self.sent = 0
-        machine = Machine(self.clock, "outside", seed)
-        self.subscribers = {
-            path: Subscriber(self.bus.open(self.streams.output(node)), graph, path, machine, self.bus.waiter())
-            for path in sorted(wanted)
-            if (node := graph.find(path)) is not None
-        }
+        self.may_lose = False
+        """Whether the bus loses what it acknowledged: subscribers may then end with an error."""
+        self._outside = Machine(self.clock, "outside", seed)
+        self.subscribers: dict[str, Subscriber] = {}
+        self.subscribe(node for node in graph.nodes if node.path in wanted)
+
+    def subscribe(self, nodes: Iterable[Node]) -> None:
+        """Read windows that were not read so far."""
+        for node in sorted(nodes, key=lambda node: node.path):
+            if node.path not in self.subscribers:
+                self.subscribers[node.path] = self.new_subscriber(node)
+
+    def new_subscriber(self, node: Node) -> Subscriber:
+        """One that reads a window from the beginning."""
+        return Subscriber(self.bus.open(self.streams.output(node)), node, self._outside, self.bus.waiter())
 
     def node(self, name: str, *, graph: Graph | None = None, **options: Any) -> LocalNode:
         """An engine that is not started yet."""
@@ -263,7 +286,7 @@ class LocalCluster:
         self.clock.advance(seconds)
         for error in self.surprises:
             raise error
-        for subscriber in self.subscribers.values():
+        for subscriber in self.subscribers.values() if not self.may_lose else ():
             for error in subscriber.failed:
                 raise error
 
@@ -274,19 +297,22 @@ class LocalCluster:
             assert self.clock.monotonic() < end, self.describe()
             self.advance(0.05)
 
-    def publish(self, path: str, *blocks: Sequence[Event], transactional: bool = False) -> None:
-        """Blocks for a source, each one a record of its input."""
+    def publish(
+        self, path: str, *blocks: Sequence[Event], transactional: bool = False, graph: Graph | None = None
+    ) -> None:
+        """Blocks for a source, each one a record of its input; `graph` is the model in force, if it was replaced."""
+        node = (graph or self.graph).find(path)
+        assert node is not None
         for events in blocks:
             self.sent += len(events)
-            node = self.graph.find(path)
-            assert node is not None
             number = np.array([1], np.int64)
             batch = EventBatch.of(node.schema, [(1, events)])
-            self.put(path, encode_frame(batch, numbers=number, transactional=number if transactional else number[:0]))
+            frame = encode_frame(batch, numbers=number, transactional=number if transactional else number[:0])
+            put_record(self.bus.open(self.streams.input(node)), frame)
 
     def put(self, path: str, value: bytes) -> None:
         """A raw record for the input of a source."""
-        self.input(path).append([pack([value], producer=NO_PRODUCER, sequence=0, created_ns=0)])
+        put_record(self.input(path), value)
 
     def input(self, path: str) -> Log:
         node = self.graph.find(path)
@@ -317,8 +343,7 @@ class LocalCluster:
         self.bus.create(reply, REPLIES)
         request = Request(id_ or self.clock.new_id().hex(), kind, params or {}, reply, self.clock.wall_ns())
         data = json.dumps(asdict(request)).encode()
-        log = self.bus.open(self.streams.requests)
-        log.append([pack([data], producer=NO_PRODUCER, sequence=0, created_ns=0)])
+        put_record(self.bus.open(self.streams.requests), data)
         return reply
 
     @property
@@ -357,17 +382,51 @@ class LocalCluster:
         self.until(self.is_settled)
         self.advance(0.1)
 
+    def settle_or_fail(self) -> None:
+        """Wait until everything is done, or no engine is left that could do it."""
+        self.until(lambda: self.is_settled() or not self.awake)
+        self.advance(PATIENCE_S + 1.0)
+
     def oracle(self) -> Oracle:
         """What the interpreter says to what was decided."""
-        return Oracle.of(self.bus, self.streams, self.graph)
+        return Oracle.of(self.recorder, self.graph)
 
     def check(self) -> None:
         """Subscribers got the interpreter's answer, nothing of the input was lost, and all engines agree."""
         expected = self.oracle()
-        assert expected.events == self.sent
+        assert expected.events == self.sent or expected.changes
+        assert not expected.left_over(self.recorder)
         for path, subscriber in self.subscribers.items():
             subscriber.step()
             assert subscriber.got == expected.answer[path], path
+        for node in self.awake:
+            assert node.computed().counts == expected.counts, node.name
+
+    def replica(self) -> Any:
+        """A copy of everything on the bus, as a replica holds it that follows with a lag."""
+        if isinstance(self.grid, MemoryServer):
+            return {name: list(topic.messages) for name, topic in self.grid.topics.items()}
+        with self.grid.store.read() as tables:
+            return copy.deepcopy((tables._values, tables._keys))
+
+    def promote(self, replica: Any) -> None:
+        """The bus fails over to a replica: what was appended since it was copied is lost, although it was told."""
+        if isinstance(self.grid, MemoryServer):
+            for name, topic in self.grid.topics.items():
+                topic.messages[:] = replica.get(name, [])
+            return
+        with self.grid.store.read() as tables:
+            tables._values, tables._keys = copy.deepcopy(replica)
+
+    def check_visible(self) -> None:
+        """On a bus that lost something: everybody has the right answer, or an error that says what is wrong."""
+        if not self.awake:
+            assert any(node.failure for node in self.nodes.values())
+            return
+        expected = Oracle.of(Recorder(self.bus, self.streams), self.graph)
+        for path, subscriber in self.subscribers.items():
+            if not subscriber.failed:
+                assert subscriber.got == expected.answer[path], path
         for node in self.awake:
             assert node.computed().counts == expected.counts, node.name
 
@@ -390,3 +449,8 @@ class LocalCluster:
                 f"published {team.publisher.published} of {team.sequencer.position.block}, crash {engine._crash!r}"
             )
         return "\n".join(lines)
+
+
+def put_record(log: Log, value: bytes) -> None:
+    """Append one record, as somebody without a name."""
+    log.append([pack([value], producer=NO_PRODUCER, sequence=0, created_ns=0)])

@@ -41,7 +41,7 @@ class LocalEngine:
         }
         inputs = inputs_of(self.bus, self.streams, graph)
         options = SequencerOptions(entry_events=entry_events)
-        start = Position(ends=tuple(0 for _ in inputs.logs))
+        start = Position(ends=dict.fromkeys(inputs.logs, 0))
         self.sequencer = Sequencer(self.bus.open(self.streams.sequence), inputs, self.runtime, options, start)
         self.sequencer.lead()
         self.stored: list[dict[str, bytes]] = [{} for _ in range(shards)]

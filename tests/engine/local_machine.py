@@ -10,14 +10,17 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from lockstep.errors import ServerUnreachable
 from lockstep.log.batch import Batch
 from lockstep.log.config import StreamConfig
 from lockstep.log.memory import Grid
+from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry
 from lockstep.runtime import Crash, Step, Task, Waiter
 from lockstep.testing.faults import FaultyBus, FaultyLog
 from lockstep.testing.virtual import VirtualRuntime
 
 ASLEEP_S = 1e6
+APPENDS, READS = "appends", "reads"
 
 
 class Killed(BaseException):
@@ -32,8 +35,17 @@ class Machine:
         self._chance = random.Random(f"{name} {seed}")
         self._tasks: list[Task] = []
         self.is_dead = self.is_paused = False
-        self.wall_ns, self.monotonic, self.new_id = clock.wall_ns, clock.monotonic, clock.new_id
+        self._wall_ahead_ns = 0
+        self.monotonic, self.new_id = clock.monotonic, clock.new_id
         self.random, self.waiter = self._chance.random, clock.waiter
+
+    def wall_ns(self) -> int:
+        """See Runtime. Machines agree on how fast time passes, and on nothing else."""
+        return self.clock.wall_ns() + self._wall_ahead_ns
+
+    def jump_wall(self, seconds: float) -> None:
+        """Set the wall clock of this machine forward or back."""
+        self._wall_ahead_ns += round(seconds * 1e9)
 
     def spawn(self, name: str, step: Step, waiter: Waiter, on_crash: Crash) -> Task:
         """See Runtime."""
@@ -93,6 +105,8 @@ class MachineBus(FaultyBus):
     def __init__(self, grid: Grid, machine: Machine, url: str) -> None:
         super().__init__(grid.bus(machine, url))
         self._machine, self._traps = machine, list[Trap]()
+        self._outage_until, self._outage_of = 0.0, frozenset[str]()
+        self.before_trim: Callable[[str], None] = lambda _: None
 
     def trap(self, ending: str, act: Callable[[], None], *, skip: int = 0, after: bool = False) -> None:
         """Have something happen before (or right after) an append takes place; each trap once."""
@@ -101,14 +115,31 @@ class MachineBus(FaultyBus):
     def clear_traps(self) -> None:
         """Nothing more happens."""
         self._traps.clear()
+        self._outage_until = 0.0
+
+    def cut_off(self, seconds: float, operations: frozenset[str]) -> None:
+        """The server can't be reached from this machine for a while: `operations` of appends and reads fail."""
+        self._outage_until, self._outage_of = self._machine.monotonic() + seconds, operations
+
+    def reach(self, operation: str) -> None:
+        """Raise if the server can't be reached."""
+        if operation in self._outage_of and self._machine.monotonic() < self._outage_until:
+            raise ServerUnreachable(server=self.url, reason="a test cut it off")
 
     def create(self, name: str, config: StreamConfig) -> TrappedLog:
         """See Bus."""
+        self.reach(READS)
         return TrappedLog(self, super().create(name, config).inner)
 
     def open(self, name: str) -> TrappedLog:
         """See Bus."""
+        self.reach(READS)
         return TrappedLog(self, super().open(name).inner)
+
+    def names(self) -> list[str]:
+        """See Bus."""
+        self.reach(READS)
+        return super().names()
 
     def pass_by(self, name: str, *, after: bool) -> None:
         """An append is about to happen, or did."""
@@ -127,9 +158,29 @@ class TrappedLog(FaultyLog):
 
     def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
         """See Log."""
-        bus = self._bus
-        assert isinstance(bus, MachineBus)
+        bus = self._machine_bus()
         bus.pass_by(self.name, after=False)
+        bus.reach(APPENDS)
         bases = super().append(batches, expected_next=expected_next, wake=wake)
         bus.pass_by(self.name, after=True)
         return bases
+
+    def read(self, offset: int, *, max_bytes: int = READ_BYTES_DEFAULT) -> list[Entry]:
+        """See Log."""
+        self._machine_bus().reach(READS)
+        return super().read(offset, max_bytes=max_bytes)
+
+    def bounds(self) -> Bounds:
+        """See Log."""
+        self._machine_bus().reach(READS)
+        return super().bounds()
+
+    def trim(self, before: int) -> None:
+        """See Log."""
+        self._machine_bus().reach(APPENDS)
+        self._machine_bus().before_trim(self.name)
+        super().trim(before)
+
+    def _machine_bus(self) -> MachineBus:
+        assert isinstance(self._bus, MachineBus)
+        return self._bus

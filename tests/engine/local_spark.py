@@ -10,6 +10,7 @@ from typing import Any
 from local_machine import Killed, Machine, MachineBus
 
 from lockstep.engine.run.beats import last_beat
+from lockstep.engine.run.outages import BUS_AWAY
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.snapshot import HEAD
@@ -21,7 +22,7 @@ from lockstep.engine.spark.tail import Ahead, SequenceTail
 from lockstep.errors import LockstepError
 from lockstep.runtime import Task
 
-POLL_S = 0.02
+POLL_S, AWAY_S = 0.02, 0.2
 
 
 @dataclass
@@ -93,13 +94,8 @@ class LocalComputing(Computing):
     def forget(self) -> None:
         """The processes are gone, and with them what they held hot."""
         for shard in range(self.setup.shards):
-            hot._workers.pop((self.setup.incarnation, shard), None)
+            hot._workers.pop((self.setup.folder, shard), None)
         hot._buses.pop(self.setup.url, None)
-
-    def restart(self, incarnation: str) -> None:
-        for shard in range(self.setup.shards):
-            hot._workers.pop((self.setup.incarnation, shard), None)
-        super().restart(incarnation)
 
     def order_reader(self, shard: int) -> OrderReader:
         """The engine's own, on the machine's bus."""
@@ -140,7 +136,14 @@ class Query:
         self._reader: OrderReader | None = None
 
     def step(self) -> float:
-        """Plan a batch, run it, commit it: a batch that was planned and not committed runs again after a restart."""
+        """Plan a batch, run it, commit it; while the bus is away a task waits."""
+        try:
+            return self._step()
+        except BUS_AWAY:
+            return AWAY_S
+
+    def _step(self) -> float:
+        """A batch that was planned and not committed runs again after a restart."""
         if self._reader is None:
             self._reader = self._computing.order_reader(self._shard)
         reader, kept = self._reader, self._computing.checkpoint(self._shard)
@@ -163,6 +166,8 @@ class Query:
             pages = hot.run_orders(
                 self._setup, self._shard, [order], lambda: dict(kept.pages), lambda: kept.pages.get(HEAD)
             )
+        except BUS_AWAY:
+            raise
         except LockstepError:
             self._computing.forget()
             raise

@@ -110,3 +110,10 @@ def sums_graph_of_minima() -> Graph:
     assert isinstance(sums, AggregateWindow)
     other = replace(query, windows=(source, replace(sums, fields=("ESP_aMin(price)",))))
     return compile_project(replace(project, queries=(other,)))
+
+
+def test_a_standby_is_not_told_that_it_has_nothing_to_do(tmp_path, caplog):
+    cluster = LocalCluster(sums_graph(), WANTED, tmp_path)
+    pair(cluster)
+    cluster.advance(10.0)
+    assert not [record for record in caplog.records if "nothing to do" in record.getMessage()]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from local_cluster import LocalCluster, LocalNode
 from run_worlds import HEAD_DAMAGED, TRADES, sums_graph, trade
 
 from lockstep.engine.model.graph import Graph
+from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import Channel, NotificationWindow, SmtpServer, SourceWindow
@@ -200,3 +203,35 @@ def test_mail_is_sent_once_though_its_notice_is_there_twice(notifying, outbox):
     notifying.advance(0.5)
     assert [block for block, _ in places(notifying, notifying.streams.notices)] == [1, 2, 1, 3]
     assert outbox.sent == [1, 2, 3]
+
+
+def test_mail_goes_out_when_a_replaced_model_begins_to_notify(tmp_path, outbox):
+    project = notifying_graph().project
+    (query,) = project.queries
+    silent = compile_project(replace(project, queries=(replace(query, windows=query.windows[:1], edges=()),)))
+    cluster = LocalCluster(silent, frozenset({"q/in"}), tmp_path)
+    cluster.start("a")
+    cluster.until_active("a")
+    cluster.ask("replace", {"model": to_yaml(project)})
+    send(cluster, 1, 2)
+    cluster.until(lambda: outbox.sent == [1, 2])
+
+
+def test_an_engine_that_slept_while_it_sent_does_not_repeat_what_others_sent(notifying, outbox, monkeypatch):
+    active, standby = pair(notifying)
+    send(notifying, 1)
+    notifying.until(lambda: outbox.sent == [1])
+    take = outbox.send
+
+    def sleep_first(notice: Notice) -> Outcome:
+        outbox.send = take  # type: ignore[method-assign]
+        active.machine.stand_still(lambda: notifying.until(lambda: standby.is_active and len(outbox.sent) == 4))
+        return Outcome(SENT, 1)
+
+    # Given an active engine that falls asleep while it hands its second mail over, and another that goes on
+    outbox.send = sleep_first  # type: ignore[method-assign]
+    send(notifying, 2, 3, 4)
+    notifying.until(lambda: standby.is_active and not active.is_active)
+    notifying.advance(2.0)
+    # Then it sends nothing more when it wakes
+    assert outbox.sent == [1, 2, 3, 4]

@@ -54,7 +54,7 @@ def test_a_decision_of_a_leader_that_slept_does_not_count_although_it_would_fit(
     sleeper, standby = pair(cluster)
     decided = standby.team.sequencer.position.number
     sleeper.stall_at(".S", lambda: cluster.until_active("b"))
-    sleeper.ask_for(Decision((), 0, 0, tick_us=1_000_000))
+    sleeper.ask_for(Decision({}, 0, 0, tick_us=1_000_000))
     cluster.until(lambda: standby.is_active and not sleeper.is_active)
     # Then it stands on the log, and is nothing
     assert [entry.body for entry in entries(cluster) if Decision.of(entry).tick_us is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,6 +124,24 @@ def test_snapshots_are_taken_now_and_then_by_themselves_and_two_are_kept(tmp_pat
     assert blocks(kept)[-1] > 15
 
 
+def test_a_folder_that_can_not_be_used_any_more_ends_no_engine(tmp_path, kept, caplog):
+    cluster = LocalCluster(sums_graph(), WANTED, tmp_path, persist_to=kept, persist_every_s=1.0, trim=True)
+    active, standby = pair(cluster)
+    send(cluster, 1, 2)
+    cluster.advance(3.0)
+    shutil.rmtree(kept)
+    kept.touch()
+    send(cluster, 3, 4)
+    cluster.advance(3.0)
+    assert "can't be used" in caplog.text
+    # When it can be used again, then there are snapshots again
+    kept.unlink()
+    send(cluster, 5)
+    cluster.advance(3.0)
+    assert (active.failure, standby.failure) == (None, None)
+    assert blocks(kept) == [5]
+
+
 @pytest.mark.parametrize("when", ["before it writes", "while the others lead"])
 def test_an_engine_that_dies_with_a_snapshot_leaves_nothing_half_done(cluster, kept, when):
     _active, standby = pair(cluster)
@@ -223,7 +242,7 @@ def test_with_fewer_than_two_snapshots_nothing_is_trimmed(cluster):
     finish(cluster, *range(1, 8))
     cluster.ask("persist")
     answer = cluster.ask("trim")
-    assert answer.result == {"trimmed": False, "reason": "two complete snapshots are needed"}
+    assert answer.result == {"trimmed": False, "reason": "two complete snapshots of the model in force are needed"}
     cluster.settle()
     assert cluster.input("q/in").bounds().first == 0
 

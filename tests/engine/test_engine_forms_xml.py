@@ -91,9 +91,9 @@ def only(text):
         (model(edges="\n  <edge source='a'/>"), 8, 3, "edge has no attribute 'target'", "Add target"),
         ("<model/>", 1, 1, "the root element 'model' is not known", "engine or a project"),
         ("<engine><projects/></engine>", 1, 1, "the engine has 0 projects", "Keep one"),
-        ("<project name='p'>", 1, 19, "no element found", "Mend the XML"),
-        ("", 1, 1, "no element found", "Mend the XML"),
-        ("<a>&undefined;</a>", 1, 4, "undefined entity", "Mend the XML"),
+        ("<project name='p'>", 1, 19, "no element found", "Fix the XML"),
+        ("", 1, 1, "no element found", "Fix the XML"),
+        ("<a>&undefined;</a>", 1, 4, "undefined entity", "Fix the XML"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place_and_a_remedy(text, line, column, reason, remedy):

@@ -79,7 +79,7 @@ HEAD = "name: p\nqueries:\n- name: q\n  windows:\n"
         ("name: &a p\nqueries: []\n", 1, 7, "anchors, aliases and tags", "Write the value out"),
         ("name: !!python/name:os.system p\nqueries: []\n", 1, 7, "anchors, aliases and tags", "Write"),
         ("name: p\nqueries: *x\n", 2, 10, "anchors, aliases and tags", "Write"),
-        ("name: [p\n", 2, 1, "did not find expected", "Mend the YAML"),
+        ("name: [p\n", 2, 1, "did not find expected", "Fix the YAML"),
         ("name: p\nqueries: []\n---\nname: q\n", 3, 1, "a second document", "Keep one model"),
         ("", 1, 1, "it is empty", "Write"),
         ("? [a]\n: b\n", 1, 3, "a key must be a plain name", "Write NAME"),

@@ -214,10 +214,10 @@ def test_errors_say_what_is_wrong():
         decode_frames([frame] * 20, TRADES)
     with pytest.raises(FrameDamaged, match="does not begin like"):
         decode_frame(b"x" * 64, SMALL)
-    with pytest.raises(FormatTooNew, match="format 3"):
-        decode_frame(frame[:2] + b"\x03" + frame[3:], SMALL)
+    with pytest.raises(FormatTooNew, match="format 4"):
+        decode_frame(frame[:2] + b"\x04" + frame[3:], SMALL)
     with pytest.raises(FormatTooNew):
-        decode_frames([frame[:2] + b"\x03" + frame[3:]], SMALL)
+        decode_frames([frame[:2] + b"\x04" + frame[3:]], SMALL)
     with pytest.raises(FrameDamaged, match="checksum"):
         decode_frame(frame[:-1] + bytes([frame[-1] ^ 1]), SMALL)
 

@@ -159,4 +159,4 @@ def test_what_is_made_of_such_a_window_is_named_too():
     assert list(found) == ["q/late", "q/u", "q/sum"]
     assert "q/late" in found["q/u"].why
     assert "q/u" in found["q/sum"].why
-    assert found["q/u"].remedy == "Mend q/late."
+    assert found["q/u"].remedy == "Fix q/late."

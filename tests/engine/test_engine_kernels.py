@@ -8,14 +8,18 @@ from hypothesis import strategies as st
 from kernel_worlds import Collected, ListedHistory, Pages, bad_texts, interpret, make_span, spans
 from model_strategies import cuts, models, scripts, shardable_models
 
+from lockstep.engine.events.block import InputBlock
+from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.kernels import aggregate, groups, members, seen
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.graph import Graph
+from lockstep.engine.model.validation import compile_project
+from lockstep.engine.model.yaml_form import parse_yaml
 from lockstep.engine.windows.counts import WindowCounts
 
 pytestmark = pytest.mark.slow
 THOROUGH = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 
 
@@ -139,3 +143,33 @@ def test_shards_merged_give_the_answer_of_one(data, graph, shards, logged):
     counts = [evaluator.counts() for evaluator in crew]
     for path, count in expected.counts.items():
         assert sum((each[path] for each in counts if path in each), WindowCounts()) == count, path
+
+
+PULSED = """
+name: p
+queries:
+- name: q
+  windows:
+  - {kind: source, name: in, schema: "id*:int64", insert_only: true}
+  - {kind: copy, name: pulsed, pulse: 2 seconds}
+  - {kind: copy, name: recent, retention: bytime_sliding 2 seconds}
+  edges: [in -> pulsed, pulsed -> recent]
+"""
+
+
+@pytest.mark.parametrize("ends", [[5], [1, 2, 3, 4, 5], [3, 5]])
+def test_rows_that_a_tick_releases_come_before_those_that_it_lets_go(ends):
+    # Given a tick that releases a pulse, and at which rows behind it are too old
+    graph = compile_project(parse_yaml(PULSED))
+    one, two = (Event(Opcode.INSERT, Flag.NORMAL, (number,)) for number in (1, 2))
+    times = {2: 1_002_000_000, 4: 1_004_000_000, 5: 1_009_000_000}
+    events = {1: (one,), 3: (two,)}
+    blocks = [
+        InputBlock(number, "q/in" if number in events else "", events.get(number, ()), tick_us=times.get(number))
+        for number in range(1, 6)
+    ]
+    evaluator, found = Evaluator(graph, wanted=every(graph)), Collected()
+    for span in spans(graph, blocks, ends):
+        found.add(evaluator.evaluate(span))
+    assert found.answer == {path: answer for path, answer in interpret(graph, blocks).answer.items() if answer}
+    assert found.answer["q/recent"] == [(2, "I N (1,)"), (4, "I N (2,)"), (4, "D R (1,)"), (4, "D R (2,)")]

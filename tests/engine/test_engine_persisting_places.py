@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from persist_worlds import OURS, PAGES, file_of, head, make_old, numbers, put, reasons
 
 from lockstep.engine.errors import SnapshotFolderUnusable
+from lockstep.engine.run import persistdisk
 from lockstep.engine.run.persisting import SnapshotStore, snapshot_name
 from lockstep.engine.run.snapshot import HEAD
 from lockstep.errors import BadArgument
@@ -300,3 +302,42 @@ def test_several_engines_write_and_prune_at_once_and_there_is_always_one_to_star
     assert failed == []
     assert numbers(first)[-1] == 39
     assert first.refused() == []
+
+
+@pytest.mark.parametrize("step", ["mkdir", "create", "replace", "sync"])
+def test_a_folder_that_another_engine_prunes_while_it_is_written_to_is_made_again(store, monkeypatch, step):
+    # Given another engine that removes the snapshot's folder, as it is empty or not needed any more, within the write
+    store.prepare()
+    folder = store.folder / snapshot_name(1, "same")
+    removed: list[str] = []
+
+    def prune(at: str, path: Path) -> None:
+        if at == step and path == folder and not removed:
+            removed.append(at)
+            shutil.rmtree(folder)
+
+    make, create, replace, sync = Path.mkdir, persistdisk._create, Path.replace, persistdisk.sync
+
+    def mkdir(path: Path, *arguments, **named) -> None:
+        make(path, *arguments, **named)
+        if step == "mkdir" and path == folder and not removed:
+            prune("mkdir", path)
+            raise FileExistsError  # it was there, and is not any more
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    monkeypatch.setattr(persistdisk, "_create", lambda path: (prune("create", path.parent), create(path))[1])
+    monkeypatch.setattr(Path, "replace", lambda path, to: (prune("replace", path.parent), replace(path, to))[1])
+    monkeypatch.setattr(persistdisk, "sync", lambda path: (prune("sync", path), sync(path))[1])
+    # When it is written
+    put(store, 1, tag="same")
+    # Then it is there; if it was pruned when it was complete, it was not needed
+    assert removed == [step]
+    assert numbers(store) == ([] if step == "sync" else [1])
+
+
+def test_a_folder_that_never_stays_is_told_and_not_tried_for_ever(store, monkeypatch):
+    store.prepare()
+    create = persistdisk._create
+    monkeypatch.setattr(persistdisk, "_create", lambda path: (shutil.rmtree(path.parent), create(path))[1])
+    with pytest.raises(SnapshotFolderUnusable, match="removed again and again"):
+        put(store, 1)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from change_strategies import edits, later
 from change_worlds import ChangingProject, Oracle, check, every, leaves
-from hypothesis import HealthCheck, Phase, assume, given, note, settings
+from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 from model_strategies import SECOND, models, scripts, shardable_models
 
@@ -31,7 +31,7 @@ from lockstep.engine.run.streams import sources
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import DataError
 
-THOROUGH = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+THOROUGH = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture
@@ -51,6 +51,7 @@ def allows(graph: Graph, shards: int) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a failure is made smaller before it is shown
 @pytest.mark.usefixtures("small_pages")
 @THOROUGH
 @given(st.data())
@@ -340,7 +341,7 @@ def test_a_client_is_known_under_the_new_place_of_its_input():
     # Then it is dropped, by the leader and by the workers, and the next one is taken
     oracle.feed(rows("in", 3, first=3))
     goes_on(project, oracle, rows("more", 4, first=4))
-    assert project.sequencer.position.clients == {f"1/{CLIENT.hex()}": 3}
+    assert project.sequencer.position.clients == {f"q/in/{CLIENT.hex()}": 3}
 
 
 def test_a_source_that_comes_back_is_a_new_one():

@@ -53,7 +53,7 @@ def read_everything(engine: LocalEngine) -> Position:
 
 
 def test_an_entry_comes_back_from_the_log_as_it_was():
-    decision = Decision((3, 17), 5, 9, 1_000)
+    decision = Decision({"q/a": 3, "q/b": 17}, 5, 9, 1_000)
     entry = Entry(2, "me", 7, "digest", decision.body())
     assert Decision.of(decode(encode(entry))) == decision
     assert decode(encode(Mark(3, "me"))) == Mark(3, "me")
@@ -86,14 +86,14 @@ def test_what_lies_between_ends_is_the_input_whoever_wrote_it(engine):
     put(input_log(engine, "q/in"), frame([1, 2]), frame([3], client=ANNA), frame([4]))
     run_all(engine)
     assert ids(engine) == [(1, 1), (2, 2), (3, 3), (4, 4)]
-    assert engine.sequencer.position.ends == (3,)
+    assert engine.sequencer.position.ends == {"q/in": 3}
 
 
 def test_a_reader_refuses_an_entry_whose_counts_are_not_those_of_its_inputs(engine):
     put(input_log(engine, "q/in"), frame([1, 2]))
     engine.settle()
     last = engine.sequencer.position.sequence
-    lie = Decision((1,), 5, 2)
+    lie = Decision({"q/in": 1}, 5, 2)
     put(
         engine.bus.open(engine.streams.sequence),
         encode(Entry(last.epoch, str(last.owner), last.number + 1, last.digest, lie.body())),
@@ -104,7 +104,7 @@ def test_a_reader_refuses_an_entry_whose_counts_are_not_those_of_its_inputs(engi
 
 
 def test_a_position_comes_back_from_plain_values():
-    position = Position(SequenceState(2, "me", 5, "d", 9), (1, 2), 7, 8, {ANNA.hex(): 3})
+    position = Position(SequenceState(2, "me", 5, "d", 9), {"q/in": 1}, 7, 8, {ANNA.hex(): 3})
     assert Position.of(position.tree()) == position
 
 
@@ -140,7 +140,7 @@ def test_two_producers_count_for_themselves(engine):
     put(log, frame([12, 13], client=BERT, first_id=2))
     run_all(engine)
     assert [one for _, one in ids(engine)] == [1, 2, 11, 12, 3, 13]
-    assert engine.sequencer.position.clients == {f"0/{ANNA.hex()}": 3, f"0/{BERT.hex()}": 3}
+    assert engine.sequencer.position.clients == {f"q/in/{ANNA.hex()}": 3, f"q/in/{BERT.hex()}": 3}
 
 
 def test_a_gap_is_refused_and_shown_and_what_was_missing_may_still_come(engine):

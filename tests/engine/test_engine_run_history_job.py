@@ -63,7 +63,7 @@ def test_orders_cover_the_log_once(live):
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_a_batch_job_over_the_logs_gives_the_bytes_of_the_live_run(live, tmp_path, shards):
     before = {name: live.bus.open(name).bounds() for name in live.bus.names()}
     outputs: dict[str, Path] = {path: tmp_path / f"{path.replace('/', '-')}.csv" for path in WANTED}

@@ -89,3 +89,14 @@ def test_what_was_committed_and_not_published_gets_an_order_after_a_restart(engi
     assert (order.start, order.stop) == (6, 6)
     engine.run_batch(6)
     assert engine.published() == 12
+
+
+def test_no_batch_begins_once_the_engine_stops_and_another_incarnation_goes_on(engine):
+    reader = OrderReader(engine.setup.text(), 0)
+    at = reader.latestOffset(reader.initialOffset(), None)
+    engine.setup.end_orders()
+    assert reader.latestOffset(at, None) == at
+    engine.restart()
+    after = OrderReader(engine.setup.text(), 0).latestOffset(at, None)
+    assert after["start"] == engine.setup.incarnation
+    assert OrderReader(engine.setup.text(), 0).latestOffset(after, None)["number"] == 6

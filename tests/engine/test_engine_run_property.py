@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kernel_worlds import interpret, texts
 from local_engine import LocalEngine
@@ -15,7 +15,7 @@ from model_strategies import models, scripts, shardable_models
 from lockstep.engine.events.block import InputBlock
 from lockstep.engine.model.graph import Graph
 
-SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+SETTINGS = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 
 
 def feed(engine: LocalEngine, blocks: list[InputBlock]) -> None:
@@ -38,6 +38,7 @@ def check(graph: Graph, blocks: list[InputBlock], engine: LocalEngine) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a failure is made smaller before it is shown
 @SETTINGS
 @given(st.data())
 def test_batches_kills_and_restarts_do_not_show(data):
@@ -57,6 +58,7 @@ def test_batches_kills_and_restarts_do_not_show(data):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a failure is made smaller before it is shown
 @SETTINGS
 @given(st.data())
 def test_shards_do_not_show(data):

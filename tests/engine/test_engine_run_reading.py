@@ -140,7 +140,7 @@ def test_what_was_forgotten_is_not_held_on_the_logs(engine):
     assert history.earliest is not None
     assert 6 <= history.earliest.block < 11
     # The logs may now lose what lies before
-    input_log(engine, "q/in").trim(history.earliest.ends[0])
+    input_log(engine, "q/in").trim(history.earliest.ends["q/in"])
     assert ids(history.read("q/in", 11, 20)) == list(range(11, 21))
     history.forget_before(None)
     assert history.earliest == engine.sequencer.position

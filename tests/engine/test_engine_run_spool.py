@@ -104,9 +104,10 @@ def test_a_full_disk_leaves_no_part_and_is_told(tmp_path, monkeypatch):
     engine.settle()
 
     class FullDisk(FileIO):
-        def writelines(self, parts) -> None:
-            self.write(parts[0])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.name)
+        def write(self, data) -> int:
+            if self.tell():
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.name)
+            return super().write(data[:10])
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", lambda path, mode, **_: FullDisk(path, mode))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,8 +68,11 @@ def test_a_page_comes_back_and_any_changed_byte_is_found():
 
 
 def test_a_head_comes_back_with_its_marks():
-    marks = (Position(ends=(1, 2), block=3), Position(ends=(4, 4), block=9, clients={"aa": 2}))
-    head = Head("model", marks[1], marks, {"q/in": 8})
+    marks = (
+        Position(ends={"q/a": 1, "q/b": 2}, block=3),
+        Position(ends={"q/a": 4, "q/b": 4}, block=9, clients={"aa": 2}),
+    )
+    head = Head("model", marks[1], marks, {"q/in": (8, "0123456789abcdef")})
     assert decode_head(encode_head(head), "model", "here") == head
 
 
@@ -242,15 +247,15 @@ def test_a_worker_whose_pages_were_lost_is_not_used_again(engine, monkeypatch):
         handed_out = dict(hot.run_orders(engine.setup, 0, [(at, at + 1)], dict, stored_head))
         publish(engine)
         at += 1
-    before = next(iter(hot._workers.values()))
+    (_, before) = next(iter(hot._workers.values()))
     # When the next order comes, what is stored is not what the worker thinks: it is made anew
     hot.run_orders(engine.setup, 0, [(at, at + 1)], dict, stored_head)
-    assert next(iter(hot._workers.values())) is not before
+    assert next(iter(hot._workers.values()))[1] is not before
     # And where the store has them, it goes on
     kept = {name: page for name, page in handed_out.items() if page is not None}
-    monkeypatch.setattr(hot, "_workers", {(engine.setup.incarnation, 0): before})
+    monkeypatch.setattr(hot, "_workers", {(engine.setup.folder, 0): (engine.setup.incarnation, before)})
     hot.run_orders(engine.setup, 0, [(at, at + 1)], dict, stored_head)
-    assert next(iter(hot._workers.values())) is before
+    assert next(iter(hot._workers.values()))[1] is before
 
 
 def test_another_start_of_the_engine_never_meets_an_old_worker(engine, monkeypatch):
@@ -263,6 +268,19 @@ def test_another_start_of_the_engine_never_meets_an_old_worker(engine, monkeypat
     hot.run_orders(engine.setup, 0, [(4, 8)], dict, lambda: None)
     assert old.fill().files == 1
     assert Spool(engine.setup.spool(0)).fill().files == 2
+
+
+def test_an_engine_that_computes_again_lets_the_old_state_go(engine, monkeypatch):
+    monkeypatch.setattr(hot, "_workers", {})
+    monkeypatch.setattr(hot, "_buses", {})
+    hot.run_orders(engine.setup, 0, [(0, 4)], dict, lambda: None)
+    before = [weakref.ref(worker) for _, worker in hot._workers.values()]
+    for _ in range(3):
+        engine.restart()
+        hot.run_orders(engine.setup, 0, [(0, 4)], dict, lambda: None)
+        assert len(hot._workers) == 1
+    gc.collect()
+    assert [worker() for worker in before] == [None]
 
 
 def test_a_worker_that_failed_is_dropped_and_leaves_word(engine, monkeypatch):

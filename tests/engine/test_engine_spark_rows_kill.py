@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,10 +10,9 @@ from pathlib import Path
 import pytest
 
 import lockstep
+from lockstep.drill.processes import members, send_signal
 
-ROWS = 240
-KILLS_AT = (30, 110)
-"""Rows that are in the copy when the query is killed."""
+ROWS = 120
 
 
 def copy(folder: Path, how: str) -> None:
@@ -48,7 +46,9 @@ def wait_for(bus: lockstep.Lockstep, rows: int) -> None:
 @pytest.mark.slow
 @pytest.mark.acceptance
 @pytest.mark.timeout(300)
-def test_kills_at_any_moment_neither_lose_nor_double_a_row(tmp_path):
+@pytest.mark.parametrize("kills_at", [(30,), pytest.param((10, 30, 50, 90), marks=pytest.mark.soak)])
+def test_kills_at_any_moment_neither_lose_nor_double_a_row(tmp_path, kills_at):
+    """`kills_at`: the rows that are in the copy when the query is killed."""
     (tmp_path / "spark").mkdir()
     with lockstep.connect(f"lmdb:{tmp_path}/bus") as bus:
         bus.create("copy", lockstep.StreamConfig(capacity=None))
@@ -56,12 +56,13 @@ def test_kills_at_any_moment_neither_lose_nor_double_a_row(tmp_path):
         with bus.publisher("orders") as publisher:
             publisher.publish_many(values).wait()
         # When the query is killed with all of Spark, in whatever it is doing
-        for rows in KILLS_AT:
+        for rows in kills_at:
             child = start(tmp_path, "for-ever")
             try:
                 wait_for(bus, rows)
             finally:
-                os.killpg(child.pid, signal.SIGKILL)
+                for member in members(child.pid):  # the JVM is in a session of its own
+                    send_signal(member.pid, signal.SIGKILL)
                 child.wait()
         # And run to the end at last
         with start(tmp_path, "to-the-end") as child:

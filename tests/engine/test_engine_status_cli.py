@@ -130,6 +130,8 @@ def test_watching_draws_again_until_it_is_ended(world, capsys, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(cli_output.sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     options = argparse.Namespace(cluster="local", project=None, every=1.0)
     with pytest.raises(KeyboardInterrupt):
         watch(world.bus, options, Output(), Clock(), wait)

@@ -10,7 +10,7 @@ from lockstep.engine.data.trades import TRADES_SCHEMA, chunks, symbol_count, wri
 from lockstep.engine.errors import FileUnwritable
 from lockstep.engine.events.columns import EventBatch, concat
 from lockstep.engine.events.csvform import CsvOptions, read_csv
-from lockstep.errors import BadArgument
+from lockstep.errors import BadArgument, PathMissing
 
 
 def trades(events: int, seed: int) -> EventBatch:
@@ -108,5 +108,5 @@ def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
 
 
 def test_a_folder_that_is_missing_is_an_error(tmp_path):
-    with pytest.raises(FileUnwritable, match="No such file"):
+    with pytest.raises(PathMissing, match="No such file"):
         write_trades(tmp_path / "none" / "trades.csv", 10, 1)

@@ -10,6 +10,7 @@ import pytest
 from lockstep.engine.data.trades import write_trades
 from lockstep.engine.errors import FileUnwritable
 from lockstep.engine.events.writing import new_file, unwritable
+from lockstep.errors import PathMissing
 
 
 def names(folder):
@@ -92,7 +93,7 @@ def test_who_may_read_a_file_stays_as_it_was(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "none/a"])
 def test_what_can_not_be_written_is_said_in_words(tmp_path, name):
-    with pytest.raises(FileUnwritable, match="can't be written"):
+    with pytest.raises(PathMissing, match="can't be used"):
         write(tmp_path / name)
 
 

@@ -176,7 +176,7 @@ def test_a_wrong_source_is_found_by_its_check_when_the_blocks_are_gone(desk):
     first.finish(timeout=30)
     first.close()
     end = desk.input.bounds().next
-    position = Position(ends=(end,), clients={f"0/{first.client.hex()}": 3})
+    position = Position(ends={"q/Trades": end}, clients={f"q/Trades/{first.client.hex()}": 3})
     desk.bus.open(desk.streams.control).append([Beat(position=position.tree()).batch(0)])
     desk.input.trim(end)
     # When one comes with another source

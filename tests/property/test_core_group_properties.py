@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lockstep.core.group import Beat, Claim, Confirm, GroupState, Leave, Record, Release, Reset, Snapshot, fold, restore
 
-calm = settings(deadline=None, max_examples=60)  # a busy machine is no failure
+calm = settings(deadline=None, max_examples=150)  # a busy machine is no failure
 members = st.sampled_from(["p1", "p2", "p3"])
 seats = st.sampled_from(["a", "b"])
 epochs = st.integers(0, 6)

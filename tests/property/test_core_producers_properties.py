@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lockstep.core.producers import Window, admit
 
-calm = settings(deadline=None, max_examples=60)  # a busy machine is no failure
+calm = settings(deadline=None, max_examples=150)  # a busy machine is no failure
 producers = st.sampled_from([b"p", b"q", b"r"])
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lockstep.core.sequence import Entry, Mark, SequenceState, chain, fold
 
-calm = settings(deadline=None, max_examples=60)  # a busy machine is no failure
+calm = settings(deadline=None, max_examples=150)  # a busy machine is no failure
 owners = st.sampled_from(["e1", "e2", "e3"])
 
 

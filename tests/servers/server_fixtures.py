@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from lockstep.dev import ports
 from lockstep.dev.errors import ServerNotAvailable
+from lockstep.dev.hazelcast import hazelcast
 from lockstep.dev.kafka import kafka
-from lockstep.dev.recipe import Recipe
+from lockstep.dev.recipe import Plan, Recipe, Site
 from lockstep.dev.servers import RECIPES, RunningServer, start
 from lockstep.runtime import ThreadRuntime
 from servers.tcp_proxy import TcpProxy, proxied
@@ -80,9 +82,72 @@ def proxy() -> Iterator[TcpProxy]:
         yield made
 
 
+@dataclass(frozen=True)
+class Breakable:
+    """A server that tests may kill, pause and cut off; clients that go through its proxy stay on it."""
+
+    server: RunningServer
+    proxy: TcpProxy
+
+    def repair(self) -> None:
+        """Have it answer again, whatever a test did to it."""
+        self.proxy.resume()
+        if self.server.is_alive:
+            self.server.resume()
+        else:
+            self.server.restart()
+
+
+def to_break(recipe: Callable[[TcpProxy], Recipe]) -> Callable[..., Iterator[Breakable]]:
+    """The body of a fixture: a server for the whole test run that tests break, behind a proxy."""
+
+    def body(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Breakable]:
+        with proxied() as proxy:
+            made = recipe(proxy)
+            server = started(made, tmp_path_factory.mktemp(f"broken-{made.name}"))
+            proxy.target = server.port
+            yield Breakable(server, proxy)
+            server.destroy()
+
+    return body
+
+
+def advertised_hazelcast(proxy: TcpProxy) -> Recipe:
+    """A Hazelcast that tells its clients to come through a proxy."""
+    recipe = hazelcast()
+
+    def plan(site: Site) -> Plan:
+        made = recipe.plan(site)
+        own = f"public-address: 127.0.0.1:{site.ports[0]}"
+        files = {name: text.replace(own, f"public-address: {proxy.address}") for name, text in made.files.items()}
+        return replace(made, files=files, url=f"hazelcast://{proxy.address}")
+
+    return replace(recipe, plan=plan)
+
+
+broken_kafka = pytest.fixture(scope="session", name="broken_kafka")(
+    to_break(lambda proxy: kafka(advertised=(proxy.address,)))
+)
+broken_rabbitmq = pytest.fixture(scope="session", name="broken_rabbitmq")(to_break(lambda _: RECIPES["rabbitmq"]()))
+broken_hazelcast = pytest.fixture(scope="session", name="broken_hazelcast")(to_break(advertised_hazelcast))
+
+
 @pytest.fixture
-def proxied_kafka(proxy: TcpProxy, start_server: StartServer) -> RunningServer:
-    """A Kafka whose clients go through `proxy`, also after they have asked it for its address."""
-    server = start_server(kafka(advertised=(proxy.address,)))
-    proxy.target = server.port
-    return server
+def breakable_kafka(broken_kafka: Breakable) -> Iterator[Breakable]:
+    """A Kafka to break: its clients go through its proxy, also after they have asked it for its address."""
+    yield broken_kafka
+    broken_kafka.repair()
+
+
+@pytest.fixture
+def breakable_rabbitmq(broken_rabbitmq: Breakable) -> Iterator[Breakable]:
+    """A RabbitMQ to break."""
+    yield broken_rabbitmq
+    broken_rabbitmq.repair()
+
+
+@pytest.fixture
+def breakable_hazelcast(broken_hazelcast: Breakable) -> Iterator[Breakable]:
+    """A Hazelcast of one member to break: its clients go through its proxy. A restart loses what it held."""
+    yield broken_hazelcast
+    broken_hazelcast.repair()

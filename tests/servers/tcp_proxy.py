@@ -1,4 +1,4 @@
-"""A TCP proxy whose connections can be cut, stalled and refused."""
+"""A TCP proxy whose connections can be cut, stalled (both ways or one) and refused."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ _RESET = struct.pack("ii", 1, 0)  # linger for no time: closing sends a reset, a
 class Connection:
     """A client and its server, with a thread for each direction."""
 
-    def __init__(self, client: socket.socket, server: socket.socket, forwarding: threading.Event) -> None:
-        self._ends, self._forwarding, self._cut = (client, server), forwarding, threading.Event()
+    def __init__(
+        self, client: socket.socket, server: socket.socket, asking: threading.Event, answering: threading.Event
+    ) -> None:
+        """`asking` and `answering` are set while bytes are forwarded to the server, and back."""
+        self._ends, self._cut = (client, server), threading.Event()
         for end in self._ends:
             end.settimeout(_LOOK_S)
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._threads = [
             threading.Thread(target=self._forward, args=ends, daemon=True)
-            for ends in ((client, server), (server, client))
+            for ends in ((client, server, asking), (server, client, answering))
         ]
         for thread in self._threads:
             thread.start()
@@ -56,23 +59,23 @@ class Connection:
         for end in self._ends:
             end.close()
 
-    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+    def _forward(self, source: socket.socket, target: socket.socket, is_open: threading.Event) -> None:
         with contextlib.suppress(OSError):  # reset by one side: the other is told by closing
-            while piece := self._receive(source):
-                self._send(target, piece)
+            while piece := self._receive(source, is_open):
+                self._send(target, piece, is_open)
         self._cut.set()
 
-    def _receive(self, source: socket.socket) -> bytes:
+    def _receive(self, source: socket.socket, is_open: threading.Event) -> bytes:
         """The next bytes; none if the connection has ended."""
         while not self._cut.is_set():
-            if self._forwarding.wait(_LOOK_S):
+            if is_open.wait(_LOOK_S):
                 with contextlib.suppress(TimeoutError):  # nothing yet; look whether all is as it was
                     return source.recv(_PIECE)
         return b""
 
-    def _send(self, target: socket.socket, piece: bytes) -> None:
+    def _send(self, target: socket.socket, piece: bytes, is_open: threading.Event) -> None:
         while piece and not self._cut.is_set():
-            if self._forwarding.wait(_LOOK_S):
+            if is_open.wait(_LOOK_S):
                 with contextlib.suppress(TimeoutError):  # the reader is slow; look whether all is as it was
                     piece = piece[target.send(piece) :]
 
@@ -82,8 +85,8 @@ class TcpProxy:
 
     def __init__(self, target: int = 0) -> None:
         self.target, self.accepted = target, 0
-        self._forwarding, self._closing = threading.Event(), threading.Event()
-        self._forwarding.set()
+        self._asking, self._answering, self._closing = (threading.Event() for _ in range(3))
+        self.resume()
         self._accepting = True
         self._lock = threading.Lock()
         self._connections: list[Connection] = []
@@ -112,7 +115,12 @@ class TcpProxy:
 
     def stall(self) -> None:
         """Forward nothing, on old connections and on new ones; they stay open."""
-        self._forwarding.clear()
+        self._asking.clear()
+        self._answering.clear()
+
+    def stall_answers(self) -> None:
+        """Forward what clients send, and nothing that the server answers."""
+        self._answering.clear()
 
     def refuse(self) -> None:
         """Reset every connection, and every new one at once."""
@@ -122,7 +130,8 @@ class TcpProxy:
     def resume(self) -> None:
         """Forward again, what was held back first."""
         self._accepting = True
-        self._forwarding.set()
+        self._asking.set()
+        self._answering.set()
 
     def close(self) -> None:
         """Cut everything and listen no more."""
@@ -150,7 +159,7 @@ class TcpProxy:
                 client.close()
                 return
             self.accepted += 1
-            self._connections.append(Connection(client, server, self._forwarding))
+            self._connections.append(Connection(client, server, self._asking, self._answering))
 
     def _let_go(self) -> None:
         with self._lock:

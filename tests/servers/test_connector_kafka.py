@@ -298,8 +298,8 @@ def test_a_topic_that_was_deleted_goes_on_with_what_is_new(servers, topic, world
     assert numbers(consume(servers, topic)) == [3]
 
 
-def test_a_server_that_is_away_is_waited_for(topic, world_of, caplog, start_server):
-    server = start_server("kafka")
+def test_a_server_that_is_away_is_waited_for(topic, world_of, caplog, breakable_kafka):
+    server = breakable_kafka.server
     servers = server.url.removeprefix("kafka://").partition("?")[0]
     world = world_of(out=to_topic(servers, topic))
     with running(world) as connectors:

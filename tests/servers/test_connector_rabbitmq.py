@@ -231,8 +231,8 @@ def test_a_wrong_password_is_told_without_it(port, exchange, world_of):
     assert "hush" not in repr(world.only())
 
 
-def test_a_server_that_is_away_is_waited_for(exchange, world_of, caplog, start_server):
-    server = start_server("rabbitmq")
+def test_a_server_that_is_away_is_waited_for(exchange, world_of, caplog, breakable_rabbitmq):
+    server = breakable_rabbitmq.server
     wish = {"rmqtype": "binary", "buspersistence": "true"}
     world = world_of(out=rmq("out", "sub", server.ports[1], exchange, **wish))
     with running(world) as connectors:

@@ -105,8 +105,8 @@ def ask_through(proxy) -> bytes:
         return connection.recv(10)
 
 
-def test_a_proxy_cuts_what_is_open_and_lets_new_connections_through(proxy, start_server):
-    proxy.target = start_server("redis").port
+def test_a_proxy_cuts_what_is_open_and_lets_new_connections_through(proxy, redis_server):
+    proxy.target = redis_server.port
     with redis_through(proxy) as connection:
         connection.sendall(b"PING\r\n")
         assert connection.recv(10) == b"+PONG\r\n"
@@ -118,8 +118,8 @@ def test_a_proxy_cuts_what_is_open_and_lets_new_connections_through(proxy, start
     assert ask_through(proxy) == b"+PONG\r\n"
 
 
-def test_a_stalled_proxy_holds_everything_back_and_then_loses_nothing(proxy, start_server):
-    proxy.target = start_server("redis").port
+def test_a_stalled_proxy_holds_everything_back_and_then_loses_nothing(proxy, redis_server):
+    proxy.target = redis_server.port
     with redis_through(proxy) as connection:
         proxy.stall()
         connection.sendall(b"PING\r\n" * 3)
@@ -134,8 +134,8 @@ def test_a_stalled_proxy_holds_everything_back_and_then_loses_nothing(proxy, sta
         assert answer == b"+PONG\r\n" * 3
 
 
-def test_a_stalled_connection_can_be_cut(proxy, start_server):
-    proxy.target = start_server("redis").port
+def test_a_stalled_connection_can_be_cut(proxy, redis_server):
+    proxy.target = redis_server.port
     with redis_through(proxy) as connection:
         eventually(lambda: proxy.connections == 1, "the proxy has the connection")
         proxy.stall()
@@ -145,9 +145,9 @@ def test_a_stalled_connection_can_be_cut(proxy, start_server):
     proxy.resume()
 
 
-def test_large_answers_pass_while_nobody_reads_them(proxy, start_server):
+def test_large_answers_pass_while_nobody_reads_them(proxy, redis_server):
     """Both directions are full at once, and neither may hold up the other."""
-    proxy.target = start_server("redis").port
+    proxy.target = redis_server.port
     value = b"x" * 60_000
     with redis_through(proxy) as connection:
         connection.sendall(b"SET k " + value + b"\r\n" + b"GET k\r\n" * 500)
@@ -169,10 +169,12 @@ def test_a_refusing_proxy_resets_new_connections(proxy, start_server):
     assert ask_through(proxy) == b"+PONG\r\n"
 
 
-def test_clients_of_a_proxied_kafka_go_through_the_proxy(proxy, proxied_kafka):
-    assert proxied_kafka.url == f"kafka://{proxy.address}"
-    put_kafka(proxied_kafka, "before the cut")
-    assert proxy.accepted > 0
+def test_clients_of_a_proxied_kafka_go_through_the_proxy(breakable_kafka):
+    server, proxy = breakable_kafka.server, breakable_kafka.proxy
+    assert server.url == f"kafka://{proxy.address}"
+    accepted = proxy.accepted
+    put_kafka(server, "before the cut")
+    assert proxy.accepted > accepted
     proxy.cut()
-    put_kafka(proxied_kafka, "after the cut")
-    assert get_kafka(proxied_kafka) == "after the cut"
+    put_kafka(server, "after the cut")
+    assert get_kafka(server) == "after the cut"

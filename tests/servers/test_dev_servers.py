@@ -9,7 +9,8 @@ from servers.clients import GET, PUT
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(400)]
 
-KEEP_THEIR_DATA = ["redis", "zookeeper", "rabbitmq", "kafka", "kafka3"]
+SOAK = pytest.mark.soak
+KEEP_THEIR_DATA = ["redis", "zookeeper", *(pytest.param(name, marks=SOAK) for name in ("rabbitmq", "kafka", "kafka3"))]
 FORGET = ["hazelcast", "hazelcast3"]  # they keep everything in memory
 SHARED = {
     "redis_server": "redis",
@@ -43,6 +44,7 @@ def test_a_killed_server_restarts_on_its_ports_with_its_data(name, start_server)
     assert all(map(is_free, server.ports))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", FORGET)
 def test_a_killed_server_without_a_disk_restarts_empty(name, start_server):
     server = start_server(name)
@@ -54,6 +56,7 @@ def test_a_killed_server_without_a_disk_restarts_empty(name, start_server):
     assert all(map(is_free, server.ports))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["kafka3", "hazelcast3"])
 def test_a_cluster_loses_nothing_with_one_member(name, start_server):
     server = start_server(name)

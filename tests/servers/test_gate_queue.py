@@ -113,8 +113,8 @@ def test_a_queue_that_somebody_empties_or_removes_has_one_active_engine_again(ra
     until(lambda: sum(gate.may_lead() for gate in both) == 1, "one is active")
 
 
-def test_a_broker_that_stands_still_closes_the_gate_within_a_heartbeat(start_server, gates):
-    server = start_server("rabbitmq")
+def test_a_broker_that_stands_still_closes_the_gate_within_a_heartbeat(breakable_rabbitmq, gates):
+    server = breakable_rabbitmq.server
     (gate,) = line_of(gates, queue_url(server, "still", "&timeout_s=2"), 1)
     server.pause()
     took = until(lambda: not gate.may_lead(), "it is unsure")
@@ -123,8 +123,8 @@ def test_a_broker_that_stands_still_closes_the_gate_within_a_heartbeat(start_ser
     until(gate.may_lead, "it is active again", 60)
 
 
-def test_a_broker_that_is_killed_and_restarted_has_one_active_engine_again(start_server, gates):
-    server = start_server("rabbitmq")
+def test_a_broker_that_is_killed_and_restarted_has_one_active_engine_again(breakable_rabbitmq, gates):
+    server = breakable_rabbitmq.server
     both = line_of(gates, queue_url(server, "broken"), 2)
     server.kill()
     until(lambda: not any(gate.may_lead() for gate in both), "none is active")

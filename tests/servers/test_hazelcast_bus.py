@@ -25,6 +25,7 @@ from lockstep.errors import (
     Trimmed,
 )
 from lockstep.log.hazelcast.link import Link
+from lockstep.log.hazelcast.mending import mend_waking
 from lockstep.log.hazelcast.topic import slack
 from lockstep.log.network.address import parse_address
 from lockstep.log.urls import open_bus
@@ -409,3 +410,20 @@ def test_a_server_that_accepts_and_is_silent_is_given_up_in_time():
         with pytest.raises(ServerUnreachable, match="nothing came within"):
             open_bus(f"hazelcast://127.0.0.1:{silent.getsockname()[1]}?timeout_s=1", ThreadRuntime())
         assert time.monotonic() - started_at < 4
+
+
+def test_a_real_client_has_what_we_change_in_it(opened):
+    """Our changes look for parts that the client does not document, and leave it alone where they find none."""
+    link = opened().wire._link
+    # When a connection is lost, though its member stays
+    losses = link.losses
+    [connection] = link.client._connection_manager.active_connections.values()
+    connection.close_connection("a test closes it", None)
+    # Then the link hears of it
+    end = time.monotonic() + 20
+    while link.losses == losses:
+        assert time.monotonic() < end, "a lost connection was not heard of"
+        time.sleep(0.001)
+    # And its thread is woken for each call
+    waker = link.client._reactor._loop.waker
+    assert waker.wake.__qualname__.startswith(mend_waking.__name__)

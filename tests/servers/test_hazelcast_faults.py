@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import lockstep.log.hazelcast.opening  # noqa: F401 - the client warns when it is imported, and this keeps that quiet
 from lockstep import Lockstep, StreamConfig
-from lockstep.dev.hazelcast import hazelcast
 from lockstep.errors import AppendUncertain, LockstepError, ServerUnreachable, StreamNotFound
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
@@ -128,9 +126,9 @@ def pause(server):
 
 
 @pytest.fixture
-def warm_server(start_server):
+def warm_server(breakable_hazelcast):
     """One member that has served somebody already: a young Java is slower than the short time-outs here."""
-    server = start_server("hazelcast")
+    server = breakable_hazelcast.server
     bus = open_bus(url_of(server, timeout_s=BOUND_S), ThreadRuntime())
     log = bus.create("orders", KEEP_ALL)
     for _ in range(20):
@@ -140,19 +138,15 @@ def warm_server(start_server):
 
 
 @pytest.fixture
-def proxied_hazelcast(proxy, start_server):
-    """A Hazelcast that tells its clients to come through the proxy."""
-    recipe = hazelcast()
-
-    def plan(site):
-        made = recipe.plan(site)
-        own = f"public-address: 127.0.0.1:{site.ports[0]}"
-        files = {name: text.replace(own, f"public-address: {proxy.address}") for name, text in made.files.items()}
-        return replace(made, files=files, url=f"hazelcast://{proxy.address}")
-
-    server = start_server(replace(recipe, plan=plan))
-    proxy.target = server.port
-    return server
+def whole_cluster(hazelcast_cluster):
+    """Three members that see each other, before and after the test."""
+    yield hazelcast_cluster
+    for node in hazelcast_cluster.nodes:
+        if node.is_alive:
+            node.resume()
+        else:
+            node.restart()
+    hazelcast_cluster.wait_ready()
 
 
 def owner_of(cluster, bus, stream):
@@ -164,9 +158,9 @@ def owner_of(cluster, bus, stream):
     return node
 
 
-@pytest.mark.parametrize("which", ["the owner of the ring", "another one"])
-def test_one_of_three_members_is_killed_under_load(start_server, load, which):
-    cluster = start_server("hazelcast3")
+@pytest.mark.parametrize("which", ["the owner of the ring", pytest.param("another one", marks=pytest.mark.soak)])
+def test_one_of_three_members_is_killed_under_load(whole_cluster, load, which):
+    cluster = whole_cluster
     work = load(url_of(cluster, timeout_s=10))
     work.until(200)
     owner = owner_of(cluster, work.nodes[0].bus, "orders")
@@ -176,34 +170,33 @@ def test_one_of_three_members_is_killed_under_load(start_server, load, which):
     work.verdict()
 
 
-@pytest.mark.parametrize("which", [0, 2])
-def test_a_bus_is_opened_while_one_of_three_members_hangs(start_server, which):
-    cluster = start_server("hazelcast3")
+@pytest.mark.parametrize("which", [0, pytest.param(2, marks=pytest.mark.soak)])
+def test_a_bus_is_opened_while_one_of_three_members_hangs(whole_cluster, which):
+    cluster = whole_cluster
     pause(cluster.nodes[which])
     began = time.monotonic()
     bus = open_bus(url_of(cluster, timeout_s=6), ThreadRuntime())
     assert time.monotonic() - began < 12
     assert bus.promises.sync_replicas == 1
     bus.close()
-    cluster.nodes[which].resume()
 
 
-def test_connections_are_cut_while_publishing_and_reading(proxied_hazelcast, proxy, load):
-    work = load(url_of(proxied_hazelcast, timeout_s=10))
+def test_connections_are_cut_while_publishing_and_reading(breakable_hazelcast, load):
+    work = load(url_of(breakable_hazelcast.server, timeout_s=10))
     for _ in range(4):
         work.until(100)
-        proxy.cut()
+        breakable_hazelcast.proxy.cut()
     work.until(100)
     work.verdict()
 
 
 def test_a_server_paused_for_longer_than_the_time_out(warm_server, load):
     server = warm_server
-    work = load(url_of(server, timeout_s=3))
+    work = load(url_of(server, timeout_s=2))
     work.until(100)
     pause(server)
     paused = time.monotonic()
-    while time.monotonic() < paused + 7:
+    while time.monotonic() < paused + 4:
         threading.Event().wait(0.1)
     server.resume()
     work.until(100)
@@ -212,7 +205,7 @@ def test_a_server_paused_for_longer_than_the_time_out(warm_server, load):
 
 def test_every_call_on_a_paused_server_ends_in_time_and_works_afterwards(warm_server):
     server = warm_server
-    bus = open_bus(url_of(server, timeout_s=3, patience_s=0.1), ThreadRuntime())
+    bus = open_bus(url_of(server, timeout_s=2, patience_s=0.1), ThreadRuntime())
     log, producer = bus.create("orders", KEEP_ALL), Producer()
     log.append([producer.batch(b"before")])
     pause(server)
@@ -240,7 +233,7 @@ def test_every_call_on_a_paused_server_ends_in_time_and_works_afterwards(warm_se
 def test_a_killed_server_gives_errors_and_a_restarted_one_has_lost_the_stream(warm_server):
     # Given records on the only member, in its memory
     server = warm_server
-    bus = open_bus(url_of(server, timeout_s=3, patience_s=0.1), ThreadRuntime())
+    bus = open_bus(url_of(server, timeout_s=2, patience_s=0.1), ThreadRuntime())
     log, producer = bus.create("orders", KEEP_ALL), Producer()
     log.append([producer.batch(b"a")])
     # When it is killed, calls fail within the time-out

@@ -28,7 +28,8 @@ class Load:
 
     def __init__(self, url, **options):
         self.options = {"prefix": fresh(), "timeout_s": 6, **options}
-        self.url, self.receipts, self.read, self.troubles = url, [], [], 0
+        self.url, self.receipts, self.read, self.troubles = url, [], [], []
+        self.offsets = {}
         self._stopping, self._done = threading.Event(), threading.Event()
         self._failed = []
 
@@ -61,12 +62,17 @@ class Load:
         pause = threading.Event()
         while len(self.read) < wanted:
             assert not self._failed, self._failed
-            assert time.monotonic() < end, f"{len(self.read)} read, {self.troubles} troubles"
+            assert time.monotonic() < end, (
+                f"{len(self.read)} of {len(self.receipts)} read, {len(self.troubles)} troubles: {self.troubles[-3:]}"
+            )
             pause.wait(0.02)
 
     def check(self):
-        """The anomalies: lost, doubled, out of order, made up."""
+        """The anomalies: lost, doubled, out of order, made up, or acknowledged with another offset than it has."""
         acknowledged = {at for at, receipt in enumerate(self.receipts) if receipt.exception(0) is None}
+        told = {at: self.receipts[at].result(0) for at in acknowledged}
+        wrong = {at: (told[at], found) for at, found in self.offsets.items() if told.get(at, found) != found}
+        assert not wrong, f"acknowledged with one offset, read at another: {wrong}"
         assert self.read == sorted(set(self.read)), "doubled or out of order"
         assert not acknowledged.difference(self.read), "lost"
         assert set(self.read) <= set(range(len(self.receipts))), "made up"
@@ -85,9 +91,11 @@ class Load:
         subscriber = node.subscriber("numbers", initial="earliest", create=False)
         while not self._done.is_set() or len(self.read) < len(self.receipts):
             try:
-                self.read += [int(record.value) for record in subscriber.poll(0.25)]
-            except Unavailable:
-                self.troubles += 1
+                for record in subscriber.poll(0.25):
+                    self.read.append(int(record.value))
+                    self.offsets[self.read[-1]] = record.offset
+            except Unavailable as error:
+                self.troubles.append(str(error))
         subscriber.close()
 
     def _guarded(self, work):
@@ -98,10 +106,11 @@ class Load:
             self._done.set()
 
 
-def test_a_broker_killed_and_restarted_under_load(start_server):
-    server = start_server("kafka")
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.soak)])
+def test_a_broker_killed_and_restarted_under_load(breakable_kafka, kills):
+    server = breakable_kafka.server
     with Load(server.url).running() as load:
-        for _ in range(2):
+        for _ in range(kills):
             load.until_read(ENOUGH)
             server.kill()
             server.restart()
@@ -109,31 +118,32 @@ def test_a_broker_killed_and_restarted_under_load(start_server):
     load.check()
 
 
-def test_connections_cut_in_mid_publish_and_in_mid_read(proxy, proxied_kafka):
-    with Load(proxied_kafka.url).running() as load:
-        for _ in range(8):
+@pytest.mark.parametrize("cuts", [3, pytest.param(30, marks=pytest.mark.soak)])
+def test_connections_cut_in_mid_publish_and_in_mid_read(breakable_kafka, cuts):
+    with Load(breakable_kafka.server.url).running() as load:
+        for _ in range(cuts):
             load.until_read(ENOUGH // 2)
-            proxy.cut()
+            breakable_kafka.proxy.cut()
         load.until_read(ENOUGH)
     load.check()
 
 
-def test_a_network_that_stalls_for_longer_than_the_time_out(proxy, proxied_kafka):
-    with Load(proxied_kafka.url).running() as load:
+def test_a_network_that_stalls_for_longer_than_the_time_out(breakable_kafka):
+    with Load(breakable_kafka.server.url, timeout_s=2).running() as load:
         load.until_read(ENOUGH)
-        proxy.stall()
-        _let_pass(8)
-        proxy.resume()
+        breakable_kafka.proxy.stall()
+        _let_pass(3)
+        breakable_kafka.proxy.resume()
         load.until_read(ENOUGH)
     load.check()
 
 
-def test_a_broker_paused_for_longer_than_the_time_out(start_server):
-    server = start_server("kafka")
-    with Load(server.url).running() as load:
+def test_a_broker_paused_for_longer_than_the_time_out(breakable_kafka):
+    server = breakable_kafka.server
+    with Load(server.url, timeout_s=2).running() as load:
         load.until_read(ENOUGH)
         server.pause()
-        _let_pass(8)
+        _let_pass(3)
         server.resume()
         load.until_read(ENOUGH)
     load.check()
@@ -150,6 +160,7 @@ def test_one_of_three_brokers_killed_under_load(kafka_cluster):
     load.check()
 
 
+@pytest.mark.soak
 def test_a_full_disk_stops_the_broker_and_loses_nothing(start_server, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -183,6 +194,7 @@ def test_three_brokers_promise_a_copy_before_the_acknowledgement(kafka_cluster):
         assert bus.check() == []
 
 
+@pytest.mark.soak
 def test_streams_made_while_a_broker_is_away_have_as_many_copies_as_the_others(kafka_cluster):
     prefix = fresh()
     with opened(kafka_cluster.url, prefix=prefix):
@@ -204,8 +216,8 @@ def test_two_replicas_of_three_are_found_too_few(kafka_cluster, caplog):
         assert (bus.promises.sync_replicas, bus.promises.async_replicas) == (0, 1)
 
 
-def test_while_a_server_is_away_calls_end_in_time_and_afterwards_the_same_handle_works(start_server):
-    server = start_server("kafka")
+def test_while_a_server_is_away_calls_end_in_time_and_afterwards_the_same_handle_works(breakable_kafka):
+    server = breakable_kafka.server
     with opened(server.url, prefix=fresh(), timeout_s=2, patience_s=0.1) as bus:
         log = bus.create("orders", KEEP_ALL)
         log.append([one(b"a")])
@@ -218,7 +230,7 @@ def test_while_a_server_is_away_calls_end_in_time_and_afterwards_the_same_handle
             (lambda: bus.create("more", KEEP_ALL), (ServerUnreachable, AppendUncertain)),
         ):
             begun = time.monotonic()
-            with pytest.raises(kind, match=str(server.port)):
+            with pytest.raises(kind, match=str(breakable_kafka.proxy.port)):
                 call()
             assert time.monotonic() - begun < 20
         server.restart()

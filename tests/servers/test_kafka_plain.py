@@ -7,9 +7,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from lockstep import Lockstep
 from lockstep.errors import AppendTooLarge, BadArgument
+from lockstep.log import partitioners
 from lockstep.log.batch import NO_PRODUCER, BatchView, pack
 from lockstep.log.config import StreamConfig
-from lockstep.log.kafka import partitioners
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing.contract import views
 from servers.kafka_worlds import (

@@ -200,8 +200,8 @@ def test_reading_what_the_server_has_dropped(rabbitmq_server):
     bus.close()
 
 
-def test_a_full_disk(start_server):
-    server = start_server(rabbitmq_with())
+def test_a_full_disk(breakable_rabbitmq):
+    server = breakable_rabbitmq.server
     url = own_url(server, timeout_s=2)
     bus = opened(url)
     log = bus.create("orders", KEEP_ALL)

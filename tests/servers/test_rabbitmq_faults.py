@@ -14,7 +14,7 @@ from lockstep.errors import AppendUncertain, LockstepError, ServerUnreachable
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing.contract import Producer
 from lockstep.testing.contract_case import KEEP_ALL, values, views
-from servers.rabbitmq_worlds import opened, own_url, rabbitmq_with, wait_for_notes
+from servers.rabbitmq_worlds import opened, own_url, wait_for_notes
 
 BOUND_S = 50.0
 
@@ -102,8 +102,8 @@ def cut_off(proxy, rabbitmq_server):
     bus.close()
 
 
-def test_a_server_killed_and_restarted_under_load(start_server):
-    server = start_server("rabbitmq")
+def test_a_server_killed_and_restarted_under_load(breakable_rabbitmq):
+    server = breakable_rabbitmq.server
     load = Load(own_url(server, timeout_s=5))
     wait_for_notes(server)
     load.goes_on()
@@ -114,10 +114,11 @@ def test_a_server_killed_and_restarted_under_load(start_server):
     load.finish()
 
 
-def test_a_server_paused_for_longer_than_the_time_out(start_server):
-    server = start_server("rabbitmq")
+@pytest.mark.parametrize("pauses", [1, pytest.param(5, marks=pytest.mark.soak)])
+def test_a_server_paused_for_longer_than_the_time_out(breakable_rabbitmq, pauses):
+    server = breakable_rabbitmq.server
     load = Load(own_url(server, timeout_s=2))
-    for _ in range(2):
+    for _ in range(pauses):
         load.goes_on()
         server.pause()
         load.is_troubled()
@@ -126,10 +127,11 @@ def test_a_server_paused_for_longer_than_the_time_out(start_server):
     load.finish()
 
 
-def test_connections_cut_in_mid_publish_and_mid_read(proxy, rabbitmq_server):
+@pytest.mark.parametrize("cuts", [3, pytest.param(30, marks=pytest.mark.soak)])
+def test_connections_cut_in_mid_publish_and_mid_read(proxy, rabbitmq_server, cuts):
     proxy.target = rabbitmq_server.port
     load = Load(own_url(rabbitmq_server, port=proxy.port, timeout_s=5))
-    for _ in range(8):
+    for _ in range(cuts):
         load.goes_on()
         before = proxy.accepted
         proxy.cut()
@@ -138,10 +140,11 @@ def test_connections_cut_in_mid_publish_and_mid_read(proxy, rabbitmq_server):
     load.finish()
 
 
-def test_connections_that_stall_and_are_then_cut(proxy, rabbitmq_server):
+@pytest.mark.parametrize("stalls", [1, pytest.param(5, marks=pytest.mark.soak)])
+def test_connections_that_stall_and_are_then_cut(proxy, rabbitmq_server, stalls):
     proxy.target = rabbitmq_server.port
     load = Load(own_url(rabbitmq_server, port=proxy.port, timeout_s=2))
-    for _ in range(2):
+    for _ in range(stalls):
         load.goes_on()
         proxy.stall()
         load.is_troubled()
@@ -237,8 +240,8 @@ def test_those_who_wait_look_again_when_the_connection_is_lost(cut_off, proxy):
     waiter.close()
 
 
-def test_a_paused_server_is_an_error_within_the_time_out(start_server):
-    server = start_server(rabbitmq_with())
+def test_a_paused_server_is_an_error_within_the_time_out(breakable_rabbitmq):
+    server = breakable_rabbitmq.server
     bus = opened(own_url(server, timeout_s=1))
     log = bus.create("orders", KEEP_ALL)
     log.append([Producer().batch(b"a")])

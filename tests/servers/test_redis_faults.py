@@ -108,7 +108,7 @@ def with_prefix(url, **options):
 @pytest.fixture
 def log_and_bus(proxy, redis_server):
     proxy.target = redis_server.port
-    bus = open_bus(with_prefix(f"redis://{proxy.address}", timeout_s=1), ThreadRuntime())
+    bus = open_bus(with_prefix(f"redis://{proxy.address}", timeout_s=1, patience_s=1), ThreadRuntime())
     yield bus.create("orders", KEEP), bus
     bus.close()
 
@@ -136,7 +136,7 @@ def test_connections_cut_in_mid_publish_and_mid_read_lose_nothing(proxy, redis_s
 
 def test_a_server_paused_for_longer_than_the_time_out_loses_nothing(start_server):
     server = start_server("redis")
-    load = Load(with_prefix(server.url, timeout_s=0.5))
+    load = Load(with_prefix(server.url, timeout_s=0.5, patience_s=0.5))
     for _ in range(2):
         load.goes_on()
         server.pause()

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from worlds import lmdb_world, memory_world, server_world, virtual_world, wire_world
+from worlds import lmdb_world, memory_world, promised, server_world, virtual_world, wire_world
 
-from lockstep.errors import UnsupportedByBackend
-
+HERE = Path(__file__).parent
 SERVERS = ["redis", "kafka", "rabbitmq", "hazelcast"]
 MAKERS = {
     "wire": lambda _: wire_world(),
@@ -14,13 +15,18 @@ MAKERS = {
 }
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem):
-    """What a bus says it can't do is not asked of it."""
-    try:
-        return (yield)
-    except UnsupportedByBackend as error:
-        pytest.skip(f"the bus can't {error.params['feature']}, and says so")
+def pytest_collection_modifyitems(items):
+    """On real servers `make test` runs the tests marked real_servers, and `make soak` all of them."""
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if item.path.parent != HERE or callspec is None or not set(SERVERS) & _texts(callspec.params.values()):
+            continue
+        if item.get_closest_marker("real_servers") is None:
+            item.add_marker(pytest.mark.soak)
+
+
+def _texts(values):
+    return {value for value in values if isinstance(value, str)}
 
 
 def _open(request, tmp_path):
@@ -28,8 +34,16 @@ def _open(request, tmp_path):
         world = server_world(request.getfixturevalue(f"{request.param}_server").url)
     else:
         world = MAKERS[request.param](tmp_path)
+    _skip_unless_promised(request.node, world)
     yield world
     world.close()
+
+
+def _skip_unless_promised(item, world):
+    """Skip a test that needs what this bus does not promise; a refusal of anything else is a failure."""
+    needed = {name for mark in item.iter_markers("needs") for name in mark.args}
+    if needed and (missing := needed - promised(world.promises())):
+        pytest.skip(f"the bus does not promise: {', '.join(sorted(missing))}")
 
 
 @pytest.fixture(params=["memory", "lmdb", "virtual", "wire", *SERVERS])

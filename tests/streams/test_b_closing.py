@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
 from contextlib import contextmanager
 
 import pytest
-from worlds import everything, values
+from worlds import CALM, everything, values
 
+import lockstep
 from lockstep import JSON, Serializer, StreamConfig
 from lockstep.errors import (
     AppendUncertain,
@@ -20,7 +22,9 @@ from lockstep.errors import (
     Closed,
     ForkedProcess,
     IllegalState,
+    PublishFailed,
     RecordTooLarge,
+    StoreFull,
     TimedOut,
 )
 from lockstep.streams.shards import checked_headers
@@ -62,7 +66,8 @@ def test_close_completes_every_future_in_its_time_though_the_store_is_stuck(disk
         stuck.add_done_callback(lambda offset, error: told.append((offset, error)))
         # When the publisher is closed
         started = disk.runtime.monotonic()
-        publisher.close(0.1)
+        with pytest.raises(PublishFailed, match="1 records"):  # of the other its callback was told
+            publisher.close(0.1)
         # Then it takes no longer than that, and says of each record what is known
         assert disk.runtime.monotonic() - started < 5.0
         with pytest.raises(TimedOut, match="may or may not be stored"):
@@ -85,7 +90,8 @@ def test_close_has_one_timeout_for_all_shards(virtual):
     receipts = [publisher.publish(b"x") for _ in range(8)]
     # When it is closed
     started = virtual.runtime.monotonic()
-    publisher.close(1.0)
+    with pytest.raises(PublishFailed, match="8 records"):
+        publisher.close(1.0)
     # Then the timeouts don't add up
     assert virtual.runtime.monotonic() - started == pytest.approx(1.0)
     assert all(receipt.done() for receipt in receipts)
@@ -96,7 +102,8 @@ def test_a_stuck_shard_keeps_no_other_from_sending(virtual):
     publisher = bus.publisher("orders", config=StreamConfig(shards=2), linger_s=10.0)
     shaky.plan.drop(times=100, log="orders/0")
     stuck, fine = publisher.publish(b"x"), publisher.publish(b"y")
-    publisher.close(0.01)
+    with pytest.raises(PublishFailed, match="1 records"):
+        publisher.close(0.01)
     assert isinstance(stuck.exception(), TimedOut)
     assert fine.result() == 0
 
@@ -361,3 +368,132 @@ def test_headers_are_pairs_or_a_mapping(headers):
 def test_other_headers_are_refused(headers):
     with pytest.raises(BadRecord, match="orders"):
         checked_headers(headers, "orders")
+
+
+def full():
+    return StoreFull(stream="orders", reason="the disk is full")
+
+
+@pytest.mark.parametrize("end", ["flush", "close", "with"])
+def test_records_that_failed_without_anybody_looking_are_an_error(virtual, caplog, end):
+    # Given records that are published without keeping their receipts, and that can't be stored
+    bus, shaky = virtual.shaky()
+    shaky.plan.fail(full(), times=2, log="orders")
+    publisher = bus.publisher("orders", batch_records=1)
+    for _ in range(3):
+        publisher.publish(b"x")
+    # When the publisher is flushed or closed
+    # Then that raises, with how many and why
+    with pytest.raises(PublishFailed, match=r"3 records published to orders.*the disk is full") as caught:  # noqa: PT012
+        if end == "with":
+            with publisher:
+                pass
+        else:
+            getattr(publisher, end)()
+    assert caught.value.params["count"] == 3
+    assert isinstance(caught.value.__cause__, StoreFull)
+    # And once; and it was logged
+    publisher.close()
+    assert "publish_failed" in {getattr(record, "action", None) for record in caplog.records}
+
+
+def test_failed_records_that_somebody_was_told_of_are_not_told_again(virtual):
+    bus, shaky = virtual.shaky()
+    publisher = bus.publisher("orders", batch_records=1)
+    shaky.plan.fail(full(), times=4, log="orders")
+    told = []
+    receipt = publisher.publish(b"x")
+    publisher.publish(b"y", callback=lambda offset, error: told.append(error))
+    many = publisher.publish_many([b"1", b"2"])
+    assert isinstance(receipt.exception(), StoreFull)
+    with pytest.raises(StoreFull):
+        many.result()
+    late = publisher.publish(b"z")
+    late.add_done_callback(lambda offset, error: told.append(error))
+    publisher.flush()
+    publisher.close()
+    assert [type(error) for error in told] == [StoreFull, StoreFull]
+
+
+def test_records_dropped_by_the_policy_are_no_error_of_closing(virtual):
+    bus = virtual.node()
+    publisher = bus.publisher("orders", buffer_records=2, batch_records=1, when_full="drop-oldest")
+    dropped = [publisher.publish(b"%d" % n) for n in range(6)]
+    publisher.close()
+    assert sum(receipt.exception() is not None for receipt in dropped) == 4
+
+
+def test_an_error_that_ends_the_with_block_is_not_hidden_by_failed_records(virtual):
+    bus, shaky = virtual.shaky()
+    shaky.plan.fail(full(), times=10, log="orders")
+    with pytest.raises(ZeroDivisionError), bus.publisher("orders") as publisher:  # noqa: PT012
+        publisher.publish(b"x")
+        raise ZeroDivisionError
+
+
+def test_closing_the_connection_raises_for_failed_records(virtual):
+    bus, shaky = virtual.shaky()
+    shaky.plan.fail(full(), times=10, log="orders")
+    bus.publisher("orders").publish(b"x")
+    with pytest.raises(PublishFailed, match="1 records"):
+        bus.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("url", ["memory:", "lmdb:{folder}?map_bytes=16777216"])
+def test_a_connection_carried_through_a_fork_is_refused_and_closing_it_does_not_hang(tmp_path, url):
+    # Given a member of a group whose locks are held by a thread while the process forks
+    with lockstep.connect(url.format(folder=tmp_path / "bus")) as bus:
+        bus.create("orders")
+        member = bus.subscriber("orders", group="g", group_options=CALM)
+        together = bus.transaction()
+        together.publish("orders", b"lost")
+        with held(member.member._pumping), held(member._polling), held(bus._books):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(10)
+                uses = (
+                    together.commit, member.poll, bus.transaction, bus.streams, lambda: bus.bounds("orders"),
+                    lambda: bus.publisher("orders"), lambda: bus.first_time("a", "b"), member.flush_confirms,
+                )  # fmt: skip
+                refusals = sum(map(_is_refused_in_a_fork, uses))
+                member.close()
+                bus.close()
+                os._exit(refusals)
+        # Then every use is refused in the child, closing returns, and the parent goes on
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 8
+        assert bus.bounds("orders").count == 0
+        assert member.wait_assigned(20)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_bus_in_memory_begins_empty_in_a_fork(tmp_path):
+    with lockstep.connect(f"memory:{tmp_path}") as bus:
+        bus.create("orders")
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            os._exit(len(lockstep.connect(f"memory:{tmp_path}").streams()))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@contextmanager
+def held(lock):
+    """A lock held by a thread that a fork does not copy."""
+    taken, done = threading.Event(), threading.Event()
+
+    def hold():
+        with lock:
+            taken.set()
+            done.wait(30)
+
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    assert taken.wait(10)
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(10)

@@ -23,6 +23,7 @@ def refused(stream="orders"):
     return StoreFull(stream=stream, reason="the test says so")
 
 
+@pytest.mark.real_servers
 @pytest.mark.parametrize("fault", ["lose_ack", "late", "duplicate"])
 def test_b11_a_retry_after_an_ambiguous_error_does_not_duplicate(world, fault):
     # Given an append that landed, will land late, or landed twice, without its publisher being sure
@@ -43,6 +44,7 @@ def test_b11_a_retry_after_an_ambiguous_error_does_not_duplicate(world, fault):
     assert [bus.get("orders", offset).value for offset in found] == [b"x", b"y", b"z"]
 
 
+@pytest.mark.needs("conditional")
 def test_b12_an_append_can_depend_on_the_last_offset(bus):
     # Given a stream that two writers believe to be empty
     publisher, rival = bus.publisher("account"), bus.publisher("account")
@@ -55,6 +57,8 @@ def test_b12_an_append_can_depend_on_the_last_offset(bus):
     assert values(everything(bus, "account")) == [b"opened", b"paid"]
 
 
+@pytest.mark.real_servers
+@pytest.mark.needs("conditional")
 def test_b12_of_many_writers_one_wins(threads):
     wins, losses = [], []
 
@@ -73,6 +77,7 @@ def test_b12_of_many_writers_one_wins(threads):
     assert threads.node().bounds("account").next == len(wins) == 10
 
 
+@pytest.mark.real_servers
 def test_b13_many_records_are_stored_in_one_step(world):
     # Given records that need several batches
     bus, shaky = world.shaky()
@@ -95,6 +100,8 @@ def test_b13_publishing_nothing_is_nothing(bus):
     assert (receipt.result(0), len(receipt), receipt.done()) == ([], 0, True)
 
 
+@pytest.mark.real_servers
+@pytest.mark.needs("atomic")
 def test_b13_a_transaction_writes_to_several_streams_or_to_none(bus):
     bus.create("debits")
     bus.create("credits")
@@ -125,6 +132,7 @@ def _publish_and_fail(together):
     raise ZeroDivisionError
 
 
+@pytest.mark.needs("atomic")
 def test_b13_a_transaction_that_the_bus_refuses_leaves_nothing(world):
     bus, shaky = world.shaky()
     bus.create("debits")
@@ -140,6 +148,7 @@ def test_b13_a_transaction_that_the_bus_refuses_leaves_nothing(world):
     assert bus.transaction().get("balance") is None
 
 
+@pytest.mark.real_servers
 def test_b14_keys_choose_the_shard(bus):
     # Given a stream with shards
     config = StreamConfig(shards=4)
@@ -172,6 +181,7 @@ def test_b14_records_without_key_are_spread_over_the_shards(bus):
     assert [log.bounds().next for log in bus.logs("orders")] == [3, 3, 3]
 
 
+@pytest.mark.needs("atomic")
 def test_b14_a_transaction_publishes_to_the_shard_of_the_key(bus):
     # Given a stream with shards
     bus.create("orders", StreamConfig(shards=4))

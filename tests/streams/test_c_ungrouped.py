@@ -38,6 +38,7 @@ def test_c2_poll_with_records_there_does_not_wait(virtual):
     assert virtual.runtime.monotonic() == started
 
 
+@pytest.mark.real_servers
 def test_c2_a_waiting_poll_returns_as_soon_as_a_record_comes(threads):
     bus = threads.node()
     reader = bus.subscriber("orders")
@@ -70,6 +71,7 @@ def test_c4_a_reopened_subscriber_has_lost_its_position(bus):
         assert values(take(again, 2)) == [b"x", b"y"]
 
 
+@pytest.mark.real_servers
 def test_c5_seek_reads_again(bus):
     publish(bus, "orders", b"x", b"y")
     reader = bus.subscriber("orders", initial="earliest")

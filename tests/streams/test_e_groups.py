@@ -8,6 +8,8 @@ import pytest
 from worlds import CALM, HASTY, in_parallel, offsets, publish, take, values
 
 from lockstep import GroupOptions
+from lockstep.cli.groups import _counted
+from lockstep.cli.views import group_row
 from lockstep.core.group import Beat
 from lockstep.errors import BadConfig, BadOffset, Fenced
 from lockstep.streams.grouplog import GroupLog
@@ -39,6 +41,7 @@ def test_e1_at_most_one_member_may_read_at_any_time(virtual):
     assert len(owners) > 1, "the stream moved, or the test shows nothing"
 
 
+@pytest.mark.real_servers
 def test_e2_others_get_nothing_and_take_over_without_restart(world, bus):
     # Given a first member that reads, and a second one
     publish(bus, "orders", b"0", b"1")
@@ -143,6 +146,7 @@ def test_e4_a_confirmation_outlasts_a_lease_that_ran_out_for_a_moment(virtual):
     assert member.confirmed_offset() == 1
 
 
+@pytest.mark.real_servers
 def test_e5_what_was_not_confirmed_goes_to_the_next_member(world):
     # Given a member that confirmed some of what it read, and is cut off
     node, begin, _ = world.outage()
@@ -316,6 +320,7 @@ def test_e11_beats_extend_the_lease_and_come_no_more_often_than_they_should(virt
     assert member.member.lease_age() >= 1.0
 
 
+@pytest.mark.real_servers
 def test_e12_a_stale_epoch_confirms_nothing(world):
     # Given a member that was cut off for long, while another took over and confirmed further
     node, begin, end = world.outage()
@@ -362,6 +367,20 @@ def test_a_group_without_members_has_no_owner(world, bus):
     view = bus.groups.describe("g")
     assert view.members == {}
     assert [progress.owner for progress in view.streams] == [None]
+
+
+def test_a_member_that_is_not_heard_within_its_lease_is_described_as_silent(virtual):
+    node, begin, end = virtual.outage()
+    viewer, member = virtual.node(), join(node)
+    virtual.until(lambda: member.is_assigned)
+    assert viewer.groups.describe("g").silent == frozenset()
+    begin("g")
+    virtual.until(lambda: viewer.groups.describe("g").silent)
+    view = viewer.groups.describe("g")
+    assert view.silent == {member.member.id} == set(view.members)
+    row = group_row(view)
+    assert (row["members"], row["silent"], _counted(row)) == (1, 1, "1 (1 silent)")
+    end()
 
 
 def test_an_appends_that_never_arrive_elect_nobody(virtual):

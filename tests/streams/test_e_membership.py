@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from worlds import CALM, HASTY, everything, offsets, publish, take, values
+from worlds import BOUND_S, CALM, HASTY, everything, offsets, publish, take, values
 
 from lockstep import GroupOptions, StreamConfig
 from lockstep.errors import BadArgument, Fenced, GroupBusy, GroupNotFound
@@ -54,6 +54,7 @@ def test_e14_the_streams_of_a_member_that_leaves_are_shared_by_the_others(world)
     assert all(was <= now for was, now in zip(before[:2], after, strict=True))
 
 
+@pytest.mark.real_servers
 def test_e14_shards_are_shared_too(world, bus):
     bus.create("orders", StreamConfig(shards=4))
     members = [join(world.node()) for _ in range(2)]
@@ -76,6 +77,7 @@ def test_e15_members_are_told_what_they_get_and_what_moves(world, bus):
     assert values(take(join(world.node()), 1)) == [b"1"]
 
 
+@pytest.mark.real_servers
 def test_e15_a_member_that_was_replaced_is_told_that_its_stream_is_lost(world):
     told = []
     node, begin, end = world.outage()
@@ -166,7 +168,7 @@ def test_e17_groups_can_be_listed_and_described(world, bus):
     [progress] = view.streams
     assert (progress.stream, progress.owner, progress.epoch) == ("orders", member.member.id, member.epoch())
     assert (progress.confirmed, progress.next, progress.end, progress.lag) == (0, 1, 3, 2)
-    assert progress.lag_s >= 0
+    assert 0 <= progress.lag_s < BOUND_S
     with pytest.raises(GroupNotFound, match="'no-such'"):
         bus.groups.describe("no-such")
 
@@ -244,6 +246,7 @@ def test_e17_a_reset_of_a_stream_with_shards(virtual):
     assert len(take(join(bus), 6)) == 6
 
 
+@pytest.mark.real_servers
 def test_e17_a_deleted_group_begins_anew(world, bus):
     publish(bus, "orders", b"0")
     with join(bus) as member:
@@ -254,6 +257,7 @@ def test_e17_a_deleted_group_begins_anew(world, bus):
     assert values(take(join(bus), 1)) == [b"0"]
 
 
+@pytest.mark.real_servers
 def test_e17_a_stream_made_anew_has_no_old_position(world, bus):
     publish(bus, "orders", b"0", b"1")
     with join(bus) as member:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
@@ -9,13 +10,16 @@ import pytest
 from worlds import CALM, HASTY, everything, publish, take, values
 
 from lockstep import GroupOptions, StreamConfig
-from lockstep.core.group import Reset
-from lockstep.errors import Fenced, NotFound, StoreFull, StreamNotFound
-from lockstep.streams.grouplog import GroupLog
+from lockstep.core.group import GroupState, Reset, Snapshot
+from lockstep.core.seats import Seat
+from lockstep.errors import Fenced, NotFound, ServerUnreachable, StoreFull, StreamNotFound
+from lockstep.log.batch import NO_PRODUCER, pack
+from lockstep.streams.grouplog import GroupLog, decode, encode
 
 PROTECTED = StreamConfig(capacity=5, protect=True)
 
 
+@pytest.mark.needs("protect")
 def test_a_confirmation_that_does_not_count_protects_nothing_less(world):
     # Given a protected stream, and a member whose confirmation is on its way when the group is reset
     node = world.node()
@@ -41,7 +45,7 @@ def test_a_member_survives_a_store_that_is_full_for_a_while(world):
     publish(node, "orders", b"x")
     bus.plan.fail(StoreFull(stream="orders", reason="the disk is full"), times=6, log="_group.g")
     # When there is room again
-    with node.subscriber("orders", group="g", group_options=HASTY) as member:
+    with node.subscriber("orders", group="g", group_options=HASTY, on_error=lambda *_: None) as member:
         # Then it goes on as if nothing had been
         assert values(take(member, 1)) == [b"x"]
         assert member.member.error is None
@@ -62,6 +66,7 @@ def test_a_member_of_a_deleted_group_says_so(world):
     member.close()
 
 
+@pytest.mark.needs("atomic")
 def test_a_transaction_of_a_group_that_was_made_anew_is_refused(world):
     # Given a member whose group was deleted, made anew, and went on without it
     node = world.node()
@@ -85,6 +90,7 @@ def test_a_transaction_of_a_group_that_was_made_anew_is_refused(world):
     assert everything(node, "out") == []
 
 
+@pytest.mark.needs("atomic")
 def test_a_transaction_does_not_write_to_a_stream_made_anew(world):
     # Given a transaction to a stream that is deleted and made anew before the commit
     node = world.node()
@@ -166,6 +172,7 @@ def test_members_note_each_others_snapshots(virtual, monkeypatch):
     assert len(grouplog.load().seats) == 4
 
 
+@pytest.mark.needs("atomic")
 def test_a_record_read_before_a_reset_can_not_be_confirmed_behind_it(world):
     # Given a record in hand when the group is reset to the beginning
     node = world.node()
@@ -195,3 +202,115 @@ def test_a_doubled_reset_counts_once(world):
     # When the copy arrives late, then the group stays where it is
     grouplog.append([reset])
     assert node.groups.describe("g").streams[0].confirmed == 1
+
+
+def test_a_confirmation_is_kept_until_it_is_written(virtual):
+    # Given a member whose confirmation can't be written at first
+    node, bus = virtual.shaky()
+    publish(node, "orders", b"x", b"y")
+    with node.subscriber("orders", group="g", group_options=CALM) as member:
+        take(member, 2)
+        bus.plan.fail(StoreFull(stream="g", reason="full"), times=1, log="_group.g")
+        member.confirm()
+        # When its confirmations are flushed
+        # Then that raises, and does not return as if they counted
+        with pytest.raises(StoreFull):
+            member.flush_confirms()
+        # And when the log can be written again, they count
+        member.flush_confirms()
+        assert member.confirmed_offset() == 1
+
+
+def test_a_confirmation_waits_for_a_server_that_is_away(virtual):
+    # Given a member whose server does not answer at first
+    node, bus = virtual.shaky()
+    publish(node, "orders", b"x", b"y")
+    with node.subscriber("orders", group="g", group_options=CALM) as member:
+        take(member, 2)
+        bus.plan.fail(ServerUnreachable(server="s", reason="away"), times=2, log="_group.g")
+        member.confirm()
+        # When its confirmations are flushed, then they count when that returns
+        member.flush_confirms()
+        assert member.confirmed_offset() == 1
+        assert bus.plan.pending == 0
+
+
+def test_flushing_confirmations_that_did_not_count_says_so(virtual):
+    # Given a confirmation on its way when the group is reset
+    node = virtual.node()
+    publish(node, "orders", b"x", b"y")
+    slow = GroupOptions(lease_s=5.0, beat_s=0.1, confirm_s=60.0)
+    with node.subscriber("orders", group="g", group_options=slow, on_error=lambda *_: None) as member:
+        take(member, 2)
+        member.confirm(0)
+        member.member.flush(member.seat("orders"), 1.0)
+        member.confirm(1)
+        node.groups.reset("g", "orders", 0, force=True)
+        # Then flushing it is refused: once
+        with pytest.raises(Fenced):
+            member.flush_confirms()
+        member.flush_confirms()
+
+
+def test_a_member_that_cannot_write_to_its_group_tells_its_reader(virtual):
+    # Given a group whose log can't be written at all
+    node, bus = virtual.shaky()
+    publish(node, "orders", b"x")
+    told = []
+    loud = node.subscriber("orders", group="g", group_options=HASTY)
+    quiet = node.subscriber("orders", group="h", group_options=HASTY, on_error=lambda _, error: told.append(error))
+    for group in ("g", "h"):
+        bus.plan.fail(StoreFull(stream=group, reason="the disk is full"), times=100, log=f"_group.{group}")
+    # When that lasts longer than a lease
+    # Then polling raises it, or reports it to on_error
+    with pytest.raises(StoreFull, match="the disk is full"):
+        take(loud, 1)
+    for _ in range(3):
+        assert not quiet.poll(1.0)
+    assert {type(error) for error in told} == {StoreFull}
+
+
+@pytest.mark.parametrize("offset", ["0.5", "-1", "1e300", '"three"', "null"])
+def test_a_record_of_the_group_that_is_not_valid_breaks_no_member(virtual, caplog, offset):
+    # Given a group log with a confirmation that is no offset, as versions before wrote it
+    node = virtual.node()
+    publish(node, "orders", b"x", b"y")
+    with node.subscriber("orders", group="g", group_options=CALM) as member:
+        take(member, 1)
+        own, seat = member.member, member.seat("orders")
+        poison = {"kind": "confirm", "member": own.id, "seat": seat, "epoch": member.epoch(), "offset": 0}
+        data = json.dumps(poison).replace('"offset": 0', f'"offset": {offset}').encode()
+        node.bus.open("_group.g").append([pack([data], producer=NO_PRODUCER, sequence=0, created_ns=0)])
+        # When the members read it
+        member.confirm(0, sync=True)
+        # Then it counts for nothing, and is reported
+        assert member.confirmed_offset() == 0
+    assert "group_record_invalid" in {getattr(record, "action", None) for record in caplog.records}
+    with node.subscriber("orders", group="g", group_options=CALM) as other:
+        assert values(take(other, 1)) == [b"y"]
+
+
+def test_a_snapshot_with_a_confirmation_that_is_no_integer_can_be_read():
+    state = GroupState(seats={"orders@1": Seat(epoch=1, confirmed=2.5)}, upto=7)
+    restored = decode(encode(Snapshot(7, state)))
+    assert restored.group.seat("orders@1").resume == 3
+
+
+def test_a_member_without_anything_to_do_says_so_once(virtual, caplog):
+    # Given a stream with one shard, and two members
+    node = virtual.node()
+    node.create("orders")
+    first = node.subscriber("orders", group="g", group_options=CALM)
+    virtual.until(lambda: first.is_assigned)
+    second = node.subscriber("orders", group="g", group_options=CALM)
+    # When some time passes, longer than it takes to notice that somebody died
+    second.poll(CALM.lease_s)
+    assert not [record for record in caplog.records if getattr(record, "action", None) == "member_idle"]
+    for _ in range(10):
+        first.poll(CALM.lease_s)
+        second.poll(CALM.lease_s)
+    # Then the one that got nothing said so, with what to do
+    said = [record.getMessage() for record in caplog.records if getattr(record, "action", None) == "member_idle"]
+    assert len(said) == 1
+    assert "2 members for 1 streams or shards" in said[0]
+    assert "shards=" in said[0]

@@ -56,6 +56,7 @@ def _handle_some(member, handled):
             return
 
 
+@pytest.mark.needs("atomic")
 def test_f2_a_handler_can_tell_what_it_did_before(world, bus):
     # Given a handler that acts once for each record, however often it is delivered
     acted = []
@@ -75,6 +76,7 @@ def test_f2_a_handler_can_tell_what_it_did_before(world, bus):
     assert bus.first_time("another", "orders/0")
 
 
+@pytest.mark.needs("atomic")
 def test_f2_of_many_who_ask_one_is_the_first(threads):
     nodes, firsts = [threads.node() for _ in range(3)], []
     in_parallel(
@@ -83,6 +85,8 @@ def test_f2_of_many_who_ask_one_is_the_first(threads):
     assert sorted(firsts) == list(range(30))
 
 
+@pytest.mark.real_servers
+@pytest.mark.needs("atomic")
 def test_f3_confirmation_output_and_state_are_one_step(world, bus):
     # Given a handler that counts and passes on
     bus.create("out")
@@ -107,6 +111,7 @@ def test_f3_confirmation_output_and_state_are_one_step(world, bus):
     assert [progress.confirmed for progress in bus.groups.describe("g").streams] == [2]
 
 
+@pytest.mark.needs("atomic")
 def test_f3_a_failing_handler_leaves_nothing(bus):
     bus.create("out")
     publish(bus, "orders", b"0")
@@ -127,6 +132,8 @@ def _write_and_fail(together, record):
     raise ZeroDivisionError
 
 
+@pytest.mark.real_servers
+@pytest.mark.needs("atomic")
 def test_f3_a_member_that_was_replaced_writes_nothing(world):
     # Given a member that was cut off, and its heir
     node, begin, end = world.outage()
@@ -154,6 +161,7 @@ def _confirm_and_commit(together, record):
     together.commit()
 
 
+@pytest.mark.needs("atomic")
 def test_f3_a_commit_whose_answer_was_lost_can_be_repeated(world):
     # Given a transaction that was written, but whose writer was not told
     bus, shaky = world.shaky()
@@ -183,6 +191,7 @@ def test_f3_a_commit_whose_answer_was_lost_can_be_repeated(world):
         attempt(record)
 
 
+@pytest.mark.needs("atomic")
 def test_f3_state_that_somebody_else_changed_is_a_conflict(bus):
     mine, other = bus.transaction(), bus.transaction()
     mine.expect("count", mine.get("count"))
@@ -277,3 +286,44 @@ def test_round_trip_request_and_reply(world, bus, direct):
         [request] = take(server, 1)
         send(replies, request.value + b"!")
         assert values(take(client, 1)) == [b"%d!" % number]
+
+
+def test_f3_a_group_transaction_without_a_confirm_is_fenced_too(virtual):
+    # Given a transaction of a member that loses its stream before the commit
+    bus = virtual.node()
+    bus.create("out")
+    publish(bus, "orders", b"0")
+    with join(bus) as member:
+        take(member, 1)
+        together = bus.group_transaction(member)
+        together.put("count", b"1")
+        together.publish("out", b"x")
+        bus.groups.reset("g", "orders", "earliest", force=True)
+        # When it commits
+        # Then it is fenced, and nothing of it is written
+        with pytest.raises(Fenced):
+            together.commit()
+        assert bus.bounds("out").count == 0
+        # And the owner can
+        take(member, 1)
+        with bus.group_transaction(member) as again:
+            assert again.get("count") is None
+            again.publish("out", b"y")
+    assert bus.bounds("out").count == 1
+
+
+def test_f3_a_group_transaction_of_a_member_that_owns_nothing_is_fenced(virtual):
+    bus = virtual.node()
+    bus.create("orders")
+    with join(bus) as owner:
+        assert owner.wait_assigned(5.0)
+        with join(bus) as other, pytest.raises(Fenced), bus.group_transaction(other) as together:
+            together.put("count", b"1")
+
+
+def test_f2_keys_are_remembered_for_ever_unless_a_limit_is_given(virtual):
+    bus = virtual.node()
+    assert all(bus.first_time("all", str(n)) for n in range(20))
+    assert not any(bus.first_time("all", str(n)) for n in range(20))
+    assert all(bus.first_time("last", str(n), remember=5) for n in range(20))
+    assert [bus.first_time("last", str(n), remember=5) for n in (19, 15, 0)] == [False, False, True]

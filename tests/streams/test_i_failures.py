@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 
 import pytest
 from worlds import CALM, HASTY, everything, publish, take, values
 
 from lockstep import JSON, OnFailure, StreamConfig, dead_letters, redrive
-from lockstep.errors import DataError, HandlerFailed
+from lockstep.errors import DataError, HandlerFailed, StoreFull
 from lockstep.streams.deadletters import dead_letter_streams
 
 
@@ -72,6 +73,7 @@ def test_i3_skip_goes_on_behind_the_record(world, bus):
     assert b'lockstep_handler_failures_total{group="g"} 1.0' in bus.metrics.render()
 
 
+@pytest.mark.real_servers
 def test_i4_a_dead_letter_says_where_it_came_from_and_why(world, bus):
     # Given a policy with dead letters
     with bus.publisher("orders") as publisher:
@@ -92,6 +94,7 @@ def test_i4_a_dead_letter_says_where_it_came_from_and_why(world, bus):
     assert b'lockstep_dead_letters_total{group="g"} 1.0' in bus.metrics.render()
 
 
+@pytest.mark.needs("atomic")
 def test_i4_redrive_sends_dead_letters_back_once(world, bus):
     publish(bus, "orders", b"poison", b"poison")
     subscriber = member_of(bus)
@@ -122,6 +125,7 @@ def test_i4_a_dead_letter_keeps_its_bytes_whatever_the_serializer(world, bus):
     assert "DecodeFailed" in letters[1].reason
 
 
+@pytest.mark.needs("atomic")
 def test_i4_dead_letters_of_a_stream_with_shards(world, bus):
     with bus.publisher("orders", config=StreamConfig(shards=2)) as publisher:
         publisher.publish(b"poison", key=b"k")
@@ -172,3 +176,118 @@ def test_records_at_hand_survive_a_lease_that_ran_out_for_a_moment(virtual):
     # Then every record is handled, in order
     virtual.until(lambda: subscriber.confirmed_offset() == 3)
     assert handled == [0, 1, 2, 3]
+
+
+def failing(record):
+    raise ValueError("no")
+
+
+def test_i4_the_largest_records_fit_into_their_dead_letter_stream(virtual):
+    # Given a stream that takes larger records than usual, and the largest it takes
+    bus = virtual.node()
+    bus.create("orders", StreamConfig(max_record_bytes=9 << 20))
+    publish(bus, "orders", b"x" * (9 << 20), b"small")
+    # When the handler fails
+    bus.receive(member_of(bus), failing, on_failure=OnFailure(retries=0, then="dead-letter"))
+    virtual.until(lambda: "orders.dlq" in bus.streams() and bus.bounds("orders.dlq").count == 2)
+    # Then both are dead letters, whole
+    assert [len(letter.record.value) for letter in dead_letters(bus, "orders.dlq")] == [9 << 20, 5]
+
+
+def test_i4_a_record_that_does_not_fit_leaves_a_letter_without_its_value_and_can_be_sent_back(virtual, caplog):
+    # Given a dead-letter stream that somebody made, with a limit below that of the records
+    bus = virtual.node()
+    bus.create("orders.dlq", StreamConfig(max_record_bytes=2000))
+    publish(bus, "orders", b"x" * 5000, b"small")
+    receiver = bus.receive(member_of(bus), failing, on_failure=OnFailure(retries=0, then="dead-letter"))
+    virtual.until(lambda: bus.bounds("orders.dlq").count == 2)
+    assert receiver.is_running
+    letters = list(dead_letters(bus, "orders.dlq"))
+    assert [(letter.is_cut, len(letter.record.value)) for letter in letters] == [(True, 0), (False, 5)]
+    assert "letter_cut" in {getattr(record, "action", None) for record in caplog.records}
+    receiver.close()
+    # When it is sent back, the value is taken from the stream it came from
+    assert redrive(bus, "orders.dlq") == 2
+    assert [len(value) for value in values(everything(bus, "orders"))] == [5000, 5, 5000, 5]
+
+
+def test_i4_long_names_have_dead_letter_streams_and_can_be_sent_back(virtual):
+    bus = virtual.node()
+    for name in ("o" * 128, "o" * 127 + "p", "o" * 122):
+        publish(bus, name, b"x")
+        member = bus.subscriber(name, group="g", group_options=CALM)
+        with bus.receive(member, failing, on_failure=OnFailure(retries=0, then="dead-letter")):
+            virtual.until(lambda member=member: member.confirmed_offset() == 0)
+    streams = dead_letter_streams(bus)
+    assert len(streams) == 3
+    assert all(len(name) <= 128 for name in streams)
+    assert [redrive(bus, name) for name in streams] == [1, 1, 1]
+
+
+def test_i4_a_dead_letter_that_cannot_be_stored_now_is_tried_again(virtual):
+    # Given a dead-letter stream that can't be written for a while
+    told = []
+    bus, shaky = virtual.shaky()
+    bus.create("orders.dlq")
+    publish(bus, "orders", b"poison", b"fine")
+    shaky.plan.fail(StoreFull(stream="orders.dlq", reason="full"), times=3, log="orders.dlq")
+    member = member_of(bus, on_error=lambda summary, error: told.append((summary, type(error))))
+    calls = []
+
+    def handle(record):
+        calls.append(record.value)
+        poison(record)
+
+    receiver = bus.receive(member, handle, on_failure=OnFailure(retries=0, then="dead-letter"))
+    # Then the receiver waits, says so, and goes on; the handler is not called again for it
+    virtual.until(lambda: member.confirmed_offset() == 1)
+    assert receiver.is_running
+    assert calls == [b"poison", b"fine"]
+    assert len(told) == 3
+    assert "dead letter of record 0 of orders could not be stored" in told[0][0]
+    assert [letter.offset for letter in dead_letters(bus, "orders.dlq")] == [0]
+
+
+async def _cancelled(record):
+    raise asyncio.CancelledError
+
+
+def _exits(record):
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize("handler", [_exits, _cancelled])
+def test_i3_a_handler_that_exits_or_is_cancelled_fails_by_the_policy(virtual, handler):
+    bus = virtual.node()
+    publish(bus, "orders", b"0", b"1")
+    member = member_of(bus)
+    receiver = bus.receive(member, handler, on_failure=OnFailure(retries=1, backoff_s=0.01, then="dead-letter"))
+    virtual.until(lambda: member.confirmed_offset() == 1)
+    assert receiver.is_running
+    assert [letter.attempts for letter in dead_letters(bus, "orders.dlq")] == [2, 2]
+
+
+@pytest.mark.needs("atomic")
+def test_i4_a_letter_whose_key_or_headers_do_not_fit_stops_nothing_and_comes_back_whole(world, bus):
+    # Given a dead-letter stream that takes less than the headers or the key of a record
+    bus.create("orders.dlq", StreamConfig(max_record_bytes=2000))
+    bus.create("orders", StreamConfig(max_record_bytes=10_000))
+    with bus.publisher("orders") as publisher:
+        publisher.publish(b"a", headers={"h": b"x" * 9000})
+        publisher.publish(b"b", key=b"k" * 9000)
+        publisher.publish(b"fine")
+    handled = []
+
+    def handler(record):
+        if record.value != b"fine":
+            raise ValueError
+        handled.append(record.value)
+
+    subscriber = bus.subscriber("orders", group="g")
+    bus.receive(subscriber, handler, on_failure=OnFailure(retries=0, then="dead-letter"))
+    world.until(lambda: handled == [b"fine"])
+    subscriber.close()
+    # When they are sent back, they are what they were
+    assert redrive(bus, "orders.dlq") == 2
+    assert bus.get("orders", 3).headers == (("h", b"x" * 9000),)
+    assert (bus.get("orders", 4).value, bus.get("orders", 4).key) == (b"b", b"k" * 9000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from worlds import in_parallel, publish
 
@@ -17,17 +19,18 @@ OTHER = {
     "max_record_bytes": 100,
     "compression": "lz4",
     "shards": 2,
-    "sync_replicas": 0,
+    "sync_replicas": 2,
     "async_replicas": 1,
 }
+DIFFERENT = {name: value for name, value in OTHER.items() if not name.endswith("sync_replicas")}
 
 
-@pytest.mark.parametrize("field", OTHER)
+@pytest.mark.parametrize("field", DIFFERENT)
 def test_l1_another_configuration_is_refused_by_name(world, bus, field):
-    # Given a stream
-    stored = StreamConfig()
+    # Given a stream with settings
+    stored = StreamConfig(capacity=99)
     bus.create("orders", stored)
-    other = StreamConfig(**{field: OTHER[field]})
+    other = replace(stored, **{field: OTHER[field]})
     # When somebody opens it with another configuration, in any way
     for attempt in (
         lambda node: node.create("orders", other),
@@ -38,9 +41,48 @@ def test_l1_another_configuration_is_refused_by_name(world, bus, field):
             attempt(world.node())
     # Then it is what it was, and the same configuration is welcome
     assert bus.config("orders") == stored
-    assert bus.create("orders", StreamConfig()) == stored
+    assert bus.create("orders", StreamConfig(capacity=99)) == stored
+    assert bus.create("orders", replace(stored, sync_replicas=1)) == stored, "copies wanted change nothing in a stream"
+    assert bus.create("orders") == stored, "who gives none gets the stored one"
 
 
+def test_l1_a_stream_that_a_reader_made_first_takes_the_settings_of_the_producer(world, bus):
+    with bus.subscriber("orders"), bus.subscriber("sharded", config=StreamConfig(shards=2)):
+        producer = world.node()
+        producer.publisher("orders", config=StreamConfig(capacity=7, max_record_bytes=1000)).close()
+        producer.create("sharded", StreamConfig(shards=2, capacity=7))
+        assert world.node().config("orders") == StreamConfig(capacity=7, max_record_bytes=1000)
+        assert world.node().config("sharded/1").capacity == 7
+        with pytest.raises(ConfigMismatch, match="has capacity = 7, not 8"):
+            producer.create("orders", StreamConfig(capacity=8))
+        with pytest.raises(ConfigMismatch, match=r"shards = 1, not 4.*can't be altered"):
+            producer.create("orders", StreamConfig(shards=4))
+
+
+def test_l1_a_stream_can_be_altered_and_every_process_follows(world, bus):
+    bus.create("orders", StreamConfig(capacity=None))
+    with bus.publisher("orders") as publisher:
+        publisher.publish_many([b"x"] * 10).wait(10)
+        assert world.node().alter("orders", capacity=3).capacity == 3
+        assert world.node().config("orders").capacity == 3
+        if bus.url.startswith("redis"):  # its handles look once a second
+            world.runtime.waiter().wait(1.1)
+        publisher.publish(b"y").result(10)
+    assert len(take_all(bus, "orders")) == 3
+    with pytest.raises(BadConfig, match=r"shards = 2 .*'orders' was created with 1"):
+        bus.alter("orders", shards=2)
+    with pytest.raises(BadConfig, match="did you mean retain_age_s"):
+        bus.alter("orders", retain_age=5)
+    with pytest.raises(StreamNotFound):
+        bus.alter("payments", capacity=3)
+
+
+def take_all(bus, stream):
+    with bus.subscriber(stream, initial="earliest") as subscriber:
+        return list(subscriber.records(idle_s=0.05))
+
+
+@pytest.mark.real_servers
 def test_l1_of_two_who_make_a_stream_at_once_one_decides(threads):
     configs, refused = [StreamConfig(capacity=number) for number in (1, 2, 3)], []
 
@@ -87,6 +129,7 @@ def test_l2_waiting_has_an_end(virtual):
     assert virtual.runtime.monotonic() == pytest.approx(5.0, abs=0.1)
 
 
+@pytest.mark.real_servers
 def test_l2_streams_are_listed_and_deleted(world, bus):
     bus.create("orders", StreamConfig(shards=2))
     bus.create("payments")

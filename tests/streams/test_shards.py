@@ -6,7 +6,7 @@ import pytest
 from worlds import CALM, everything, publish, take, values
 
 from lockstep import TEXT, StreamConfig, shard_of
-from lockstep.errors import BadArgument, BadConfig, BadName, StreamNotFound
+from lockstep.errors import BadArgument, BadConfig, BadName, BufferFull, ConfigMismatch, StreamNotFound
 
 FOUR = StreamConfig(shards=4)
 
@@ -151,3 +151,64 @@ def test_a_key_can_choose_its_shard_as_clients_of_kafka_do(virtual, partitioner)
 def test_an_unknown_partitioner_is_refused(virtual):
     with pytest.raises(BadConfig, match="crc32 or murmur2"):
         virtual.node().publisher("orders", partitioner="random")
+
+
+KEYS = [b"anna", b"bert", b"carl", None, b"anna", b"dora"]
+
+
+@pytest.mark.parametrize("partitioner", ["crc32", "murmur2"])
+def test_a_key_has_one_shard_whoever_writes_and_however(virtual, partitioner):
+    # Given a stream whose settings name a partitioner
+    bus = virtual.node()
+    bus.create("orders", StreamConfig(shards=8, partitioner=partitioner))
+    keys = [key for key in KEYS if key is not None]
+    # When records of the same keys are published one by one, together, and in a transaction
+    with bus.publisher("orders") as publisher:
+        for key in keys:
+            publisher.publish(b"single", key=key)
+        publisher.publish_many([b"many"] * len(keys), keys=keys).wait()
+    with bus.transaction() as together:
+        for key in keys:
+            together.publish("orders", b"together", key=key)
+    # Then each key is in its shard and nowhere else
+    for record in everything(bus, "orders"):
+        assert record.stream == f"orders/{shard_of(record.key, 8, partitioner)}"
+
+
+def test_many_records_go_to_the_shards_of_their_keys_and_offsets_come_in_their_order(virtual):
+    bus = virtual.node()
+    values = [b"%d" % number for number in range(len(KEYS))]
+    with bus.publisher("orders", config=StreamConfig(shards=4)) as publisher:
+        many = publisher.publish_many(values, keys=KEYS)
+        found = many.result()
+    assert len(found) == len(many) == len(KEYS)
+    assert many.wait() == found[-1]
+    for value, key, offset in zip(values, KEYS, found, strict=True):
+        if key is not None:
+            record = bus.get(f"orders/{shard_of(key, 4)}", offset)
+            assert (record.value, record.key) == (value, key)
+    assert sorted(record.value for record in everything(bus, "orders")) == values
+
+
+def test_many_records_for_a_shard_that_takes_none_fail_their_receipt(virtual):
+    bus = virtual.node()
+    publisher = bus.publisher("orders", config=FOUR, buffer_records=2, when_full="raise", linger_s=9.0)
+    for _ in range(2):
+        publisher.publish(b"x", key=b"bert")
+    many = publisher.publish_many([b"1", b"2"], keys=[b"anna", b"bert"])
+    with pytest.raises(BufferFull):
+        many.result()
+    publisher.close()
+    assert {record.value for record in everything(bus, "orders")} == {b"x", b"1"}
+
+
+def test_a_publisher_with_another_partitioner_is_refused(virtual):
+    bus = virtual.node()
+    bus.create("orders", StreamConfig(shards=8))
+    with pytest.raises(ConfigMismatch, match="partitioner = 'crc32', not 'murmur2'"):
+        bus.publisher("orders", partitioner="murmur2")
+    bus.publisher("orders", partitioner="crc32").close()
+    # One that makes the stream decides for all
+    bus.publisher("bills", partitioner="murmur2").close()
+    assert bus.config("bills").partitioner == "murmur2"
+    bus.publisher("bills").close()

@@ -9,6 +9,7 @@ import ast
 import dataclasses
 import inspect
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -18,7 +19,9 @@ import pytest
 
 import lockstep
 from lockstep import errors
+from lockstep.cli.commands import NOUNS
 from lockstep.cli.main import main as command_line
+from lockstep.cli.parser import build, parse
 from lockstep.connectors import errors as connector_errors
 from lockstep.core import group as group_records
 from lockstep.dev import errors as dev_errors
@@ -52,10 +55,14 @@ def without_code(text: str) -> str:
 def blocks(kind: str) -> list:
     found = []
     for page in PAGES:
-        for number, match in enumerate(BLOCK.finditer(page.read_text()), 1):
-            if match[1] == kind:
-                found.append(pytest.param(page, match[2], id=f"{named(page)}-{number}"))
+        for number, code in enumerate(codes(page, kind), 1):
+            found.append(pytest.param(page, code, id=f"{named(page)}-{number}"))
     return found
+
+
+def codes(page: Path, kind: str) -> list[str]:
+    """The code of the blocks of a page, in their order."""
+    return [match[2] for match in BLOCK.finditer(page.read_text()) if match[1] == kind]
 
 
 def anchors(page: Path) -> set[str]:
@@ -84,11 +91,13 @@ def plain(cell: str) -> str:
 
 
 def default_of(item: dataclasses.Field) -> object:
+    if repr(item.default) == "not given":
+        return "not given"
     return "required" if item.default is dataclasses.MISSING else item.default
 
 
 def written_default(cell: str) -> object:
-    if cell == "required":
+    if cell in ("required", "not given"):
         return cell
     return eval(plain(cell), {"__builtins__": {}})  # 8 << 20 reads better than 8388608
 
@@ -96,10 +105,27 @@ def written_default(cell: str) -> object:
 # --- code, links and words ---------------------------------------------------------------------------------------
 
 
+FOLLOWED = (ROOT / "README.md", DOCS / "quickstart.md", DOCS / "howto" / "share-work-in-a-group.md")
+"""Pages that a newcomer follows one after the other, in one folder."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("page", "code"), blocks("run"))
-def test_a_block_runs(page, code, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("page", [page for page in PAGES if codes(page, "run")], ids=named)
+def test_the_blocks_of_a_page_run_one_after_the_other_in_one_folder(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    for code in codes(page, "run"):
+        run_block(page, code)
+
+
+@pytest.mark.slow
+def test_the_first_pages_can_be_followed_in_one_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for page in FOLLOWED:
+        for code in codes(page, "run"):
+            run_block(page, code)
+
+
+def run_block(page: Path, code: str) -> None:
     names = {"__name__": "__docs__"}
     exec(compile(code, named(page), "exec"), names)
     assert len(names) > 1, "it defines nothing, so it did nothing"
@@ -298,6 +324,35 @@ def test_commands_of_the_command_line(capsys):
             assert ended.value.code == 0, (noun, command)
 
 
+def shown_commands(page: Path) -> list[list[str]]:
+    """The words of every lockstep command in the console blocks of a page, without what a shell would do with them."""
+    found = []
+    for block in re.findall(r"^```(?:console|text)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            if shown := re.match(r"(?:\$ )?lockstep (.*)", line):
+                words = shlex.split(re.split(r" (?:\||&&|>) ", shown[1])[0], comments=True)
+                found.append([word for word in words if word != "&"])
+    return found
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if shown_commands(page)], ids=named)
+def test_commands_that_a_page_shows_exist_with_their_options(page):
+    parser = build(NOUNS, version="")
+    for words in shown_commands(page):
+        parse(parser, words)
+
+
+def test_the_model_of_the_page_about_models_runs_on_the_lines_that_it_shows(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / "howto" / "models.md").read_text()
+    Path("desk.yaml").write_text(re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0])
+    [lines] = re.findall(r"^\$ printf '(.*)' > trades.csv$", text, re.MULTILINE)
+    Path("trades.csv").write_text(lines.replace("\\n", "\n"))
+    [run] = [words for words in shown_commands(DOCS / "howto" / "models.md") if "reference" in words]
+    assert command_line(run) == 0
+    assert len(Path("prices.csv").read_text().splitlines()) == 3
+
+
 def test_dependencies_have_their_reasons():
     table = rows((DOCS / "decisions" / "0014-dependencies.md").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -357,6 +412,12 @@ def test_every_row_names_a_test():
         if re.match(r"^`[\w.]+`$", cells[0]):
             assert len(cells) == 6, cells
             assert "`tests/" in cells[-1], f"{cells[0]} names no test"
+
+
+@pytest.mark.parametrize("heading", ["What holds on every bus", "What differs from bus to bus"])
+def test_every_promise_names_a_test(heading):
+    for cells in rows(section(GUARANTEES, heading)):
+        assert "`tests/" in cells[-1], f"{cells[0]} names no test"
 
 
 def contracts() -> str:

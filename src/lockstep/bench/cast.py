@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -76,6 +77,7 @@ def subscribe(link: Link, plan: Plan, stage: Stage, number: int) -> dict[str, in
 
 def take_part(link: Link, plan: Plan, stage: Stage, number: int) -> None:
     """Process what the group hands out: confirmation and results in one transaction, so that each counts once."""
+    logging.getLogger("lockstep").setLevel(logging.ERROR)  # members that wait for their turn are meant here
     with (
         lockstep.connect(plan.url) as bus,
         bus.subscriber(SOURCE, group=GROUP, max_records=BATCH_RECORDS, on_error=lambda *_: None) as subscriber,

@@ -72,7 +72,7 @@ class Side:
 
     @property
     def wrong(self) -> int:
-        """Records lost, doubled or out of order."""
+        """Records lost, duplicated or out of order."""
         return sum(int(self.figures[what]) for what in ("lost", "doubled", "reordered"))
 
     def tree(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def check_clients(buses: Sequence[Wanted]) -> None:
     """ExtraMissing, before anything is started, if the client of a bus is not installed."""
     for wanted in buses:
         if find_spec(_PACKAGES[wanted.bus]) is None:
-            raise ExtraMissing(scheme=wanted.bus, package=_PACKAGES[wanted.bus])
+            raise ExtraMissing(extra=wanted.bus, package=_PACKAGES[wanted.bus])
 
 
 def all_sides(options: CompareOptions, say: Say) -> Iterator[Side]:

@@ -2,7 +2,7 @@
 
 python -m lockstep.bench.demo [--records 30000] [--json]
 
-Ends with 1 if a record was lost, doubled or out of order.
+Ends with 1 if a record was lost, duplicated or out of order.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _rounded(seconds: float | None) -> float | None:
 
 def table(result: dict[str, Any]) -> str:
     """The result for people."""
-    lines = [f"{'':28}{'records':>10}{'lost':>8}{'doubled':>9}{'out of order':>14}"]
+    lines = [f"{'':28}{'records':>10}{'lost':>8}{'duplicated':>12}{'out of order':>14}"]
     lines.append(f"{f'published by {PUBLISHERS}':28}{result['published']:>10}")
     for number, each in enumerate(result["subscribers"], 1):
         lines.append(_line(f"subscriber {number}", each["delivered"], each))
@@ -132,12 +132,12 @@ def table(result: dict[str, Any]) -> str:
     lines.append(f"{'  refused as too late':28}{group['refused_as_too_late']:>10}")
     lines += [f"reader {t['what']}: the next went on after {t['seconds']} s" for t in result["takeovers"]]
     lines.append(f"{result['deliveries_per_s']} deliveries/s over {result['seconds']} s, at the publishers' pace")
-    lines.append("nothing lost, doubled or out of order" if result["ok"] else "FAILED")
+    lines.append("nothing lost, duplicated or out of order" if result["ok"] else "FAILED")
     return "\n".join(lines)
 
 
 def _line(name: str, records: int, faults: dict[str, int]) -> str:
-    return f"{name:28}{records:>10}{faults['lost']:>8}{faults['doubled']:>9}{faults['reordered']:>14}"
+    return f"{name:28}{records:>10}{faults['lost']:>8}{faults['doubled']:>12}{faults['reordered']:>14}"
 
 
 if __name__ == "__main__":

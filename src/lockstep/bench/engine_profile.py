@@ -199,7 +199,7 @@ def sequence(bus: Bus, case: str) -> int:
     """Decide the order of everything that is on a case's inputs; the number of the last entry."""
     streams, runtime = streams_of(case), ThreadRuntime()
     inputs = inputs_of(bus, streams, CASES[case].graph())
-    start = Position(ends=tuple(0 for _ in inputs.logs))
+    start = Position(ends=dict.fromkeys(inputs.logs, 0))
     options = SequencerOptions(entry_events=ENTRY_EVENTS)
     sequencer = Sequencer(bus.open(streams.sequence), inputs, runtime, options, start)
     sequencer.lead()

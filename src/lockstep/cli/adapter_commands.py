@@ -50,7 +50,7 @@ def _publish(parser: argparse.ArgumentParser) -> None:
                           help="blocks that a standby keeps (1000)")  # fmt: skip
     failover.add_argument("--check-every", type=kinds.positive, default=100, metavar="N",
                           help="blocks between two checks of what was sent (100)")  # fmt: skip
-    failover.add_argument("--lease", type=kinds.above_zero, default=1.0, metavar="SECONDS",
+    failover.add_argument("--lease", type=kinds.duration, default=1.0, metavar="TIME",
                           help="silence after which another takes over (1)")  # fmt: skip
 
 

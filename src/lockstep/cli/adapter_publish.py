@@ -14,6 +14,7 @@ from lockstep.cli import model_report as report
 from lockstep.cli.adapter_ends import LOOK_S, Inlet, Stopping, is_socket, opened_inlet
 from lockstep.cli.adapter_project import check_project, project_of, source_of
 from lockstep.cli.connecting import bus_url, opened
+from lockstep.cli.engine_streams import warn_nobody_reads
 from lockstep.cli.model_files import STANDARD, check_readable
 from lockstep.cli.output import Output, plural
 from lockstep.errors import UsageError
@@ -32,6 +33,8 @@ _PIECES_A_SECOND = 20
 
 def publish(options: argparse.Namespace, output: Output) -> int:
     """Publish until the source ends, or until it is told to end."""
+    from lockstep.engine.run.catalog import projects
+
     _check(options)
     with Stopping().watching() as stopping, opened(bus_url(options), create=options.model is not None) as client:
         project = project_of(options, client)
@@ -49,6 +52,10 @@ def publish(options: argparse.Namespace, output: Output) -> int:
             work.progress.end()
             feed.close()
         work.tell(node, feed)
+        if project.name not in projects(client.bus, options.cluster):
+            warn_nobody_reads(output, project.name, options.cluster, bus_url(options))
+        if not stopping:
+            report.check_some_taken(work.bad, feed.events)
     return stopping.code
 
 

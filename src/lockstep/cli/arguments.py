@@ -43,6 +43,22 @@ def _above_zero(text: str) -> float:
     return number
 
 
+def _duration(text: str) -> float:
+    found = parse_span_ns(text) / SECOND_NS
+    if found <= 0:
+        message = f"{text!r} is no time above 0"
+        raise ValueError(message)
+    return found
+
+
+def _names(text: str) -> list[str]:
+    found = [name.strip() for name in text.split(",")]
+    if not all(found):
+        message = f"{text!r} is not NAME or NAME,NAME"
+        raise ValueError(message)
+    return found
+
+
 def _position(text: str) -> str | int:
     """As Groups.target takes it: earliest, latest, an offset, or time:NANOSECONDS."""
     if text in ("earliest", "latest"):
@@ -74,9 +90,19 @@ above_zero = _kind(_above_zero)
 capacity = _kind(_capacity)
 size = _kind(parse_size)
 span_s = _kind(lambda text: parse_span_ns(text) / SECOND_NS)
+duration = _kind(_duration)
+names = _kind(_names)
 moment_ns = _kind(lambda text: parse_time_ns(text, time.time_ns()))
 position = _kind(_position)
 header = _kind(_header)
+
+
+def _or_none(parse: Callable[[str], T]) -> Callable[[str], T | None]:
+    """A kind that also takes none, for no limit."""
+    return lambda text: None if text.lower() == "none" else parse(text)
+
+
+size_or_none, span_or_none = _or_none(size), _or_none(span_s)
 
 
 def add_destructive(parser: argparse.ArgumentParser) -> None:

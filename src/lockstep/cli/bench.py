@@ -18,7 +18,7 @@ from lockstep.errors import UsageError
 def _compare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--records", type=kinds.positive, default=1_500_000, metavar="N",
                         help="most records that each side publishes (1500000)")  # fmt: skip
-    parser.add_argument("--seconds", type=kinds.above_zero, default=6.0, metavar="S",
+    parser.add_argument("--seconds", type=kinds.duration, default=6.0, metavar="S",
                         help="longest time that each side publishes (6)")  # fmt: skip
     parser.add_argument("--publishers", type=kinds.positive, default=4, metavar="N", help="publishing processes (4)")
     parser.add_argument("--subscribers", type=kinds.positive, default=16, metavar="N", help="reading processes (16)")
@@ -29,6 +29,7 @@ def _compare_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMPARE = Verb(
+    bus_help="servers to measure: names or URLs (all kinds; LOCKSTEP_BUS does not count)",
     name="compare",
     purpose="Do the same work embedded, and on real servers with their own client and with Lockstep, side by side; "
     "--bus names the servers to start (kafka,rabbitmq,redis,hazelcast), or gives URLs of yours.",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lockstep.cli import views
 from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.output import Output, plural
 from lockstep.cli.parser import Noun, Verb
+from lockstep.cli.sizes import size
 
 if TYPE_CHECKING:
     from lockstep.log.network.checks import Finding
@@ -22,6 +24,10 @@ FIT, UNFIT = 0, 1
 def add_strict(parser: argparse.ArgumentParser) -> None:
     """The option of every command that looks at the server first."""
     parser.add_argument("--strict", action="store_true", help="refuse a server that may break a promise; else warn")
+
+
+def _backup(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", help="where to: a new or an empty folder")
 
 
 BUS = Noun(
@@ -37,10 +43,17 @@ BUS = Noun(
         ),
         Verb(
             name="check",
-            purpose="Look for settings of the server that would break a promise. Exit code 1 if there are any.",
+            purpose="Look for settings of the server that break a promise (exit code 1), or may (a warning, 0).",
             run="lockstep.cli.bus:check",
             arguments=add_strict,
             examples=("lockstep bus check --bus redis://127.0.0.1:6379", "lockstep bus check --strict --json"),
+        ),
+        Verb(
+            name="backup",
+            purpose="Copy the folder of an lmdb bus while it is in use: all streams and groups as of one moment.",
+            run="lockstep.cli.bus:backup",
+            arguments=_backup,
+            examples=("lockstep bus backup ./bus-copy", "lockstep bus backup ./bus-copy --bus lmdb:.lockstep --json"),
         ),
     ),
 )
@@ -57,7 +70,7 @@ def show(options: argparse.Namespace, output: Output) -> None:
 
 
 def check(options: argparse.Namespace, output: Output) -> int:
-    """Print what would break a promise; an error if strict, else exit code 1."""
+    """Print what would break a promise; an error if strict, else exit code 1 for one that is fatal."""
     from lockstep.log.network.checks import refuse
 
     with opened(bus_url(options)) as client:
@@ -72,7 +85,24 @@ def check(options: argparse.Namespace, output: Output) -> int:
         output.table(["", "what would break a promise", "what to change"], rows)
     else:
         output.line(f"Nothing on {url} breaks a promise.")
-    return UNFIT if found else FIT
+    return UNFIT if any(each.fatal for each in found) else FIT
+
+
+def backup(options: argparse.Namespace, output: Output) -> None:
+    """Copy the folder of an embedded bus."""
+    from lockstep.errors import UnsupportedByBackend
+    from lockstep.log.lmdb.backup import backup as copy
+    from lockstep.log.urls import split_url
+
+    url, target = bus_url(options), Path(options.folder).expanduser().absolute()
+    scheme, source, _ = split_url(url)
+    if scheme != "lmdb":
+        raise UnsupportedByBackend(bus=url, feature="be copied: it has no folder; back up its server")
+    written = copy(Path(source).expanduser().absolute(), target)
+    if output.json:
+        output.json_line({"bus": url, "folder": str(target), "bytes": written})
+    else:
+        output.line(f"Copied {url} to {target}, {size(written)}. Use it as lmdb:{target}.")
 
 
 def findings(bus: Bus) -> list[Finding]:

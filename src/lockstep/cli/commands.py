@@ -9,9 +9,11 @@ from lockstep.cli.adapter_commands import ADAPTER
 from lockstep.cli.bench import COMPARE
 from lockstep.cli.bus import BUS
 from lockstep.cli.commands_stream import STREAM
+from lockstep.cli.debug import DEBUG
 from lockstep.cli.dev import DEV
 from lockstep.cli.drill import DRILL
 from lockstep.cli.engine_commands import ENGINE
+from lockstep.cli.help_commands import COMPLETION, EXPLAIN
 from lockstep.cli.model_commands import DATA, MODEL
 from lockstep.cli.parser import Noun, Verb
 from lockstep.cli.status import STATUS
@@ -41,7 +43,7 @@ def _group_reset(parser: argparse.ArgumentParser) -> None:
 
 def _group_mirror(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("group", metavar="GROUP")
-    parser.add_argument("--every", type=kinds.above_zero, metavar="S", help="again every S seconds (once)")
+    parser.add_argument("--every", type=kinds.duration, metavar="TIME", help="again and again, as 10s (once)")
 
 
 def _group_delete(parser: argparse.ArgumentParser) -> None:
@@ -107,6 +109,19 @@ def _dlq_redrive(parser: argparse.ArgumentParser) -> None:
     kinds.add_destructive(parser)
 
 
+def _dlq_show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="STREAM", help="the stream, or its dead-letter stream")
+    parser.add_argument("offset", type=kinds.not_negative, metavar="OFFSET", help="of the letter, as 'dlq ls' shows it")
+
+
+def _dlq_drop(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="STREAM", help="the stream, or its dead-letter stream")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--before", type=kinds.not_negative, metavar="OFFSET", help="those with smaller offsets")
+    which.add_argument("--all", action="store_true", help="all of them")
+    kinds.add_destructive(parser)
+
+
 DLQ = Noun(
     name="dlq",
     purpose="Dead letters: records that a handler could not deal with.",
@@ -125,6 +140,20 @@ DLQ = Noun(
             arguments=_dlq_redrive,
             examples=("lockstep dlq redrive orders --dry-run", "lockstep dlq redrive orders --limit 10 --yes"),
         ),
+        Verb(
+            name="show",
+            purpose="Show one dead letter whole: the record, its headers and why it is there.",
+            run="lockstep.cli.dlq:show",
+            arguments=_dlq_show,
+            examples=("lockstep dlq show orders 0", "lockstep dlq show orders 0 --json"),
+        ),
+        Verb(
+            name="drop",
+            purpose="Remove dead letters for good, without sending them back.",
+            run="lockstep.cli.dlq:drop",
+            arguments=_dlq_drop,
+            examples=("lockstep dlq drop orders --before 2 --dry-run", "lockstep dlq drop orders --all --yes"),
+        ),
     ),
 )
 
@@ -133,7 +162,7 @@ def _bench_streams(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--publishers", type=kinds.positive, default=4, metavar="N", help="publishing processes (4)")
     parser.add_argument("--subscribers", type=kinds.positive, default=16, metavar="N", help="reading processes (16)")
     parser.add_argument("--size", type=kinds.positive, default=100, metavar="BYTES", help="bytes of a record (100)")
-    parser.add_argument("--seconds", type=kinds.above_zero, default=10.0, metavar="S", help="how long (10)")
+    parser.add_argument("--seconds", type=kinds.duration, default=10.0, metavar="S", help="how long (10)")
     parser.add_argument("--durability", choices=("fsync", "relaxed"), default="fsync", help="of the bus (fsync)")
     parser.add_argument("--objects", action="store_true", help="make a record object for each delivery")
     parser.add_argument("--codec", default="none", metavar="NAME", help="none, lz4, zstd, gzip or snappy (none)")
@@ -147,7 +176,7 @@ def _bench_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True,
                         help="measure other means beside it: Bytewax, a hand-written Spark job (yes)")  # fmt: skip
     parser.add_argument("--large", action="store_true", help="also ten times as many events: takes minutes")
-    parser.add_argument("--seconds", type=kinds.above_zero, default=30.0, metavar="S", help="of the live row (30)")
+    parser.add_argument("--seconds", type=kinds.duration, default=30.0, metavar="S", help="of the live row (30)")
     parser.add_argument("--rate", type=kinds.positive, default=10_000, metavar="N", help="live events a second (10000)")
     parser.add_argument("--batch", type=kinds.positive, default=300_000, metavar="N",
                         help="events of a micro-batch (300000)")  # fmt: skip
@@ -173,6 +202,7 @@ BENCH = Noun(
     purpose="Measure this machine.",
     verbs=(
         Verb(
+            bus_help="a bus or servers to measure on (its own; LOCKSTEP_BUS does not count)",
             name="streams",
             purpose="Publish from several processes to several subscribers on a bus of its own, and count.",
             run="lockstep.cli.bench:streams",
@@ -183,6 +213,7 @@ BENCH = Noun(
             ),
         ),
         Verb(
+            bus_help="a bus or servers to measure on (its own; LOCKSTEP_BUS does not count)",
             name="engine",
             purpose="Run the trades model on Spark and without, live and over what is there, and measure it.",
             run="lockstep.cli.bench:engine",
@@ -194,6 +225,7 @@ BENCH = Noun(
             ),
         ),
         Verb(
+            bus_help="a bus or servers to measure on (its own; LOCKSTEP_BUS does not count)",
             name="failover",
             purpose="Kill, hand over and rejoin engines, and measure silence, drain and throughput.",
             run="lockstep.cli.bench:failover",
@@ -208,4 +240,4 @@ BENCH = Noun(
     ),
 )
 
-NOUNS = (STREAM, GROUP, DLQ, BUS, MODEL, ENGINE, ADAPTER, STATUS, DRILL, DATA, BENCH, DEV)
+NOUNS = (STREAM, GROUP, DLQ, BUS, MODEL, ENGINE, ADAPTER, STATUS, DRILL, DATA, BENCH, DEV, EXPLAIN, COMPLETION, DEBUG)

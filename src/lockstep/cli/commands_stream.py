@@ -19,7 +19,7 @@ def _nothing(_parser: argparse.ArgumentParser) -> None:
 def _create(parser: argparse.ArgumentParser) -> None:
     _name(parser)
     parser.add_argument("--capacity", type=kinds.capacity, default=argparse.SUPPRESS, metavar="N|none",
-                        help="records kept (10000), or none to keep them all")  # fmt: skip
+                        help="records kept; none keeps them all. Without any bound: 7 days")  # fmt: skip
     parser.add_argument("--retain-bytes", type=kinds.size, metavar="SIZE", help="stored bytes kept, for example 10GiB")
     parser.add_argument("--retain-age", type=kinds.span_s, metavar="SPAN", help="how long records are kept, as 7d")
     parser.add_argument("--protect", action="store_true", help="keep what a group has not confirmed")
@@ -27,9 +27,28 @@ def _create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shards", type=kinds.positive, metavar="N", help="logs chosen by key; order within each (1)")
     parser.add_argument("--max-record-bytes", type=kinds.size, metavar="SIZE", help="largest record (8MiB)")
     parser.add_argument("--history", metavar="URL", help="store for records beyond the capacity, as lmdb:./archive")
-    parser.add_argument("--sync-replicas", type=kinds.not_negative, metavar="N", help="copies wanted (1)")
+    parser.add_argument("--sync-replicas", type=kinds.not_negative, metavar="N", help="copies wanted (0)")
     parser.add_argument("--config", metavar="FILE", help="settings from a .toml, .yaml or .json file; options go first")
     parser.add_argument("--new", action="store_true", help="fail if the stream exists")
+
+
+def _alter(parser: argparse.ArgumentParser) -> None:
+    _name(parser)
+    unset = argparse.SUPPRESS
+    parser.add_argument("--capacity", type=kinds.capacity, default=unset, metavar="N|none", help="records kept")
+    parser.add_argument("--retain-bytes", type=kinds.size_or_none, default=unset, metavar="SIZE|none",
+                        help="stored bytes kept")  # fmt: skip
+    parser.add_argument("--retain-age", dest="retain_age_s", type=kinds.span_or_none, default=unset,
+                        metavar="SPAN|none", help="how long records are kept, as 7d")  # fmt: skip
+    parser.add_argument("--protect", action=argparse.BooleanOptionalAction, default=unset,
+                        help="keep what a group has not confirmed")  # fmt: skip
+    parser.add_argument("--protect-bytes", type=kinds.size, default=unset, metavar="SIZE",
+                        help="ceiling of a protected stream")  # fmt: skip
+    parser.add_argument("--compression", default=unset, metavar="NAME", help="none, lz4, zstd, gzip or snappy")
+    parser.add_argument("--max-record-bytes", type=kinds.size, default=unset, metavar="SIZE", help="largest record")
+    for fixed in ("--shards", "--history"):
+        parser.add_argument(fixed, default=unset, type=int if fixed == "--shards" else str, help=argparse.SUPPRESS)
+    kinds.add_destructive(parser)
 
 
 def _publish(parser: argparse.ArgumentParser) -> None:
@@ -106,6 +125,9 @@ STREAM = Noun(
         _verb("create", "Make a stream; nothing happens if it exists with the same settings.", "streams_admin", _create,
               "lockstep stream create orders", "lockstep stream create audit --capacity none --retain-age 7d",
               "lockstep stream create events --shards 4 --compression zstd --new"),
+        _verb("alter", "Change settings of a stream; shards and history are fixed when it is created.", "streams_admin",
+              _alter, "lockstep stream alter orders --retain-age 30d --yes",
+              "lockstep stream alter orders --capacity none --compression zstd"),
         _verb("ls", "List the streams.", "streams_admin", _nothing, "lockstep stream ls", "lockstep stream ls --json"),
         _verb("show", "Show a stream: settings, what is in it, what the bus promises, and its groups.",
               "streams_admin", _name, "lockstep stream show orders", "lockstep stream show orders --json"),

@@ -44,6 +44,7 @@ def copy(options: argparse.Namespace, output: Output) -> None:
             _report(output, options, sum(todo.values()), group)
             return
         target = source if same else stack.enter_context(opened(target_url, create=True))
+        check_other(logs, target, options.target)
         _prepare_target(source, target, group, options, output)
         if not sum(todo.values()) and not options.follow:
             _report(output, options, 0, group)
@@ -69,6 +70,15 @@ def _check(options: argparse.Namespace, target_url: str, *, same_bus: bool) -> s
         raise UsageError(reason="Source and target are the same stream; give another name or --to-bus.")
     elsewhere = "" if same_bus else f".{zlib.crc32(place(target_url).encode()):08x}"
     return check_name("Group", options.group or f"copy.{options.target}{elsewhere}")
+
+
+def check_other(logs: Sequence[Log], target: Lockstep, stream: str) -> None:
+    """Refuse a target that is the source by another name of its server: with --follow it would feed itself."""
+    if stream not in target.streams():
+        return
+    known = {log.identity for log in logs}
+    if any(log.identity in known for log in target.logs(stream)):
+        raise UsageError(reason=f"Source and target are the same stream: {target.url} is the same bus by another name.")
 
 
 def _todo(source: Lockstep, group: str, logs: Sequence[Log], options: argparse.Namespace) -> dict[str, int]:

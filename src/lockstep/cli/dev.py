@@ -100,7 +100,8 @@ def down(options: argparse.Namespace, output: Output) -> None:
         output.line(f"Ended: {', '.join(ended)}")
     else:
         output.note(
-            f"Nothing to end: {'no server' if options.server == 'all' else options.server} runs in {home.folder}."
+            f"Nothing to end: {'no server runs' if options.server == 'all' else f'{options.server} does not run'}"
+            f" in {home.folder}."
         )
 
 

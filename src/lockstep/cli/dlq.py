@@ -11,7 +11,7 @@ from lockstep.cli.formats import bytes_json
 from lockstep.cli.names import split_log
 from lockstep.cli.output import Output, plural
 from lockstep.cli.times import iso
-from lockstep.errors import GroupNotFound, StreamNotFound
+from lockstep.errors import GroupNotFound, NotFound, StreamNotFound
 from lockstep.log.offsets import records_between
 
 if TYPE_CHECKING:
@@ -51,6 +51,57 @@ def redrive(options: argparse.Namespace, output: Output) -> None:
         return
     does = "Would send back" if options.dry_run else "Sent back"
     output.line(f"{does} {plural(count, 'dead letter')} of {stream or options.name}.")
+
+
+def show(options: argparse.Namespace, output: Output) -> None:
+    """Print one dead letter whole."""
+    from lockstep.streams.deadletters import dead_letters
+
+    with opened(bus_url(options)) as client:
+        stream = _needed(client, options.name)
+        sent = _redriven_up_to(client, stream)
+        found = next((item for item in dead_letters(client, stream) if item.record.offset == options.offset), None)
+    if found is None:
+        raise NotFound(what=f"In {stream} dead letter", name=options.offset)
+    row = {
+        **_letter(found, sent),
+        "headers": {name: value.decode(errors="replace") for name, value in found.record.headers},
+    }
+    if output.json:
+        output.json_line(row)
+        return
+    headers = row.pop("headers")
+    output.facts({name.replace("_", " "): value for name, value in row.items()})
+    output.heading("headers")
+    output.facts(headers)
+
+
+def drop(options: argparse.Namespace, output: Output) -> None:
+    """Remove dead letters."""
+    with opened(bus_url(options)) as client:
+        stream = _needed(client, options.name)
+        plan = [(log, _cut(log, options)) for log in client.logs(stream)]
+        count = sum(records_between(log, log.bounds().first, cut) for log, cut in plan)
+        if count and not options.dry_run:
+            confirm(options, options.name, f"remove {plural(count, 'dead letter')} of {stream}, for good")
+            for log, cut in plan:
+                log.trim(cut)
+    if output.json:
+        output.json_line({"stream": stream, "dropped": count, "applied": not options.dry_run})
+        return
+    output.line(f"{'Would remove' if options.dry_run else 'Removed'} {plural(count, 'dead letter')} of {stream}.")
+
+
+def _cut(log: Log, options: argparse.Namespace) -> int:
+    bounds = log.bounds()
+    return bounds.next if options.all else max(bounds.first, min(options.before, bounds.next))
+
+
+def _needed(client: Lockstep, name: str) -> str:
+    stream = dead_letter_stream(client, name)
+    if stream is None:
+        raise NotFound(what="A dead-letter stream of", name=name)
+    return stream
 
 
 def dead_letter_stream(client: Lockstep, name: str) -> str | None:

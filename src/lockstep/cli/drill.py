@@ -38,8 +38,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--block", type=kinds.positive, default=1, metavar="N", help="events in a block (1)")
     parser.add_argument("--rate", type=kinds.above_zero, metavar="R",
                         help="events a second (as fast as it goes; with --repeat 5000)")  # fmt: skip
-    parser.add_argument("--lease", type=kinds.above_zero, metavar="S",
-                        help="seconds of silence after which a standby takes over (0.5; 1 on servers)")  # fmt: skip
+    parser.add_argument("--lease", type=kinds.duration, metavar="TIME",
+                        help="silence after which a standby takes over (0.5; 1 on servers)")  # fmt: skip
     parser.add_argument("--seed", type=kinds.not_negative, default=1, metavar="S", help="other trades (1)")
     add_spark(parser)
     parser.add_argument("--servers", type=Path, metavar="FOLDER",
@@ -162,6 +162,7 @@ def show(result: Result, output: Output, picture: str | None) -> None:
 
 DRILL = alone(
     Verb(
+        bus_help="the bus to use (one of its own in a new folder; LOCKSTEP_BUS does not count)",
         name="drill",
         purpose="Kill engines in mid-run, and show that the subscriber's file is the same, byte for byte.",
         run="lockstep.cli.drill:run",

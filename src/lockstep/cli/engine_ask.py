@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from lockstep.cli.asking import confirm
 from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.output import Output
-from lockstep.errors import UsageError
+from lockstep.errors import NotFound, UsageError
+
+if TYPE_CHECKING:
+    from lockstep.engine.model.graph import Graph
 
 
 def handover(options: argparse.Namespace, output: Output) -> None:
@@ -41,6 +45,10 @@ def replace(options: argparse.Namespace, output: Output) -> None:
         raise UsageError(reason=f"The model is of project {graph.project.name}, not of {options.project}.")
     options.project = graph.project.name
     publish = [find_window(graph, name).path for name in options.publish]
+    if options.dry_run:
+        _show_change(options, output, graph)
+        return
+    confirm(options, options.project, f"replace the model that project {options.project} runs, in all its engines")
     reply = _ask(options, "replace", {"model": to_yaml(graph.project), "publish": publish})
     words = f"runs from block {reply.get('block', 0):,} on" if reply["changed"] else "is the one that runs already"
     _show(output, reply, f"The model {words}.")
@@ -48,14 +56,76 @@ def replace(options: argparse.Namespace, output: Output) -> None:
 
 def reset(options: argparse.Namespace, output: Output) -> None:
     """Start of day."""
+    options.project = _project(options)
+    if options.dry_run:
+        _show_held(options, output, "Would empty all windows, and remove everything on the inputs and out streams")
+        return
+    confirm(
+        options, options.project, f"empty all windows of project {options.project}, and remove what is on its streams"
+    )
     reply = _ask(options, "reset", {"force": options.force})
-    _show(output, reply, f"Windows are empty behind block {reply['block']:,}; numbers go on.")
+    _show(output, reply, f"Windows are empty after block {reply['block']:,}; numbers go on.")
 
 
 def trim(options: argparse.Namespace, output: Output) -> None:
     """Let go of what no snapshot and no window needs."""
+    options.project = _project(options)
+    if options.dry_run:
+        _show_held(options, output, "Would remove what neither two snapshots nor a window needs, of at most")
+        return
+    confirm(options, options.project, f"remove old records from the streams of project {options.project}, for good")
     reply = _ask(options, "trim", {})
     _show(output, reply, "Trimmed." if reply["trimmed"] else f"Nothing was trimmed: {reply['reason']}.")
+
+
+def _show_change(options: argparse.Namespace, output: Output, graph: Graph) -> None:
+    """What a new model would change, and every reason why it would be refused."""
+    from lockstep.engine.model.changes import compare, refusals
+    from lockstep.engine.run.catalog import compiled, project_statement
+
+    with opened(bus_url(options)) as client:
+        statement = project_statement(client.bus, options.cluster, options.project)
+    running = compiled(statement)
+    change = compare(running, graph)
+    reasons = refusals(running, graph, published=frozenset(statement.publish))
+    tree = {name: sorted(getattr(change, name)) for name in ("kept", "rebuilt", "added", "removed")}
+    if output.json:
+        output.json_line({"dry_run": True, **tree, "refused": reasons})
+        return
+    output.line(f"Would replace the model of {options.project}:")
+    output.facts({name: ", ".join(paths) or "-" for name, paths in tree.items()})
+    for reason in reasons:
+        output.line(f"It would be refused: {reason}")
+
+
+def _show_held(options: argparse.Namespace, output: Output, words: str) -> None:
+    """The streams that a command would take records from, and how many they hold."""
+    from lockstep.engine.run.catalog import check_project, project_graph
+    from lockstep.engine.run.streams import ProjectStreams
+
+    with opened(bus_url(options)) as client:
+        check_project(client.bus, options.cluster, options.project)
+        streams = ProjectStreams(cluster=options.cluster, project=options.project)
+        graph = project_graph(client.bus, options.cluster, options.project)
+        names = {streams.input(node) for node in graph.nodes if node.is_source} | {streams.sequence}
+        names |= {streams.output(node) for node in graph.nodes}
+        bounds = {name: client.bus.open(name).bounds() for name in sorted(names & set(client.bus.names()))}
+    held = {name: found.next - found.first for name, found in bounds.items()}
+    if output.json:
+        output.json_line({"dry_run": True, "project": options.project, "records": held})
+        return
+    output.line(f"{words}:")
+    output.table(["stream", "records"], [[name, count] for name, count in held.items()])
+
+
+def _project(options: argparse.Namespace) -> str:
+    """The project that is named, or the only one of the cluster."""
+    from lockstep.engine.run.catalog import projects
+
+    if options.project is not None:
+        return str(options.project)
+    with opened(bus_url(options)) as client:
+        return _only(projects(client.bus, options.cluster), options.cluster)
 
 
 def state(options: argparse.Namespace, output: Output) -> None:
@@ -68,12 +138,12 @@ def query(options: argparse.Namespace, output: Output) -> None:
     """Projects of the cluster, or what one of them is."""
     from lockstep.engine.run.catalog import projects
 
-    if options.project is None:
+    if options.project is None and options.what == "project":
         with opened(bus_url(options)) as client:
             names = projects(client.bus, options.cluster)
         _show(output, {"projects": names}, "\n".join(names) or "No engine has run here yet.")
         return
-    reply = _ask(options, "query", {"what": options.what, "window": options.window or ""})
+    reply = _shown(_ask(options, "query", {"what": options.what, "window": options.window or ""}))
     if output.json:
         output.json_line(dict(reply))
     elif "windows" in reply:
@@ -82,6 +152,16 @@ def query(options: argparse.Namespace, output: Output) -> None:
         output.table(["window", "kind", "published", "schema"], rows)
     else:
         output.line(str(reply.get("model") or reply.get("schema") or "\n".join(reply.get("queries", []))))
+
+
+def _shown(reply: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The reply without the passwords that a model may hold."""
+    from lockstep.engine.model.loading import parse_yaml, to_yaml
+    from lockstep.engine.model.redaction import without_secrets
+
+    if "model" not in reply:
+        return reply
+    return {**reply, "model": to_yaml(without_secrets(parse_yaml(reply["model"], "the model in force")))}
 
 
 def _ask(options: argparse.Namespace, kind: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -97,9 +177,12 @@ def _ask(options: argparse.Namespace, kind: str, params: Mapping[str, Any]) -> M
 
 
 def _only(names: list[str], cluster: str) -> str:
-    if len(names) != 1:
-        known = ", ".join(names) or "none"
-        raise UsageError(reason=f"Say which project with --project; cluster {cluster!r} has: {known}.")
+    if not names:
+        error = NotFound(what="A project of cluster", name=cluster)
+        error.add_note("Start an engine with 'lockstep engine run', or name the bus that it uses with --bus.")
+        raise error
+    if len(names) > 1:
+        raise UsageError(reason=f"Say which project with --project; cluster {cluster!r} has: {', '.join(names)}.")
     return names[0]
 
 

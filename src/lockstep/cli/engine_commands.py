@@ -12,9 +12,7 @@ CLUSTER = "local"
 
 
 def _bus(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--url", dest="bus", metavar="URL", default=argparse.SUPPRESS, help="the bus: the same as --bus"
-    )
+    parser.add_argument("--url", dest="bus", metavar="URL", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     parser.add_argument(
         "--cluster", default=CLUSTER, metavar="NAME", help=f"first part of the streams' names ({CLUSTER})"
     )
@@ -27,7 +25,7 @@ def _model(parser: argparse.ArgumentParser) -> None:
 
 def _run(parser: argparse.ArgumentParser) -> None:
     _model(parser)
-    parser.add_argument("--publish", nargs="+", action="extend", default=[], metavar="WINDOW",
+    parser.add_argument("--publish", action="extend", type=kinds.names, default=[], metavar="WINDOW[,WINDOW]",
                         help="windows whose events go to their .O streams (those with pubsub, or if no window says so, "
                         "those without children)")  # fmt: skip
     parser.add_argument("--state", metavar="FOLDER", help="its state (.lockstep-engine/CLUSTER.PROJECT)")
@@ -50,8 +48,8 @@ def _failover(parser: argparse.ArgumentParser) -> None:
     failover.add_argument(
         "--name", default="", metavar="NAME", help="this engine among those of its project (HOST-PID)"
     )
-    failover.add_argument("--lease", type=kinds.above_zero, metavar="S",
-                          help="a leader silent for S seconds loses the lead (0.5; 1 on servers)")  # fmt: skip
+    failover.add_argument("--lease", type=kinds.duration, metavar="TIME",
+                          help="a leader silent for so long loses the lead (0.5; 1 on servers)")  # fmt: skip
     failover.add_argument("--preference", type=kinds.not_negative, default=0, metavar="N",
                           help="of several standbys the one with the lowest number takes over (0)")  # fmt: skip
     failover.add_argument("--election", default="", metavar="URL",
@@ -65,7 +63,7 @@ def _failover(parser: argparse.ArgumentParser) -> None:
                           help="start again as a standby when Spark fails, so often in ten minutes (5)")  # fmt: skip
     failover.add_argument("--persist-to", metavar="FOLDER",
                           help="snapshots are written there, and it starts from the newest; may be shared")  # fmt: skip
-    failover.add_argument("--persist-every", type=kinds.above_zero, metavar="S", help="write one every S seconds")
+    failover.add_argument("--persist-every", type=kinds.duration, metavar="TIME", help="write one so often, as 5m")
     failover.add_argument("--trim", action="store_true", help="trim what no snapshot and no window needs any more")
     failover.add_argument("--strict", action="store_true",
                           help="refuse a server whose settings may break a promise; else warn")  # fmt: skip
@@ -73,6 +71,7 @@ def _failover(parser: argparse.ArgumentParser) -> None:
     rest.add_argument("--http", type=kinds.not_negative, metavar="PORT", help="serve REST on this port; 0 picks one")
     rest.add_argument("--http-host", default="127.0.0.1", metavar="HOST", help="of this address (127.0.0.1)")
     rest.add_argument("--token-file", metavar="FILE", help="whose token callers must bear; needed beyond loopback")
+    rest.add_argument("--files", metavar="FOLDER", help="of models that clients name as file://FILE (its state folder)")
 
 
 def _spark(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +103,15 @@ def _publish(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--window", metavar="WINDOW", help="the source window; needed if there are several")
     parser.add_argument("--block", type=kinds.positive, default=1, metavar="N", help="events in a block (1)")
     parser.add_argument("--transactional", action="store_true", help="take blocks whole or not at all")
-    parser.add_argument("--csv-header", type=kinds.not_negative, default=0, metavar="N", help="lines to skip (0)")
+    parser.add_argument(
+        "--header",
+        "--csv-header",
+        dest="csv_header",
+        type=kinds.not_negative,
+        default=0,
+        metavar="N",
+        help="lines to skip (0)",
+    )
     parser.add_argument("--date-format", metavar="FORMAT", help="of dates and stamps, as %%Y-%%m-%%d")
     parser.add_argument("--rate", type=kinds.above_zero, metavar="R", help="at most R events a second")
 
@@ -122,7 +129,7 @@ def _subscribe(parser: argparse.ArgumentParser) -> None:
 def _asked(parser: argparse.ArgumentParser) -> None:
     _bus(parser)
     parser.add_argument("--project", metavar="NAME", help="needed if the cluster has several")
-    parser.add_argument("--timeout", type=kinds.above_zero, default=60.0, metavar="S", help="wait at most (60)")
+    parser.add_argument("--timeout", type=kinds.duration, default=60.0, metavar="TIME", help="wait at most (60)")
 
 
 def _persist(parser: argparse.ArgumentParser) -> None:
@@ -133,13 +140,20 @@ def _persist(parser: argparse.ArgumentParser) -> None:
 def _replace(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="the new model: a .yaml, .xml or .py file")
     _asked(parser)
-    parser.add_argument("--publish", nargs="+", action="extend", default=[], metavar="WINDOW",
+    parser.add_argument("--publish", action="extend", type=kinds.names, default=[], metavar="WINDOW[,WINDOW]",
                         help="windows to be published from then on (those that are now)")  # fmt: skip
+    kinds.add_destructive(parser)
 
 
 def _reset(parser: argparse.ArgumentParser) -> None:
     _asked(parser)
     parser.add_argument("--force", action="store_true", help="also while something comes in")
+    kinds.add_destructive(parser)
+
+
+def _trim(parser: argparse.ArgumentParser) -> None:
+    _asked(parser)
+    kinds.add_destructive(parser)
 
 
 def _state(parser: argparse.ArgumentParser) -> None:
@@ -154,6 +168,17 @@ def _query(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--window", metavar="WINDOW", help="for --what schema")
 
 
+def _ls(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--folder", default=".lockstep-engine", metavar="FOLDER",
+                        help="where state folders are (.lockstep-engine)")  # fmt: skip
+
+
+def _stop(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("engine", metavar="ENGINE", help="a state folder, its name, or a project: see 'engine ls'")
+    _ls(parser)
+    parser.add_argument("--timeout", type=kinds.duration, default=60.0, metavar="TIME", help="wait at most (60s)")
+
+
 def _verb(name: str, purpose: str, module: str, arguments: Arguments, *examples: str) -> Verb:
     return Verb(name=name, purpose=purpose, run=f"lockstep.cli.{module}:{name}", arguments=arguments, examples=examples)
 
@@ -166,6 +191,10 @@ ENGINE = Noun(
               _run, "lockstep engine run trades.yaml",
               "lockstep engine run trades.yaml --publish Aggregate24HR --shards 2",
               "lockstep engine run trades.yaml --until-idle --json"),
+        _verb("ls", "List the engines of this machine by their state folders, and which of them run.", "engine_local",
+              _ls, "lockstep engine ls", "lockstep engine ls --folder .lockstep-engine --json"),
+        _verb("stop", "Have an engine of this machine end in order, and wait until it has.", "engine_local", _stop,
+              "lockstep engine stop trades", "lockstep engine stop .lockstep-engine/local.trades --timeout 2m"),
         _verb("replay", "Run a model over everything on a project's streams as one batch job, into files.",
               "engine_replay", _replay, "lockstep engine replay trades.yaml --out Aggregate24HR=day.csv"),
         _verb("status", "Show how far engines are: what is published, how far behind, the windows' counts.",
@@ -184,11 +213,12 @@ ENGINE = Noun(
         _verb("quiesce", "Wait until everything that was published before is processed and out.", "engine_ask", _asked,
               "lockstep engine quiesce --project trades"),
         _verb("replace", "Put another model in the place of the one that runs, at the same block everywhere.",
-              "engine_ask", _replace, "lockstep engine replace trades2.yaml"),
-        _verb("reset", "Start of day: empty all windows, and let old messages go; numbers go on.", "engine_ask",
-              _reset, "lockstep engine reset --project trades"),
-        _verb("trim", "Let logs go of what no snapshot and no window needs any more.", "engine_ask", _asked,
-              "lockstep engine trim --project trades"),
+              "engine_ask", _replace, "lockstep engine replace trades2.yaml --dry-run",
+              "lockstep engine replace trades2.yaml --yes"),
+        _verb("reset", "Start of day: empty all windows, and remove old messages; numbers go on.", "engine_ask",
+              _reset, "lockstep engine reset --dry-run", "lockstep engine reset --project trades --yes"),
+        _verb("trim", "Let logs go of what no snapshot and no window needs any more.", "engine_ask", _trim,
+              "lockstep engine trim --project trades --yes"),
         _verb("state", "Have a project take input, or leave it on its streams for later.", "engine_ask", _state,
               "lockstep engine state stopped --project trades"),
         _verb("query", "Ask for the projects of a cluster, or for the windows, schemas and model of one.", "engine_ask",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import signal
@@ -19,10 +20,11 @@ from lockstep.cli import model_report as report
 from lockstep.cli.bus import preflight
 from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.engine_connectors import connected, drained, prepared, with_subscribed
-from lockstep.cli.engine_rest import served
+from lockstep.cli.engine_rest import prepared_rest, served
 from lockstep.cli.model_files import find_window, load_graph
 from lockstep.cli.output import Output, plural
 from lockstep.errors import LockstepError, Trimmed, UnsupportedByBackend, UsageError
+from lockstep.log.config import check_name
 from lockstep.log.urls import password_variable, split_url
 from lockstep.runtime import logger
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from lockstep.engine.run.conducting import RoleChange
     from lockstep.engine.run.streams import ProjectStreams
     from lockstep.engine.spark.engine import Engine, EngineOptions, EngineStatus
+    from lockstep.log.port import Bus
     from lockstep.streams.client import Lockstep
 
 _CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
@@ -98,6 +101,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
 
 def _run(options: argparse.Namespace, output: Output) -> int:
+    from lockstep.engine.errors import SparkFailed, SparkUnavailable
     from lockstep.engine.run import keeping
     from lockstep.engine.run.streams import ProjectStreams
     from lockstep.engine.spark.engine import Engine
@@ -106,17 +110,22 @@ def _run(options: argparse.Namespace, output: Output) -> int:
 
     graph = load_graph(options.model)
     published = with_subscribed(graph, published_windows(graph, options.publish))
-    if _RESTARTS in os.environ:
-        graph, published = _in_force(options, graph, published)
     state = Path(options.state or Path(_STATE) / f"{options.cluster}.{graph.project.name}")
     url = _shared(bus_url(options))
     if secret := password_variable(url):
         os.environ.setdefault(*secret)  # for the workers: what they are told otherwise is written down by Spark
     check_java()
     dies, level = getattr(options, "dies_on_interrupt", False), getattr(options, "told_level", logging.INFO)
-    with opened(url, create=True) as client, Stopping(dies=dies) as stopping, _told(level, verbose=options.verbose):
-        wanted = frozenset(node.path for node in published)
+    _check_before_spark(options, state)
+    with (
+        prepared_rest(options, state) as rest,
+        opened(url, create=True) as client,
+        Stopping(dies=dies) as stopping,
+        _told(level, verbose=options.verbose),
+    ):
         streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
+        graph, published = _in_force(client.bus, streams, graph, published, is_chosen=bool(options.publish))
+        wanted = frozenset(node.path for node in published)
         telling = Telling(output, graph, streams, published, wants_progress=options.progress)
         preflight(client.bus, output, strict=options.strict, also=keeping.findings(client.bus, streams, graph))
         connectors = prepared(graph, client, options, wanted)
@@ -127,30 +136,63 @@ def _run(options: argparse.Namespace, output: Output) -> int:
                 stopping.listen()
                 if options.metrics_port is not None:
                     _serve_metrics(graph.project.name, engine, options.metrics_port)
-                with served(engine, client.bus, options), connected(connectors, engine):
+                with served(engine, client.bus, rest), connected(connectors, engine):
                     telling.ready(client.url, state, options.shards, engine)
                     _work(engine, connectors, telling, stopping, until_idle=options.until_idle)
                 telling.progress.end()
                 telling.stopping(stopping)
                 if stopping.code and options.persist_to:
                     _persist(client, streams, output)
+        except (SparkFailed, SparkUnavailable) as error:
+            telling.progress.end()
+            if not stopping.code:
+                raise
+            output.note(f"Stopped. Spark was stopped by the same request: {error.params['reason']}.")
+            return stopping.code
         finally:
             telling.progress.end()
         telling.stopped(engine.status(), stopping)
         return stopping.code
 
 
-def _in_force(options: argparse.Namespace, graph: Graph, published: list[Node]) -> tuple[Graph, list[Node]]:
-    """After a restart of itself the model that is in force: it may have been replaced since the first start."""
-    from lockstep.engine.run.catalog import compiled, published_nodes, stated
-    from lockstep.engine.run.streams import ProjectStreams
+def _check_before_spark(options: argparse.Namespace, state: Path) -> None:
+    """What can be known to be wrong is said now, and not after the seconds that Spark takes to start."""
+    if options.name:
+        check_name("Engine", options.name)
+    if options.metrics_port is not None:
+        from lockstep.server.serving import bind
 
-    with opened(bus_url(options)) as client:
-        found = stated(client.bus, ProjectStreams(cluster=options.cluster, project=graph.project.name))
+        bind("127.0.0.1", options.metrics_port, "Metrics").close()
+    for option, folder in (("--state", state), ("--persist-to", options.persist_to)):
+        if folder is not None:
+            check_folder(option, Path(folder))
+
+
+def check_folder(option: str, folder: Path) -> None:
+    """Refuse a folder that can't be made or written to."""
+    known = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+    if not known.is_dir():
+        raise UsageError(reason=f"{option} {str(folder)!r} can't be used: {str(known)!r} is no folder.")
+    if not os.access(known, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, f"{option} can't be written to", str(known))
+
+
+def _in_force(
+    bus: Bus, streams: ProjectStreams, graph: Graph, published: list[Node], *, is_chosen: bool
+) -> tuple[Graph, list[Node]]:
+    """The model in force and what it publishes, if the given one is it or was replaced; `is_chosen`: by --publish."""
+    from lockstep.engine.run.catalog import compiled, published_nodes, stated
+    from lockstep.engine.run.standing import model_to_run
+
+    found = stated(bus, streams) if streams.sequence in bus.names() else None
     if found is None:
         return graph, published
-    graph = compiled(found)
-    return graph, published_nodes(found, graph)
+    in_force = compiled(found)
+    is_given = not is_chosen and in_force.fingerprint == graph.fingerprint
+    if _RESTARTS not in os.environ and not is_given:
+        run = model_to_run(bus, streams, graph, frozenset(node.path for node in published))
+        return run.graph, [node for node in run.graph.nodes if node.path in run.wanted]
+    return in_force, published_nodes(found, in_force)
 
 
 def _persist(client: Lockstep, streams: ProjectStreams, output: Output) -> None:

@@ -16,6 +16,7 @@ from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.model_files import STANDARD, check_readable, check_writable, find_source, find_window, load_graph
 from lockstep.cli.output import Output, plural
 from lockstep.errors import StreamNotFound, UsageError
+from lockstep.log.urls import without_secret
 
 if TYPE_CHECKING:
     from lockstep.engine.events.columns import EventBatch
@@ -32,6 +33,7 @@ _WAIT_S = 1.0
 def publish(options: argparse.Namespace, output: Output) -> None:
     """Publish the events of a file."""
     from lockstep.engine.events.csvform import CsvOptions, read_csv
+    from lockstep.engine.run.catalog import projects
     from lockstep.engine.run.feeding import EventPublisher
     from lockstep.engine.run.files import BadLines, open_input
     from lockstep.engine.run.streams import EVENT_STREAM, ProjectStreams
@@ -57,13 +59,24 @@ def publish(options: argparse.Namespace, output: Output) -> None:
         finally:
             publisher.close()
             sent.progress.end()
+        known = projects(client.bus, options.cluster)
     if output.json:
         tree = report.bad_lines_tree(bad)
         output.json_line({"window": node.path, "stream": stream, "events": sent.events, "blocks": sent.blocks,
-                          "bad_lines": tree})  # fmt: skip
-        return
-    report.show_bad_lines(output, bad)
-    output.line(f"Published {plural(sent.events, 'event')} in {plural(sent.blocks, 'block')} to {stream}.")
+                          "bad_lines": tree, "stated": graph.project.name in known})  # fmt: skip
+    else:
+        report.show_bad_lines(output, bad)
+        output.line(f"Published {plural(sent.events, 'event')} in {plural(sent.blocks, 'block')} to {stream}.")
+    if graph.project.name not in known:
+        warn_nobody_reads(output, graph.project.name, options.cluster, bus_url(options))
+    report.check_some_taken(bad, sent.events)
+
+
+def warn_nobody_reads(output: Output, project: str, cluster: str, url: str) -> None:
+    """Events wait on a stream that no engine has read yet: often it is another bus that was meant."""
+    where = f"{project} of cluster {cluster} on {without_secret(url)}"
+    output.warn(f"No engine has run project {where} yet. The events wait there until one does: "
+                "start it on this bus (--bus), or publish to the one that it uses.")  # fmt: skip
 
 
 def _only_source(graph: Graph) -> Node:

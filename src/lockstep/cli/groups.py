@@ -28,8 +28,13 @@ def ls(options: argparse.Namespace, output: Output) -> None:
     if not rows:
         output.note("There are no groups. One begins with its first member.")
         return
-    cells = [[row["name"], row["members"], ", ".join(row["streams"]) or None, row["lag"]] for row in rows]
+    cells = [[row["name"], _counted(row), ", ".join(row["streams"]) or None, row["lag"]] for row in rows]
     output.table(["name", "members", "streams", "lag"], cells)
+
+
+def _counted(row: dict[str, Any]) -> str | int:
+    """The number of members; those that were not heard within their lease are told apart."""
+    return f"{row['members']} ({row['silent']} silent)" if row["silent"] else row["members"]
 
 
 def show(options: argparse.Namespace, output: Output) -> None:
@@ -42,7 +47,7 @@ def show(options: argparse.Namespace, output: Output) -> None:
     output.facts({"group": detail["name"], "members": len(detail["members"])})
     if detail["members"]:
         output.heading("members")
-        output.table(["member", "streams"], [[row["member"], ", ".join(row["streams"])] for row in detail["members"]])
+        output.table(["member", "streams", ""], [_member_cells(row) for row in detail["members"]])
     output.heading("streams")
     if not detail["streams"]:
         output.line("none")
@@ -50,6 +55,10 @@ def show(options: argparse.Namespace, output: Output) -> None:
     names = ("owner", "epoch", "confirmed", "next", "end", "lag")
     rows = [[label(row), *(row[name] for name in names), span(row["lag_s"])] for row in detail["streams"]]
     output.table(["stream", *names, "behind"], rows)
+
+
+def _member_cells(row: dict[str, Any]) -> list[str | None]:
+    return [row["member"], ", ".join(row["streams"]), "silent" if row["silent"] else ""]
 
 
 def reset(options: argparse.Namespace, output: Output) -> None:
@@ -107,12 +116,14 @@ def delete(options: argparse.Namespace, output: Output) -> None:
 
 def mirror(options: argparse.Namespace, output: Output) -> None:
     """Copy the positions of a group to the server's own group of that name."""
-    from lockstep.errors import UnsupportedByBackend
+    from lockstep.errors import UsageError
 
     with opened(bus_url(options)) as client:
         tell = getattr(client.bus, "mirror_group", None)
         if tell is None:
-            raise UnsupportedByBackend(bus=client.url, feature="show a group to tools of others")
+            raise UsageError(
+                reason=f"A group is mirrored to the server of a kafka: bus; {client.url} has no groups of its own."
+            )
         while True:
             found = client.groups.describe(options.group).streams
             positions = {progress.stream: progress.next for progress in found if progress.next is not None}

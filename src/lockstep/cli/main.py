@@ -18,9 +18,14 @@ from lockstep import __version__
 from lockstep.cli.commands import NOUNS
 from lockstep.cli.output import Output, clean
 from lockstep.cli.parser import build, parse
-from lockstep.errors import LockstepError
+from lockstep.errors import ExtraMissing, LockstepError, from_os_error
 
 OK, INTERRUPTED, TERMINATED = 0, 130, 143
+EXTRAS = {
+    "engine": ("pyspark", "pyarrow", "numpy", "pandas", "numba", "msgpack", "google"),
+    "rest": ("fastapi", "uvicorn", "starlette", "pydantic"),
+}
+"""Packages that a plain install leaves out, by the extra that brings them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,8 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_stdout()  # the reader has seen enough; nobody is left to tell
         return OK
+    except ModuleNotFoundError as error:
+        return _fail(_missing(error), as_json=json_errors, verbose=verbose)
     except OSError as error:
-        return _fail(_as_lockstep(error), as_json=json_errors, verbose=verbose)
+        return _fail(from_os_error(error), as_json=json_errors, verbose=verbose)
     except Exception as error:  # noqa: BLE001 - a defect; the user gets a sentence, and --verbose the rest
         failed = LockstepError(reason=f"{type(error).__name__}: {error}")
         failed.__cause__ = error
@@ -67,22 +74,43 @@ def _fail(error: LockstepError, *, as_json: bool, verbose: bool) -> int:
     return error.exit_code
 
 
-def _as_lockstep(error: OSError) -> LockstepError:
-    failed = LockstepError(reason=f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""))
+def _missing(error: ModuleNotFoundError) -> LockstepError:
+    package = (error.name or "").partition(".")[0]
+    extra = next((extra for extra, packages in EXTRAS.items() if package in packages), None)
+    if extra is None:
+        failed = LockstepError(reason=f"ModuleNotFoundError: {error}")
+    else:
+        failed = ExtraMissing(package=package, extra=extra)
     failed.__cause__ = error
     return failed
 
 
 @contextmanager
 def _log_lines(verbose: bool) -> Iterator[None]:
-    """The library's log lines are for programs; people see them if they ask."""
+    """The library's log lines are for programs; people see them if they ask.
+
+    Warnings of Spark's client are left out: it logs a traceback for each call that a stop interrupts.
+    """
     handler = logging.StreamHandler() if verbose else logging.NullHandler()
-    logger = logging.getLogger("lockstep")
+    others = logging.StreamHandler()
+    others.setLevel(logging.WARNING)
+    others.addFilter(_is_of_others if verbose else lambda record: _is_of_others(record) and not _is_of_spark(record))
+    logger, root = logging.getLogger("lockstep"), logging.getLogger()
     logger.addHandler(handler)
+    root.addHandler(others)
     try:
         yield
     finally:
+        root.removeHandler(others)
         logger.removeHandler(handler)
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] != "lockstep"
+
+
+def _is_of_spark(record: logging.LogRecord) -> bool:
+    return any(name in record.pathname for name in ("py4j", "pyspark"))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from lockstep.errors import UsageError
 if TYPE_CHECKING:
     from lockstep.engine.model.project import Project
 
-FAULTS_FOUND = 2
+FAULTS_FOUND = 1
 _FORMS = {".xml": "xml", ".yaml": "yaml", ".yml": "yaml", ".py": "py"}
 
 

@@ -42,7 +42,11 @@ def _run(parser: argparse.ArgumentParser) -> None:
                        help="lines to skip at the beginning of each --in (0)")  # fmt: skip
     files.add_argument("--date-format", metavar="FORMAT",
                        help="of dates and stamps, as %%Y-%%m-%%d (seconds and microseconds since 1970)")  # fmt: skip
+    files.add_argument("--add-opcode", action="store_true", help="lines have no opcode: all are inserts")
+    files.add_argument("--add-flags", action="store_true", help="lines have no flag: all are normal")
     files.add_argument("--collapse", action="store_true", help="write an update as one line U, not as UB and D")
+    files.add_argument("--final", action="store_true",
+                       help="write the rows that a window has at the end, with names, not all changes")  # fmt: skip
     how = parser.add_argument_group("how it is run; the answer does not depend on it")
     how.add_argument("--runner", choices=("spark", "reference"), default="spark",
                      help="Spark, or the plain interpreter it is compared to (spark)")  # fmt: skip

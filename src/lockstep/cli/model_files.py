@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lockstep.cli.names import closest
+from lockstep.errors import Forbidden, PathMissing
 
 if TYPE_CHECKING:
     from lockstep.engine.model.graph import Graph, Node
@@ -72,13 +73,13 @@ def check_writable(path: Path) -> None:
     with unwritable(path):
         if not is_plain(path):
             if not os.access(path, os.W_OK):
-                raise FileUnwritable(path=str(path), reason="it can't be written to")
+                raise Forbidden(path=str(path), action="written", reason="the mode of the file says no")
             return
     folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
     if not folder.is_dir():
-        raise FileUnwritable(path=str(path), reason=f"there is no folder {str(folder)!r}")
+        raise PathMissing(path=str(path), reason=f"there is no folder {str(folder)!r}")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise FileUnwritable(path=str(path), reason=f"the folder {str(folder)!r} can't be written to")
+        raise Forbidden(path=str(path), action="written", reason=f"the folder {str(folder)!r} can't be written to")
 
 
 def write_file(path: Path, data: bytes) -> None:

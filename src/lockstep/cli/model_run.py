@@ -6,6 +6,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -36,6 +37,7 @@ _SHOW_S = 0.2
 def run(options: argparse.Namespace, output: Output) -> None:
     """Feed the files to the model, write what comes out, and print the counts of every window."""
     from lockstep.engine.run.files import BadLines
+    from lockstep.engine.run.final_rows import write_final_rows
 
     graph = load_graph(options.model)
     inputs, outputs = _inputs(options, graph), _outputs(options, graph)
@@ -43,11 +45,16 @@ def run(options: argparse.Namespace, output: Output) -> None:
     progress = output.progress("events")
     try:
         with _folder(options) as folder, _written(outputs, folder, output) as files, _errors(outputs):
-            outcome = run_it(graph, options, inputs, files, bad, folder, progress)
+            changes = _change_files(files, folder) if options.final else files
+            outcome = run_it(graph, options, inputs, changes, bad, folder, progress)
+            if options.final:
+                lines = write_final_rows(graph, changes, files, _csv_output(options))
+                outcome = replace(outcome, lines=lines)
     finally:
         progress.end()
     if output.json:
         output.json_line(_tree(graph, options, outcome, bad))
+        report.check_some_taken(bad, outcome.events)
         return
     report.show_bad_lines(output, bad)
     report.show_refused(output, outcome.refused)
@@ -57,6 +64,7 @@ def run(options: argparse.Namespace, output: Output) -> None:
         report.show_windows(output, report.window_rows(graph, outcome.counts), outcome.lines, aside=aside)
     output.flush()
     report.show_speed(output, outcome)
+    report.check_some_taken(bad, outcome.events)
 
 
 def _inputs(options: argparse.Namespace, graph: Graph) -> FileInputs:
@@ -64,6 +72,10 @@ def _inputs(options: argparse.Namespace, graph: Graph) -> FileInputs:
     from lockstep.engine.events.csv_options import CsvOptions
     from lockstep.engine.run.files import FileInputs
 
+    if options.final and options.collapse:
+        raise UsageError(reason="--final and --collapse do not go together: rows at the end are no changes.")
+    if options.script and (options.add_opcode or options.add_flags):
+        raise UsageError(reason="A --script has opcodes and flags: leave out --add-opcode and --add-flags.")
     if options.script and options.inputs:
         raise UsageError(reason="--script says what goes where: leave out --in, or the script.")
     if not options.script and not options.inputs:
@@ -74,6 +86,8 @@ def _inputs(options: argparse.Namespace, graph: Graph) -> FileInputs:
         block_size=options.block,
         transactional=options.transactional,
         date_format=options.date_format,
+        add_opcode=options.add_opcode,
+        add_flags=options.add_flags,
     )
     return FileInputs(files=files, script=_in_file(options.script) if options.script else None, csv=csv)
 
@@ -134,6 +148,11 @@ def _written(outputs: Mapping[str, Path], folder: Path, output: Output) -> Itera
         with file.open("rb") as lines:
             while data := lines.read(1 << 20):
                 output.raw(data)
+
+
+def _change_files(files: Mapping[str, Path], folder: Path) -> dict[str, Path]:
+    """Where the changes of windows are kept until the rows at the end are known."""
+    return {path: folder / f"changes-{number}.csv" for number, path in enumerate(files)}
 
 
 @contextmanager

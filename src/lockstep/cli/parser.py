@@ -17,10 +17,11 @@ _UNKNOWN = re.compile(r"unrecognized arguments: (\S+)")
 
 EXIT_CODES = """\
 exit codes:
-  0 done   1 failed   2 wrong usage   3 not found   4 conflict   5 forbidden   6 unavailable or timed out
-  130 ended by Ctrl-C"""
+  0 done   1 failed, or something was found   2 wrong usage   3 not found   4 conflict   5 forbidden
+  6 unavailable or timed out   130 ended by Ctrl-C   143 ended by SIGTERM"""
 
 
+BUS_HELP = "the bus (LOCKSTEP_BUS, else lmdb:.lockstep)"
 Arguments = Callable[[argparse.ArgumentParser], None]
 
 
@@ -33,6 +34,7 @@ class Verb:
     run: str
     arguments: Arguments
     examples: tuple[str, ...]
+    bus_help: str = BUS_HELP
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,19 +77,20 @@ def build(nouns: Sequence[Noun], version: str) -> Parser:
     """The parser for all commands."""
     root = Parser(
         prog="lockstep",
-        description="Ordered event streams: nothing lost, doubled or out of order.",
+        description="Ordered event streams: nothing lost, duplicated or out of order.",
         epilog=_root_epilog(nouns),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     root.add_argument("--version", action="version", version=f"lockstep {version}", help="show the version and stop")
-    _add_common(root)
+    add_common(root)
     groups = root.add_subparsers(dest="noun", metavar="NOUN", title="commands")
     for noun in nouns:
         if noun.alone is not None:
             _add_verb(groups, noun.alone)
             continue
         group = groups.add_parser(noun.name, help=noun.purpose, description=noun.purpose, allow_abbrev=False)
+        add_common(group)
         group.set_defaults(leaf=group, run=None)
         verbs = group.add_subparsers(dest="verb", metavar="COMMAND", title="commands")
         for verb in noun.verbs:
@@ -124,15 +127,15 @@ def _add_verb(verbs: argparse._SubParsersAction[Parser], verb: Verb) -> None:
         allow_abbrev=False,
     )
     verb.arguments(parser)
-    _add_common(parser)
+    add_common(parser, verb.bus_help)
     parser.set_defaults(run=verb.run, leaf=parser)
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    """Options that may stand before the noun or behind the verb."""
+def add_common(parser: argparse.ArgumentParser, bus_help: str = BUS_HELP) -> None:
+    """Options that may stand before the noun, before the verb or after it."""
     common = parser.add_argument_group("for every command")
     absent = argparse.SUPPRESS
-    common.add_argument("--bus", metavar="URL", default=absent, help="the bus (LOCKSTEP_BUS, else lmdb:.lockstep)")
+    common.add_argument("--bus", metavar="URL", default=absent, help=bus_help)
     common.add_argument("--json", action="store_true", default=absent, help="print JSON, and errors as JSON")
     common.add_argument("--quiet", action="store_true", default=absent, help="print no messages, only data and errors")
     common.add_argument("--verbose", action="store_true", default=absent, help="show where an error came from")

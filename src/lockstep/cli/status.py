@@ -26,7 +26,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", default=CLUSTER, metavar="NAME", help=f"the cluster ({CLUSTER})")
     parser.add_argument("--project", metavar="NAME", help="only this one, with its windows (all of the cluster)")
     parser.add_argument("--watch", action="store_true", help="show it again every second, until Ctrl-C")
-    parser.add_argument("--every", type=kinds.above_zero, default=1.0, metavar="S", help="seconds with --watch (1)")
+    parser.add_argument("--every", type=kinds.duration, default=1.0, metavar="TIME", help="how often with --watch (1s)")
 
 
 STATUS = alone(

@@ -12,7 +12,7 @@ from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.names import label, split_log
 from lockstep.cli.output import Output, plural
 from lockstep.cli.times import span
-from lockstep.errors import BadOffset, StreamExists
+from lockstep.errors import BadOffset, StreamExists, UsageError
 from lockstep.log.config import StreamConfig, check_name
 from lockstep.log.offsets import records_between, step_back
 from lockstep.streams.shards import stream_name
@@ -32,6 +32,8 @@ def create(options: argparse.Namespace, output: Output) -> None:
         exists = options.name in client.streams()
         if exists and options.new:
             raise StreamExists(name=options.name)
+        if exists and config is not None:
+            client.config(options.name).check_same(options.name, config)  # 'stream alter' is the way to change it
         stored = client.config(options.name) if exists and config is None else client.create(options.name, config)
         _report_created(client, output, options.name, stored, created=not exists)
 
@@ -53,8 +55,44 @@ def config_from(options: argparse.Namespace) -> StreamConfig | None:
         split_url(options.history)
     if options.config is None and not given:
         return None
-    base = StreamConfig() if options.config is None else StreamConfig.from_file(options.config)
-    return replace(base, **given)
+    if options.config is None:
+        return StreamConfig(**given)
+    return replace(StreamConfig.from_file(options.config), **given)
+
+
+_ALTERABLE = (
+    "capacity", "retain_bytes", "retain_age_s", "protect", "protect_bytes", "compression", "max_record_bytes",
+    "shards", "history",
+)  # fmt: skip
+
+
+def alter(options: argparse.Namespace, output: Output) -> None:
+    """Change settings of a stream."""
+    changes = {name: getattr(options, name) for name in _ALTERABLE if hasattr(options, name)}
+    if not changes:
+        raise UsageError(reason="Name at least one setting to change, for example --retain-age 30d.")
+    with opened(bus_url(options)) as client:
+        before = client.config(options.name)
+        after = before.altered(options.name, changes)
+        if not options.dry_run:
+            if _keeps_less(before, after):
+                action = f"have stream {options.name} keep less, so that records may go: {_kept(after)}"
+                confirm(options, options.name, action)
+            after = client.alter(options.name, **{name: getattr(after, name) for name in changes})
+    if output.json:
+        line = {"name": options.name, "applied": not options.dry_run, "config": after.to_dict()}
+        output.json_line({**line, "changed": before.differences(after)})
+        return
+    output.line(f"{'Would alter' if options.dry_run else 'Altered'} stream {options.name}: {_kept(after)}.")
+
+
+def _keeps_less(before: StreamConfig, after: StreamConfig) -> bool:
+    """Whether records that are kept now may go."""
+    limits = ("capacity", "retain_bytes", "retain_age_s")
+    pairs = [(getattr(before, name), getattr(after, name)) for name in limits]
+    return (before.protect and not after.protect) or any(
+        new is not None and (old is None or new < old) for old, new in pairs
+    )
 
 
 def _report_created(client: Lockstep, output: Output, name: str, config: StreamConfig, *, created: bool) -> None:

@@ -100,6 +100,7 @@ def group_row(group: GroupView) -> dict[str, Any]:
     return {
         "name": group.name,
         "members": len(group.members),
+        "silent": len(group.silent),
         "streams": sorted({split_log(progress.stream)[0] for progress in group.streams}),
         "lag": sum(progress.lag for progress in group.streams),
     }
@@ -110,7 +111,11 @@ def group_detail(group: GroupView) -> dict[str, Any]:
     return {
         "name": group.name,
         "members": [
-            {"member": member, "streams": sorted({split_log(log)[0] for log in logs})}
+            {
+                "member": member,
+                "streams": sorted({split_log(log)[0] for log in logs}),
+                "silent": member in group.silent,
+            }
             for member, logs in group.members.items()
         ],
         "streams": [progress_row(progress) for progress in group.streams],

@@ -89,7 +89,16 @@ class Broken:
     last: int
 
 
-Action = Send | Published | Broken
+@dataclass(frozen=True, slots=True)
+class Differs:
+    """Block `block` was published from another sequence (`found`) than the one that is known here."""
+
+    block: int
+    found: str
+    known: str
+
+
+Action = Send | Published | Broken | Differs
 Step = tuple[OutletState, list[Action]]
 
 
@@ -120,6 +129,9 @@ def _observe(state: OutletState, record: Cut | Barrier) -> Step:
         mine = (record.epoch, record.owner) == (state.epoch, state.me)
         return replace(state, is_open=state.is_open or mine), []
     out, verdict = fold(state.out, record)
+    if verdict is Verdict.DIFFERS:
+        last, known = state.out.last, state.out.digest
+        return _closed(state, None), [Differs(last, record.digest_at(last), known)]
     return (state, []) if verdict in (Verdict.COPY, Verdict.GAP) else _look(replace(state, out=out))
 
 
@@ -136,6 +148,9 @@ def _look(state: OutletState) -> Step:
     match fold(state.out, cut)[1]:
         case Verdict.COPY:
             return replace(state, in_flight=None), [Published(cut)]
+        case Verdict.DIFFERS:
+            last, found = state.out.last, state.out.digest
+            return _closed(state, None), [Differs(last, found, cut.digest_at(last))]
         case Verdict.GAP if not cut.first <= state.out.last <= cut.last:  # else it lands piece by piece
             return _closed(state, None), [Broken(cut, state.out.last)]
     return state, []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 PRODUCERS_REMEMBERED = 4096
 
@@ -34,3 +34,16 @@ def admit(window: Window, producer: bytes, first: int, count: int) -> tuple[Wind
         known.pop(next(iter(known)))
     known[producer] = first + count - 1
     return Window(known, window.limit), seen
+
+
+def window_of(batches: Iterable[tuple[bytes, int, int]], limit: int = PRODUCERS_REMEMBERED) -> Window:
+    """The window after some batches, each given as producer, first sequence and count: as if admitted one by one."""
+    known: dict[bytes, int] = {}
+    for producer, first, count in batches:
+        last = first + count - 1
+        if last > known.get(producer, -1):
+            known.pop(producer, None)
+            known[producer] = last
+            if len(known) > limit:
+                known.pop(next(iter(known)))
+    return Window(known, limit)

@@ -22,4 +22,4 @@ class ServerDidNotStart(Unavailable):
 
     code = "SERVER_DID_NOT_START"
     template = "{name} did not start: {reason}. The end of its log, {log}:\n{tail}\n"
-    advice = "Mend what the log names, then start it again; the data in its folder is as it was."
+    advice = "Fix what the log names, then start it again; the data in its folder is as it was."

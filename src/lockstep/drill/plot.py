@@ -66,7 +66,7 @@ def _faults(ax: Any, result: Result) -> None:
         if fault.silence_s is not None:
             words += f"\n {fault.silence_s:.2f} s of silence"
         if fault.by:
-            words += f"\n {fault.by} goes on behind {fault.last:,}"
+            words += f"\n {fault.by} goes on after {fault.last:,}"
         is_late = fault.at_s > 0.75 * result.seconds
         height = top * (0.98 - _ROW * (number % _LABEL_ROWS))
         ax.text(fault.at_s, height, words, color=_FAULT, fontsize=8.5, va="top", ha="right" if is_late else "left")

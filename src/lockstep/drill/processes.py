@@ -1,4 +1,7 @@
-"""Processes of the drill: each in a session of its own, so that nothing it started is ever out of reach."""
+"""Processes of the drill: each in a session of its own, so that nothing it started is ever out of reach.
+
+An engine's JVM is in another session than the engine; it is found as its child, and remembered when that is dead.
+"""
 
 from __future__ import annotations
 
@@ -26,29 +29,35 @@ SETTLE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process of a session."""
+    """A process, as the system tells it."""
 
     pid: int
     parent: int
     command: str
     is_dead: bool = False
+    session: int = 0
 
 
-def members(session: int) -> list[Member]:
-    """All processes of a session, also those whose parents are gone; not those that are dead and only not asked for."""
-    found = [_member(int(entry.name), session) for entry in _PROC.iterdir() if entry.name.isdigit()]
-    return [member for member in found if member is not None and not member.is_dead]
+def members(*sessions: int) -> list[Member]:
+    """All processes of sessions, also those whose parents are gone, and what they started in sessions of its own.
+
+    Without those that are dead and only not asked for.
+    """
+    every = [member for entry in _PROC.iterdir() if entry.name.isdigit() and (member := _member(int(entry.name)))]
+    pids, reached = set[int](), set(sessions)
+    while more := [each for each in every if each.pid not in pids and (each.session in reached or each.parent in pids)]:
+        pids |= {member.pid for member in more}
+        reached |= {member.session for member in more}
+    return [member for member in every if member.pid in pids and not member.is_dead]
 
 
-def _member(pid: int, session: int) -> Member | None:
+def _member(pid: int) -> Member | None:
     try:
-        state, parent, _, its_session = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[:4]
-        if int(its_session) != session:
-            return None
+        state, parent, _, session = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[:4]
         words = (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except (OSError, ValueError):  # it ended meanwhile
         return None
-    return Member(pid, int(parent), words.strip(), state in "ZX")
+    return Member(pid, int(parent), words.strip(), state in "ZX", int(session))
 
 
 def jvms(tree: Sequence[Member]) -> list[int]:
@@ -85,6 +94,7 @@ class Child:
                 start_new_session=True,
                 env=dict(environ) if environ is not None else None,
             )
+        self._sessions = {self._process.pid}
         self._lines: deque[tuple[float, str]] = deque(maxlen=_LINES_MAX)
         self._listener = threading.Thread(target=self._listen, name=f"{name}-lines", daemon=True)
         self._listener.start()
@@ -114,8 +124,10 @@ class Child:
             self._process.stdin.flush()
 
     def tree(self) -> list[Member]:
-        """It and everything that it started, however deep."""
-        return members(self.pid)
+        """It and everything that it started, however deep; sessions that were seen once are known for good."""
+        found = members(*self._sessions)
+        self._sessions |= {member.session for member in found}
+        return found
 
     def signal_all(self, number: signal.Signals) -> None:
         """A signal to the whole tree: the driver first, so that it can't act on the death of its children."""

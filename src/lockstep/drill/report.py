@@ -56,7 +56,7 @@ def facts(result: Result) -> dict[str, str]:
     if again := sum(fault.stopped_again for fault in result.faults):
         found["stopped again"] = f"{again} times: it was within a write to the bus, and held it"
     account = result.account
-    found["blocks"] = f"{account.lost:,} lost, {account.doubled:,} doubled, {account.out_of_order:,} out of order"
+    found["blocks"] = f"{account.lost:,} lost, {account.doubled:,} duplicated, {account.out_of_order:,} out of order"
     found["identical"] = f"yes, {measured.size:,} bytes" if measured.difference is None else "NO"
     return found
 
@@ -76,7 +76,7 @@ def difference_lines(result: Result) -> list[str]:
 def verdict(result: Result) -> str:
     """The last line."""
     if result.ok:
-        return "The subscriber's file is the same, byte for byte: nothing lost, doubled or out of order."
+        return "The subscriber's file is the same, byte for byte: nothing lost, duplicated or out of order."
     return "FAILED: " + "; ".join(result.anomalies) + "."
 
 

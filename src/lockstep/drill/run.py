@@ -67,9 +67,11 @@ def play(stage: Stage, telling: Telling, servers: Machines) -> tuple[float, list
     leads = stage.leader()
     telling.say(f"{leads.name if leads else 'Nobody'} is active; the events begin.")
     for settled, fault in enumerate(planned):
-        stage.allow(allowed(planned, settled, options.total))
-        stage.wait(partial(_has_seen, stage, fault.at), f"fault at {fault.at:,}", QUIET_S_MAX, while_quiet=True)
+        stage.allow(fault.hold)
+        at = fault.due(stage.seen)
+        stage.wait(partial(_has_seen, stage, at), f"fault at {at:,}", QUIET_S_MAX, while_quiet=True)
         done.append(faults.inject(fault))
+        stage.allow(allowed(planned, settled, options.total))
         faults.settle(done[-1])
         telling.say(_settled(done[-1], stage))
     stage.allow(options.total)

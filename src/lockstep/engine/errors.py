@@ -6,13 +6,13 @@ NotFound                                           exit 3
   WindowNotFound FileMissing ProjectNotStated
 Conflict                                           exit 4
   ModelMismatch EngineRunning RequestRefused SourceDiffers PositionForeign ModelNotReplaceable
-  NoStandby PublishersActive
+  NoStandby PublishersActive NameTaken
 Unavailable                                        exit 6
   SparkUnavailable SparkFailed LogTooShort LogForgets BusNotShared FileUnwritable
   SnapshotFolderUnusable HistoryTrimmed RequestTimedOut (TimedOut)
 DataError                                          exit 1
-  FrameDamaged SnapshotDamaged UserCodeFailed OutputBroken BlocksMissing RowsLost InputChanged
-  BufferGap SequenceBroken SnapshotRefused
+  FrameDamaged SnapshotDamaged UserCodeFailed OutputBroken OutputDiffers BlocksMissing RowsLost InputChanged
+  BufferGap BufferDamaged SequenceBroken LogShortened SnapshotRefused OutputWithoutStream NoLineTaken
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ModelInvalid(UsageError):
 
     code = "MODEL_INVALID"
     template = "The model {name} has {count} fault(s):\n{faults}\n"
-    advice = "Mend them and check again with 'lockstep model check'."
+    advice = "Fix them and check again with 'lockstep model check'."
 
 
 class NotShardable(UsageError):
@@ -97,7 +97,10 @@ class ModelMismatch(Conflict):
 
     code = "MODEL_MISMATCH"
     template = "The state in {place} belongs to something else: it was made for {found}, this is {wanted}."
-    advice = "Run the model it was made with, or begin anew with another --state folder."
+    advice = (
+        "Run the model it was made with; to change the model of a project, start that one and use "
+        "'lockstep engine replace'. A --state folder of another project can't be used: give another."
+    )
 
 
 class EngineRunning(Conflict):
@@ -113,7 +116,10 @@ class SparkUnavailable(Unavailable):
 
     code = "SPARK_UNAVAILABLE"
     template = "Spark can't be started: {reason}."
-    advice = "Install Java 17 or newer (apt-get install openjdk-17-jre-headless) and set JAVA_HOME if it is elsewhere."
+    advice = (
+        "It needs Java 17 or newer (apt-get install openjdk-17-jre-headless; set JAVA_HOME if it is elsewhere), and a "
+        "Python and folders that this user may run, read and write."
+    )
 
 
 class SparkFailed(Unavailable):
@@ -149,7 +155,7 @@ class BusNotShared(Unavailable):
 
 
 class FileUnwritable(Unavailable):
-    """A file that is to be written can't be: a full disk, a missing folder."""
+    """A file that is to be written can't be: a full disk."""
 
     code = "FILE_UNWRITABLE"
     template = "The file {path!r} can't be written: {reason}."
@@ -177,7 +183,15 @@ class UserCodeFailed(DataError):
 
     code = "USER_CODE_FAILED"
     template = "{what} of window {window} failed on block {block}, event {event}: {reason}."
-    advice = "Mend it and start again: state is as before this block, nothing of it was published."
+    advice = "Fix it and start again: state is as before this block, nothing of it was published."
+
+
+class NoLineTaken(DataError):
+    """Input of which not one line is an event."""
+
+    code = "NO_LINE_TAKEN"
+    template = "Not one of {count} lines of {files} is an event: {reasons}."
+    advice = "Compare a line with the schema of the window: the number of fields, the date format, opcode and flag."
 
 
 class RowsLost(DataError):
@@ -196,6 +210,28 @@ class OutputBroken(DataError):
     advice = "Something else wrote to the stream; choose another project name, or delete the stream."
 
 
+class OutputDiffers(DataError):
+    """An out stream, a beat or a saved position is of another sequence than the one at hand."""
+
+    code = "OUTPUT_DIFFERS"
+    template = "Block {block} of {stream} was computed from another sequence ({found}) than the one here ({known})."
+    advice = (
+        "The bus lost records that it had acknowledged. Readers: drop what you derived from this stream and read it "
+        "again from its start, without the saved position. Engines: run the project anew under another name."
+    )
+
+
+class LogShortened(DataError):
+    """A log ends before what was read from it."""
+
+    code = "LOG_SHORTENED"
+    template = "{stream} ends at offset {next}, but it was read up to offset {at} before{block}."
+    advice = (
+        "The bus lost records that it had acknowledged. Readers: drop what you derived from this stream and read it "
+        "again from its start, without the saved position. Engines: begin anew with another --state folder."
+    )
+
+
 class InputChanged(DataError):
     """An input no longer holds what the sequence log says of it."""
 
@@ -210,6 +246,22 @@ class BufferGap(DataError):
     code = "BUFFER_GAP"
     template = "Blocks {first} to {last} are to be published, but {place} no longer holds them."
     advice = "The engine computes them again from its last snapshot; somebody removed files of its spool."
+
+
+class BufferDamaged(DataError):
+    """A file of the spool is not what the worker wrote."""
+
+    code = "BUFFER_DAMAGED"
+    template = "The spool file {place} can't be published: {reason}."
+    advice = "The engine computes its blocks again from its last snapshot. Check the disk below the state folder."
+
+
+class OutputWithoutStream(DataError):
+    """Blocks of a window were computed that no model in force publishes."""
+
+    code = "OUTPUT_WITHOUT_STREAM"
+    template = "Blocks {first} to {last} hold output of window {window}, which this engine does not publish."
+    advice = "Start the engine again: it computes them anew. If it happens again, please report it."
 
 
 class SnapshotRefused(DataError):
@@ -306,6 +358,14 @@ class PublishersActive(Conflict):
     code = "PUBLISHERS_ACTIVE"
     template = "Somebody is publishing to {stream}: the day can't begin."
     advice = "Stop the publishers first, or use --force."
+
+
+class NameTaken(Conflict):
+    """Two engines of a project have one name."""
+
+    code = "NAME_TAKEN"
+    template = "Another engine (pid {pid} on {host}) of project {project} is called {name!r}."
+    advice = "Give each engine a --name of its own. The one that runs goes on."
 
 
 class SequenceBroken(DataError):

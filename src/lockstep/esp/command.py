@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from lockstep.cli.output import clean
 from lockstep.cli.parser import EXIT_CODES, Parser
-from lockstep.errors import LockstepError
+from lockstep.errors import LockstepError, from_os_error
 
 INTERRUPTED = 130
 VERBOSE = "LOCKSTEP_VERBOSE"
@@ -51,10 +51,7 @@ def run_command(name: str, work: Callable[[Sequence[str]], int], arguments: Sequ
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        failed = LockstepError(reason=f"{error.strerror or error}{where}")
-        failed.__cause__ = error
-        return _fail(name, failed)
+        return _fail(name, from_os_error(error))
 
 
 def _fail(name: str, error: LockstepError) -> int:

@@ -2,11 +2,13 @@
 
 UsageError                                         exit 2
   ConfigFileWrong ClusterUnclear FailoverIncomplete
+Unavailable                                        exit 6
+  EngineEnded EngineNotReady
 """
 
 from __future__ import annotations
 
-from lockstep.errors import UsageError
+from lockstep.errors import Unavailable, UsageError
 
 
 class ConfigFileWrong(UsageError):
@@ -30,4 +32,20 @@ class FailoverIncomplete(UsageError):
 
     code = "FAILOVER_INCOMPLETE"
     template = "Connector {connector} has hotfailover, and {reason}: no bus is named on which servers find each other."
-    advice = "Mend that, or name the servers' bus with LOCKSTEP_BUS; the connector then runs as any other."
+    advice = "Fix that, or name the servers' bus with LOCKSTEP_BUS; the connector then runs as any other."
+
+
+class EngineEnded(Unavailable):
+    """The engine of a project has ended by itself."""
+
+    code = "ENGINE_ENDED"
+    template = "The engine of project {project!r} ended with exit code {status}."
+    advice = "The server's log says why. Load the project again with PUT, or remove it with DELETE."
+
+
+class EngineNotReady(Unavailable):
+    """The engine of a project is starting."""
+
+    code = "ENGINE_NOT_READY"
+    template = "The engine of project {project!r} does not answer yet: {reason}."
+    advice = "Ask again in a second."

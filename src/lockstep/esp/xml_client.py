@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from lockstep.engine.errors import FileMissing
 from lockstep.errors import ServerUnreachable, UsageError
@@ -22,6 +23,7 @@ NAME = "dfesp_xml_client"
 TIMEOUT_S = 60.0
 METHODS = ("get", "put", "post", "delete")
 _NO_BODY = ""
+_LOCAL = ("localhost", "127.0.0.1", "::1")
 _EXIT = {
     HTTPStatus.UNAUTHORIZED: 5,
     HTTPStatus.FORBIDDEN: 5,
@@ -55,7 +57,8 @@ def parser() -> Parser:
     how.add_argument("-post", nargs="?", const=_NO_BODY, metavar="BODY", help="POST, in the same way")
     how.add_argument("-delete", action="store_true", help="DELETE")
     own = made.add_argument_group("not in the document")
-    own.add_argument("-token", metavar="FILE", help="whose token is borne, as --token-file of the engine has it")
+    own.add_argument("-token", metavar="FILE", help="whose token is borne, as --token-file of the engine has it "
+                     "(the one that an engine of this user on this machine made)")  # fmt: skip
     return made
 
 
@@ -76,8 +79,9 @@ def request(options: argparse.Namespace) -> urllib.request.Request:
     method = next((name for name in METHODS if getattr(options, name) not in (None, False)), "get")
     body = getattr(options, method) if method in ("put", "post") else _NO_BODY
     headers = {"Content-Type": "application/xml"} if body else {}
-    if options.token:
-        headers["Authorization"] = f"Bearer {_read(options.token).decode(errors='replace').strip()}"
+    token = options.token or _own_token(url)
+    if token:
+        headers["Authorization"] = f"Bearer {_read(token).decode(errors='replace').strip()}"
     data = _body(body) if method in ("put", "post") else None
     return urllib.request.Request(url, data=data, headers=headers, method=method.upper())  # noqa: S310 - http only
 
@@ -100,6 +104,20 @@ def exit_code(status: int) -> int:
     if status < HTTPStatus.BAD_REQUEST:
         return 0
     return _EXIT.get(HTTPStatus(status), 2 if status < HTTPStatus.INTERNAL_SERVER_ERROR else 1)
+
+
+def _own_token(url: str) -> str | None:
+    """The token that an engine of this user on this machine has made for changes."""
+    from lockstep.cli.engine_rest import token_of_port
+
+    parts = urlsplit(url)
+    try:
+        if parts.port is None or parts.hostname not in _LOCAL:
+            return None
+        path = token_of_port(parts.port)
+        return str(path) if path.is_file() else None
+    except (OSError, RuntimeError, ValueError):  # no home, or no port: no token either
+        return None
 
 
 def _body(text: str) -> bytes:

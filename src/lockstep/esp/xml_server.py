@@ -46,6 +46,13 @@ def _serve(given: Sequence[str]) -> int:
     from lockstep.cli.output import Output
 
     wish = parsed(parser(), given)
+    if wish.model is None:
+        from lockstep.esp.engine_process import run_server
+
+        return run_server(wish, given)
+    from lockstep.esp.engine_process import follow_lifeline
+
+    follow_lifeline()
     graph = load_graph(model_path(wish.model))
     if wish.rmqstreamport:
         os.environ[STREAM_PORT] = str(wish.rmqstreamport)
@@ -69,7 +76,8 @@ def parser() -> Parser:
         "Run a model, with REST beside it. Started twice on the same bus, one is active and the other stands by.",
         ("dfesp_xml_server -model file://model.xml -http 8181 -pubsub 5555 -loglevel esp=info",),
     )
-    made.add_argument("-model", required=True, metavar="URL", help="file://MODEL or a path: .xml, .yaml or .py")
+    made.add_argument("-model", metavar="URL", help="file://MODEL or a path: .xml, .yaml or .py; without it models "
+                      "are loaded over REST: PUT projects/NAME")  # fmt: skip
     made.add_argument("-http", type=_port, metavar="PORT", help="serve REST on this port of 127.0.0.1; 0 picks one")
     made.add_argument("-pubsub", type=_port, metavar="PORT", help="names the cluster of a model without failover "
                       f"connectors: 127.0.0.1:PORT ({PUBSUB_DEFAULT})")  # fmt: skip
@@ -107,7 +115,7 @@ def engine_options(wish: argparse.Namespace, place: Place, graph: Graph) -> argp
 
     state = wish.state or _STATE / f"{place.cluster}.{graph.project.name}-{wish.http or 0}"
     words = ["engine", "run", model_path(wish.model), "--bus", place.url, "--cluster", place.cluster,
-             "--state", str(state)]  # fmt: skip
+             "--state", str(state), "--files", str(Path.cwd())]  # fmt: skip
     words += [] if wish.http is None else ["--http", str(wish.http)]
     words += ["--election", f"zookeeper://{place.zookeeper}/ESP"] if place.zookeeper else []
     words += ["--buffer-blocks", str(place.buffered)] if place.buffered else []

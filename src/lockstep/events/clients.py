@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import blake2b
 
-from lockstep.engine.model.graph import Graph, Node
-from lockstep.engine.run.beats import last_beat
+from lockstep.engine.model.graph import Node
+from lockstep.engine.run.beats import whole_position
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.reading import head_of, values_between
-from lockstep.engine.run.streams import ProjectStreams, sources
+from lockstep.engine.run.streams import ProjectStreams
 from lockstep.errors import BadArgument
 from lockstep.log.port import Bus, Log
 
@@ -38,16 +38,16 @@ class ClientTail:
         self.last, self.at = last, at
 
     @classmethod
-    def begin(cls, bus: Bus, streams: ProjectStreams, graph: Graph, node: Node, client: bytes) -> ClientTail:
+    def begin(cls, bus: Bus, streams: ProjectStreams, node: Node, client: bytes) -> ClientTail:
         """From where the newest beat knows the client, or from the start of the stream."""
         log = bus.open(streams.input(node))
         first = log.bounds().first
         if streams.control in set(bus.names()):
-            known = last_beat(bus.open(streams.control)).position
+            known = whole_position(bus.open(streams.control))
             position = Position.of(known) if known else Position()
-            known_sources, source = sources(graph), sources(graph).index(node)
-            if len(position.ends) == len(known_sources) and position.ends[source] >= first:
-                return cls(log, client, position.clients.get(f"{source}/{client.hex()}", 0), position.ends[source])
+            if position.ends.get(node.path, -1) >= first:
+                last = position.clients.get(f"{node.path}/{client.hex()}", 0)
+                return cls(log, client, last, position.ends[node.path])
         return cls(log, client, 0, first)
 
     def read(self, most: int | None = None) -> Iterator[tuple[int, int, bytes]]:

@@ -107,7 +107,7 @@ class ProjectEvents:
 
     def last_id(self, node: Node, client: bytes) -> int:
         """The last number of a client that is on the stream of a source window."""
-        tail = ClientTail.begin(self.connection.bus, self.streams, self.graph, node, client)
+        tail = ClientTail.begin(self.connection.bus, self.streams, node, client)
         for _ in tail.read():
             pass
         return tail.last

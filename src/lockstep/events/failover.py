@@ -72,7 +72,7 @@ class FailoverPublisher:
         self._input = self._bus.open(project.input(node))
         self._checks = self._bus.create(self.name, CHECKS)
         self._checks_at = self._checks.bounds().first
-        self._tail = ClientTail.begin(self._bus, project.streams, project.graph, node, self.client)
+        self._tail = ClientTail.begin(self._bus, project.streams, node, self.client)
         self.relay.seen = self._tail.last
         self._publisher = connection.publisher(self._input.name, create=False)
         self._receipts: deque[Receipt] = deque()

@@ -25,6 +25,8 @@ class Position:
     offset: int
     last: int | None
     """None: nothing yet, and what comes first is taken as it is."""
+    digest: str = ""
+    """Of the sequence that block `last` was computed from; empty if the stream did not say."""
 
     def dumps(self) -> str:
         """As text."""
@@ -44,7 +46,10 @@ class Position:
         kinds: dict[str, Any] = {"stream": str, "identity": str, "offset": int, "last": (int, type(None))}
         if not isinstance(tree, Mapping) or any(not isinstance(tree.get(name), kind) for name, kind in kinds.items()):
             raise BadArgument(name="position", value=tree, reason="it must have stream, identity, offset and last")
-        return cls(**{name: tree[name] for name in kinds})
+        digest = tree.get("digest", "")
+        if not isinstance(digest, str):
+            raise BadArgument(name="position", value=tree, reason="its digest must be text")
+        return cls(**{name: tree[name] for name in kinds}, digest=digest)
 
     def check(self, log: Log) -> None:
         """Refuse a position of another stream."""

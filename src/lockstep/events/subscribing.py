@@ -84,8 +84,10 @@ class OutSource:
         offset = beat.offsets.get(path)
         if offset is None or not bounds.first <= offset <= bounds.next:
             return begin_of(self.log)
-        last = beat.last.get(path, 0)
-        return Position(stream=self.log.name, identity=self.log.identity, offset=offset, last=last)
+        out, name, identity = beat.out(path), self.log.name, self.log.identity
+        if out.part:  # the place is within a block, of which the rest comes later
+            return begin_of(self.log)
+        return Position(stream=name, identity=identity, offset=offset, last=out.last, digest=out.digest)
 
 
 class Subscription:
@@ -228,7 +230,9 @@ class Subscription:
 
     def _check_published(self) -> None:
         """A block that was published and does not come is missing."""
-        wanted, last = self._source.beat().last.get(self.node.path, 0), self._tail.position.last
+        out, last = self._source.beat().out(self.node.path), self._tail.position.last
+        self._tail.compare(out)
+        wanted = 0 if out.part else out.last
         now = self._runtime.monotonic()
         if last is None or last >= wanted:  # without a past nobody knows what to expect
             self._behind_since = None

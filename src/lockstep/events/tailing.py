@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from lockstep.engine.errors import HistoryTrimmed, LogTooShort, OutputBroken
+from lockstep.core.outputs import OutState, agree
+from lockstep.engine.errors import HistoryTrimmed, LogTooShort, OutputBroken, OutputDiffers
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.run.feeding import OutFold, WholeBlocks
+from lockstep.engine.run.log_length import LengthCheck
 from lockstep.engine.run.reading import values_between
 from lockstep.errors import Trimmed
 from lockstep.events.forms import single_blocks
@@ -18,7 +20,8 @@ from lockstep.log.port import Log
 class OutTail:
     """Reads from a position on. A block that comes in pieces is held back until it is whole.
 
-    A gap may be filled by what somebody writes later; if it is not within `patience_s`, it is an error.
+    A gap may be filled by what somebody writes later; if it is not within `patience_s`, it is an error. So is a stream
+    that stays shorter than what was read from it, and at once a block of another sequence than those before it.
     """
 
     def __init__(
@@ -26,7 +29,9 @@ class OutTail:
     ) -> None:
         self.position = start
         self._log, self._patience_s, self._monotonic = log, patience_s, monotonic
-        self._fold = OutFold(log.name, schema, start.last)
+        last = None if start.last is None else OutState(start.last, 0, start.digest)
+        self._fold = OutFold(log.name, schema, last)
+        self._length = LengthCheck(log, monotonic, patience_s)
         self._blocks = WholeBlocks(self._fold)
         self._at = start.offset
         self._gap_since: float | None = None
@@ -51,9 +56,17 @@ class OutTail:
                 self.position = self._position(offset + 1)
         self._judge(gap)
 
+    def compare(self, out: OutState) -> None:
+        """Compare with what an engine says to be out; OutputDiffers if it is the output of another sequence."""
+        known = self.position
+        if known.last == out.last and not agree(known.digest, out.digest):
+            raise OutputDiffers(block=out.last, stream=self._log.name, found=out.digest, known=known.digest)
+
     def _values(self) -> Iterator[tuple[int, bytes]]:
+        bounds = self._log.bounds()
+        self._length.check(self._at, self._fold.last, bounds)
         try:
-            yield from values_between(self._log, self._at, self._log.bounds().next)
+            yield from values_between(self._log, self._at, bounds.next)
         except (LogTooShort, Trimmed) as error:
             first = self._log.bounds().first
             raise HistoryTrimmed(what="A reader", stream=self._log.name, needed=self._at, first=first) from error
@@ -67,8 +80,12 @@ class OutTail:
             yield block
 
     def _position(self, offset: int, last: int | None = None) -> Position:
-        known = self._fold.last if last is None else last
-        return Position(stream=self._log.name, identity=self._log.identity, offset=offset, last=known)
+        if last is None:
+            state = self._fold.state
+            known, digest = (None, "") if state is None else (state.last, state.digest)
+        else:
+            known, digest = last, self._fold.digest_at(last)
+        return Position(stream=self._log.name, identity=self._log.identity, offset=offset, last=known, digest=digest)
 
     def _judge(self, gap: tuple[int, OutputBroken] | None) -> None:
         if gap is None:

@@ -13,7 +13,7 @@ from lockstep.log.embedded.bus import EmbeddedBus
 from lockstep.log.embedded.catalogue import LogInfo
 from lockstep.log.embedded.tables import TABLES, nested_write
 from lockstep.log.history import HeapHistory, History
-from lockstep.log.port import Log, LogWaiter, Promises
+from lockstep.log.port import DROPPED_BY_BUS, DROPPED_BY_READERS, Log, LogWaiter, Promises
 from lockstep.runtime import Runtime, Waiter
 
 T = TypeVar("T")
@@ -27,6 +27,9 @@ PROMISES = Promises(
     conditional=True,
     dedupe=True,
     notifies=True,
+    history=True,
+    copies=DROPPED_BY_BUS,
+    ordered_times=True,
 )
 
 
@@ -37,7 +40,8 @@ class Grid:
     """
 
     def __init__(self, *, dedupe: bool = True) -> None:
-        self.promises = replace(PROMISES, dedupe=dedupe)
+        copies = DROPPED_BY_BUS if dedupe else DROPPED_BY_READERS
+        self.promises = replace(PROMISES, dedupe=dedupe, copies=copies)
         self.store = MemoryStore()
         self.bells = MemoryBells()
         self.histories: dict[str, HeapHistory] = {}
@@ -97,7 +101,7 @@ class MemoryTables:
         """See Tables."""
         return self._values[table].get(key)
 
-    def put(self, table: str, key: bytes, value: bytes) -> None:
+    def put(self, table: str, key: bytes, value: bytes, *, reserved: bool = False) -> None:  # noqa: ARG002
         """See Tables."""
         self.undo.append((table, key, self.get(table, key)))
         self._put(table, key, value)

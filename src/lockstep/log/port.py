@@ -20,6 +20,12 @@ from lockstep.runtime import Waiter
 T = TypeVar("T")
 
 READ_BYTES_DEFAULT = 1 << 20
+DROPPED_BY_BUS = "dropped by the bus, unless the producer was silent for an hour"
+DROPPED_BY_READERS = (
+    "dropped by readers: all of them while a reader goes on; after a start or a seek those whose original is among the"
+    " last 10,000 appends, or 4 MiB, before the position (256 appends at least); for the last 4,096 producers"
+)
+"""What readers do where a bus keeps copies of an append; see lockstep.streams.cursor."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +52,14 @@ class Promises:
     """The bus itself drops copies of a producer's batch; where it does not, readers do."""
     notifies: bool = False
     """Waiting readers are woken; where they are not, they look again after short pauses."""
+    history: bool = False
+    """A stream can hand records that its retention drops to a history."""
+    copies: str = ""
+    """In words: which copies of an append, sent again because its acknowledgement was lost, are dropped."""
+    ordered_times: bool = False
+    """Append times of a stream never go back; where they may, only those of one writer never do."""
+    takes_back: bool = False
+    """A reader may see a record before its copies exist. If it is lost then, readers that saw it get an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +196,12 @@ class Bus(Protocol):
 
     def open(self, name: str) -> Log:
         """Open a log as it was made; StreamNotFound if it was not."""
+
+    def alter(self, name: str, config: StreamConfig) -> Log:
+        """Give a log another configuration; ConfigMismatch if it differs in what can't be altered.
+
+        Open handles, of other processes too, follow with their next append, or after a second or so.
+        """
 
     def delete(self, name: str) -> None:
         """Remove a log and what it holds."""

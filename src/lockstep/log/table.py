@@ -11,12 +11,19 @@ _ROWS: Mapping[str, Callable[[Promises, Limits], str]] = {
     "acknowledged when it is": lambda said, _: {"memory": "in memory", "relaxed": "given to the system"}.get(
         said.durability, "on disk"
     ),
+    "may lose of what it acknowledged": lambda said, _: said.may_lose,
+    "readers see a record": lambda said, _: (
+        "perhaps before its copies exist; an error if it is lost then" if said.takes_back else "when it is acknowledged"
+    ),
     "opened by": lambda said, _: said.opened_by,
     "bounds a stream by": lambda said, _: ", ".join(said.retention),
     "changes several streams in one step": lambda said, _: _yes(said.atomic),
     "appends on a condition": lambda said, _: _yes(said.conditional),
     "drops copies itself": lambda said, _: _yes(said.dedupe) if said.dedupe else "no, readers do",
+    "copies of an append": lambda said, _: said.copies,
+    "append times": lambda said, _: "never go back" if said.ordered_times else "never go back for one writer",
     "wakes who waits": lambda said, _: _yes(said.notifies),
+    "hands old records to a history": lambda said, _: _yes(said.history),
     "offsets": lambda _, limits: "without gaps" if limits.stride == 1 else f"{limits.stride:,} for each append",
     "largest append": lambda _, limits: "any" if limits.append_bytes is None else f"{limits.append_bytes:,} bytes",
 }

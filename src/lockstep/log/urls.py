@@ -28,6 +28,7 @@ Backend = Callable[[str, "dict[str, str]", Runtime, bool], Bus]
 """Opens a bus: what stands behind the scheme, the options, the runtime, and whether a missing one may be made."""
 
 _SHARED_GRIDS: WeakValueDictionary[str, Grid] = WeakValueDictionary()  # memory:NAME means the same to all who say it
+os.register_at_fork(after_in_child=_SHARED_GRIDS.clear)  # a child's memory is its own, and begins empty
 
 
 def open_bus(
@@ -46,6 +47,7 @@ def open_bus(
     bus = known[scheme](target, options, runtime, create)
     if histories:
         if not isinstance(bus, EmbeddedBus):
+            bus.close()
             raise UnsupportedByBackend(bus=bus.url, feature="keep old records in a history")
         bus.own_histories = histories
     return bus
@@ -148,7 +150,7 @@ def _open_server(scheme: str) -> Backend:
     def open_one(target: str, options: dict[str, str], runtime: Runtime, create: bool) -> Bus:  # noqa: ARG001
         package = _PACKAGES[scheme]
         if importlib.util.find_spec(package) is None:
-            raise ExtraMissing(scheme=scheme, package=package)
+            raise ExtraMissing(extra=scheme, package=package)
         opener = importlib.import_module(f"lockstep.log.{scheme}.opening")
         bus: Bus = opener.open_bus(target, options, runtime, os.environ)
         query = urlencode(options)

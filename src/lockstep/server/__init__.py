@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lockstep.server.serving import RestServer, serve
+from lockstep.server.serving import RestServer, bind, serve, serve_app
 from lockstep.server.tokens import read_token
 from lockstep.server.view import EngineView
 
-__all__ = ["EngineView", "RestServer", "read_token", "serve"]
+__all__ = ["EngineView", "RestServer", "bind", "read_token", "serve", "serve_app"]

@@ -20,11 +20,12 @@ from lockstep.errors import (
     Unavailable,
     UsageError,
 )
-from lockstep.server.errors import BodyTooLarge, TokenWrong
+from lockstep.server.errors import BodyTooLarge, ChangeNeedsToken, TokenWrong
 
 JSON, XML = "application/json", "application/xml"
 _STATUS: tuple[tuple[type[LockstepError], int], ...] = (
     (TokenWrong, 401),
+    (ChangeNeedsToken, 401),
     (Forbidden, 403),
     (NotFound, 404),
     (Conflict, 409),

@@ -7,7 +7,7 @@ NotFound                                           exit 3
 Conflict                                           exit 4
   RowsUnknown
 Forbidden                                          exit 5
-  TokenWrong OriginRefused PathRefused
+  TokenWrong ChangeNeedsToken OriginRefused PathRefused
 Unavailable                                        exit 6
   PortUnusable TooManyRequests RowsNotReady
 """
@@ -65,6 +65,14 @@ class TokenWrong(Forbidden):
     advice = "Send the header 'Authorization: Bearer TOKEN'."
 
 
+class ChangeNeedsToken(Forbidden):
+    """A change that was asked for without the token that an engine made for its own user."""
+
+    code = "CHANGE_NEEDS_TOKEN"
+    template = "Everybody on this machine may look; changes need the token of this engine."
+    advice = "Send the header 'Authorization: Bearer TOKEN'. Its file is http.token in the engine's state folder."
+
+
 class OriginRefused(Forbidden):
     """A request that a page of somebody else had a browser send."""
 
@@ -85,8 +93,8 @@ class PortUnusable(Unavailable):
     """No server can be started on this address."""
 
     code = "PORT_UNUSABLE"
-    template = "REST can't listen on {host}, port {port}: {reason}."
-    advice = "Choose another --http port; 0 takes any that is free."
+    template = "{what} can't listen on {host}, port {port}: {reason}."
+    advice = "Choose another port; for --http 0 takes any that is free."
 
 
 class TooManyRequests(Unavailable):

@@ -13,11 +13,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lockstep.errors import LockstepError, TimedOut
 from lockstep.runtime import Runtime, logger
 from lockstep.server.answers import problem, refusal
-from lockstep.server.errors import BodyTooLarge, OriginRefused, TokenWrong, TooManyRequests
+from lockstep.server.errors import BodyTooLarge, ChangeNeedsToken, OriginRefused, TokenWrong, TooManyRequests
 from lockstep.server.tokens import TokenCheck, is_loopback
 
 HEALTH = "/v1/healthz"
-"""Open to everybody: it says nothing but that the server answers."""
+"""Open to everybody, and outside the limits: it says nothing but that the server answers."""
+CHECK = "/eventStreamProcessing/v1/projectValidationResults"
+"""A POST that changes nothing."""
+_LOOKS = ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,40 +28,52 @@ class Limits:
     """What one client, or all of them, can make an engine use."""
 
     requests: int = 16
+    """Worked on at a time, once they have come in whole."""
+    bodies: int = 16
+    """Requests with a body that come in at a time: slow ones keep no others from being worked on."""
     body_bytes: int = 10 << 20
-    body_s: float = 30.0
+    body_s: float = 10.0
 
 
 class Guard:
-    """Lets requests through to the app that may pass."""
+    """Lets requests through to the app that may pass. Without `token` all may look; `change_token` is for changes."""
 
-    def __init__(self, app: ASGIApp, *, token: str | None, runtime: Runtime, limits: Limits) -> None:
+    def __init__(
+        self, app: ASGIApp, *, token: str | None, runtime: Runtime, limits: Limits, change_token: str | None = None
+    ) -> None:
         self._app, self._runtime, self._limits = app, runtime, limits
         self._token = None if token is None else TokenCheck(token)
-        self._at_work = 0
+        self._change_token = None if change_token is None else TokenCheck(change_token)
+        self._at_work = self._coming_in = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
         if scope["type"] != "http":
             return
-        self._at_work += 1
-        try:
-            await self._serve(scope, receive, send)
-        finally:
-            self._at_work -= 1
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, sending = Request(scope), _Sending(send)
         try:
             self._check(request)
-            body = await self._body(request, receive)
-            if body is not None:
-                await self._app(scope, _replay(body, receive), sending)
+            if request.url.path == HEALTH:
+                await self._app(scope, _replay(b"", receive), sending)
+            else:
+                await self._serve(request, receive, sending)
         except LockstepError as error:
             await self._refuse(request, error, scope, receive, sending)
         except Exception as error:  # noqa: BLE001 - a defect
             if not sending.has_begun:  # else the app has told it
                 await failure(request, error, self._runtime)(scope, receive, sending)
+
+    async def _serve(self, request: Request, receive: Receive, sending: _Sending) -> None:
+        body = await self._body(request, receive)
+        if body is None:
+            return
+        if self._at_work >= self._limits.requests:
+            raise TooManyRequests(limit=self._limits.requests)
+        self._at_work += 1
+        try:
+            await self._app(request.scope, _replay(body, receive), sending)
+        finally:
+            self._at_work -= 1
 
     def _check(self, request: Request) -> None:
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
@@ -66,32 +81,41 @@ class Guard:
             raise OriginRefused(host=host, origin=origin)
         if self._token is None and not is_loopback(_name_of(host)):  # a name that somebody made to mean this machine
             raise OriginRefused(host=host, origin=origin or "elsewhere")
-        if self._at_work > self._limits.requests:
-            raise TooManyRequests(limit=self._limits.requests)
-        allowed = self._token is None or request.url.path == HEALTH
-        if not allowed and self._token is not None and not self._token.allows(request.headers.get("authorization")):
-            raise TokenWrong()
+        given = request.headers.get("authorization")
+        if self._token is not None:
+            if request.url.path != HEALTH and not self._token.allows(given):
+                raise TokenWrong()
+        elif self._change_token is not None and _changes(request) and not self._change_token.allows(given):
+            raise ChangeNeedsToken()
 
     async def _body(self, request: Request, receive: Receive) -> bytes | None:
         """All of it, so that no route can take more; None if the client has gone."""
-        limit, parts, size = self._limits.body_bytes, [], 0
         said = request.headers.get("content-length", "0")
-        if not said.isdecimal() or int(said) > limit:
-            raise BodyTooLarge(limit=limit)
+        if not said.isdecimal() or int(said) > self._limits.body_bytes:
+            raise BodyTooLarge(limit=self._limits.body_bytes)
+        if self._coming_in >= self._limits.bodies and (said != "0" or "transfer-encoding" in request.headers):
+            raise TooManyRequests(limit=self._limits.bodies)
+        self._coming_in += 1
         try:
             async with asyncio.timeout(self._limits.body_s):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    if size > limit:
-                        raise BodyTooLarge(limit=limit)
-                    if not message.get("more_body", False):
-                        return b"".join(parts)
+                return await self._received(receive)
         except TimeoutError:
             raise TimedOut(what="Receiving the request", seconds=self._limits.body_s) from None
+        finally:
+            self._coming_in -= 1
+
+    async def _received(self, receive: Receive) -> bytes | None:
+        limit, parts, size = self._limits.body_bytes, [], 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise BodyTooLarge(limit=limit)
+            if not message.get("more_body", False):
+                return b"".join(parts)
 
     async def _refuse(
         self, request: Request, error: LockstepError, scope: Scope, receive: Receive, sending: _Sending
@@ -108,6 +132,10 @@ def failure(request: Request, error: Exception, runtime: Runtime) -> Response:
     detail = {"action": "request_failed", "method": request.method, "path": request.url.path, "id": number}
     logger.error("A request failed", exc_info=error, extra=detail)
     return problem(request, 500, "INTERNAL", "Something went wrong.", f"Look for {number} in the engine's log.")
+
+
+def _changes(request: Request) -> bool:
+    return request.method not in _LOOKS and request.url.path != CHECK
 
 
 class _Sending:

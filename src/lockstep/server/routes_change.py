@@ -37,6 +37,8 @@ class ChangeRoutes:
         for method, path, route, summary in (
             ("PUT", "/server/state", self.server_state, "Persist, reload or stop"),
             ("PUT", "/projects/{name}/state", self.project_state, "Run, stop, persist, restore or change a project"),
+            ("PUT", "/projects/{name}", self.load, "Refused: this engine runs one project"),
+            ("DELETE", "/projects/{name}", self.remove, "Refused: it runs until its process is stopped"),
             ("POST", "/runningProjects/{name}", self.run, "As projects/NAME/state?value=running"),
             ("POST", "/stoppedProjects/{name}", self.stop, "As projects/NAME/state?value=stopped"),
             ("POST", "/projectValidationResults", self.validate, "The faults of the model in the body"),
@@ -66,6 +68,19 @@ class ChangeRoutes:
         """With `modified` the body is the new model, XML or YAML; every engine changes at the same block."""
         body = await request.body()
         return await run_in_threadpool(self._change, request, name, value, path, url, body)
+
+    def load(self, name: InPath) -> Response:
+        """Another project needs an engine of its own; `dfesp_xml_server` without -model starts one for each."""
+        running = self._site.name
+        how = f"PUT projects/{running}/state?value=modified changes its model"
+        more = "start dfesp_xml_server without -model to load projects over REST"
+        raise Conflict(reason=f"This engine was started for project {running!r}, not to load {name!r}: {how}; {more}.")
+
+    def remove(self, name: InPath) -> Response:
+        """Stop the process instead."""
+        self._site.graph(name)
+        how = f"stop the process, or PUT projects/{name}/state?value=stopped"
+        raise Conflict(reason=f"This engine was started for project {name!r} and runs until it is stopped: {how}.")
 
     def run(self, request: Request, name: InPath) -> Response:
         """Nothing happens if it runs."""
@@ -106,7 +121,7 @@ class ChangeRoutes:
         return self._asked(request, "state", {"value": value, **more}, f"is {value}")
 
     def _persist(self, path: str | None) -> dict[str, Any]:
-        return {"path": None if path is None else str(below(path, self._site.root))}
+        return {"path": None if path is None else str(below(path, self._site.persist_root))}
 
     def _model(self, name: str, url: str | None, body: bytes) -> str:
         """The new model as YAML, checked: what can't run does not get as far as the bus."""

@@ -30,6 +30,6 @@ class OwnRoutes:
         found = project_status(view.bus(), view.cluster, self._site.name, self._site.runtime.wall_ns())
         return as_json({"engine": view.engine, "role": report.role, **found.tree()})
 
-    def health(self) -> dict[str, str]:
+    async def health(self) -> dict[str, str]:
         """Needs no token, and says nothing else."""
         return {"status": "ok"}

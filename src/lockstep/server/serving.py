@@ -20,7 +20,7 @@ from lockstep.server.tokens import check_host
 from lockstep.server.view import EngineView
 
 _START_S, _DRAIN_S = 10.0, 2
-_CONNECTIONS = 128
+_CONNECTIONS = 1024
 _PORT_MAX = 65_535
 
 
@@ -30,21 +30,36 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 0,
     token: str | None = None,
+    change_token: str | None = None,
     root: Path | None = None,
+    persist_root: Path | None = None,
+    bound: socket.socket | None = None,
     runtime: Runtime | None = None,
     limits: Limits | None = None,
     row_limits: RowLimits | None = None,
 ) -> RestServer:
     """Serve an engine; returns when it listens. Port 0 takes any that is free.
 
-    A host that other machines can reach needs a token. Files that clients name must be below `root`; without one none
-    can be named.
+    A host that other machines can reach needs a token. Without one everybody on this machine may look, and with
+    `change_token` only its bearers may change something. Models that clients name must be below `root`, folders for
+    snapshots below `persist_root` (as `root`); without one none can be named. `bound` is a socket from `bind`.
     """
     check_host(host, token)
     runtime, limits = runtime or ThreadRuntime(), limits or Limits()
-    site = Site(view, RowsOfWindows(runtime, row_limits or RowLimits()), runtime, limits, root)
-    guard = Guard(make_app(site), token=token, runtime=runtime, limits=limits)
-    return RestServer(guard, _listening(host, port), host)
+    site = Site(view, RowsOfWindows(runtime, row_limits or RowLimits()), runtime, limits, root, persist_root or root)
+    guard = Guard(make_app(site), token=token, change_token=change_token, runtime=runtime, limits=limits)
+    return serve_app(guard, bound or bind(host, port), host)
+
+
+def serve_app(app: Any, bound: socket.socket, host: str) -> RestServer:
+    """Serve any app on a socket from `bind`."""
+    try:
+        bound.listen(_CONNECTIONS)
+    except OSError as error:
+        port = bound.getsockname()[1]
+        bound.close()
+        raise PortUnusable(what="REST", host=host, port=port, reason=error.strerror or str(error)) from None
+    return RestServer(app, bound, host)
 
 
 class RestServer:
@@ -61,6 +76,7 @@ class RestServer:
                 access_log=False,
                 server_header=False,
                 lifespan="off",
+                interface="asgi3",
                 http="h11",
                 ws="none",
                 loop="asyncio",
@@ -74,7 +90,9 @@ class RestServer:
         self._thread.start()
         if not self._server.is_up.wait(_START_S):
             self._server.should_exit = True
-            raise PortUnusable(host=host, port=port, reason=f"the server did not start within {_START_S:g} s")
+            raise PortUnusable(
+                what="REST", host=host, port=port, reason=f"the server did not start within {_START_S:g} s"
+            )
         logger.info("REST is served", extra={"action": "rest_served", "url": self.url})
 
     def stop(self, timeout_s: float = 5.0) -> None:
@@ -106,19 +124,19 @@ class _Server(uvicorn.Server):
         self.is_up.set()
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, what: str = "REST") -> socket.socket:
+    """A socket that has its port, and does not listen yet; PortUnusable if the port can't be had."""
     if not 0 <= port <= _PORT_MAX:  # some systems cut it to size without a word
-        raise PortUnusable(host=host, port=port, reason=f"a port is at most {_PORT_MAX}")
+        raise PortUnusable(what=what, host=host, port=port, reason=f"a port is at most {_PORT_MAX}")
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind)
+        bound = socket.socket(family, kind)
     except OSError as error:
-        raise PortUnusable(host=host, port=port, reason=str(error)) from None
+        raise PortUnusable(what=what, host=host, port=port, reason=str(error)) from None
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(_CONNECTIONS)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
     except OSError as error:
-        listening.close()
-        raise PortUnusable(host=host, port=port, reason=error.strerror or str(error)) from None
-    return listening
+        bound.close()
+        raise PortUnusable(what=what, host=host, port=port, reason=error.strerror or str(error)) from None
+    return bound

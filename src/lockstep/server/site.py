@@ -11,6 +11,7 @@ from typing import Any
 from lockstep.engine.errors import WindowNotFound
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.loading import to_xml
+from lockstep.engine.model.parts import HIDDEN, is_secret
 from lockstep.engine.model.project import Project
 from lockstep.engine.model.xml_common import Element, parse_element
 from lockstep.engine.run.asking import Reply
@@ -24,10 +25,6 @@ from lockstep.server.view import EngineView
 
 ASK_S = 30.0
 """How long the leader may take to answer."""
-_SECRETS = frozenset(
-    ("password", "passwd", "pass", "api_key", "api_token", "access_key", "secret_key", "private_key", "secret", "token")
-)
-HIDDEN = "********"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,9 @@ class Site:
     runtime: Runtime
     limits: Limits
     root: Path | None
-    """Below this folder are the files that clients may name."""
+    """Below this folder are the models that clients may name."""
+    persist_root: Path | None = None
+    """Below this folder are those for snapshots."""
 
     @property
     def name(self) -> str:
@@ -88,8 +87,8 @@ def model_element(project: Project) -> Element:
 
 def without_secrets(element: Element) -> Element:
     """The same element with the values of secret properties hidden."""
-    is_secret = element.attributes.get("name", "").lower() in _SECRETS
-    if element.tag == "property" and is_secret and element.text:
+    name = element.attributes.get("name") or element.attributes.get("id", "")
+    if element.tag in ("property", "meta") and element.text and is_secret(name):
         return Element(element.tag, element.attributes, text=HIDDEN)
     return Element(
         element.tag, element.attributes, [without_secrets(child) for child in element.children], element.text

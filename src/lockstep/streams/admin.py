@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from lockstep.core.group import Beat, GroupState, Reset
@@ -11,6 +12,7 @@ from lockstep.log.batch import peek
 from lockstep.log.offsets import records_between
 from lockstep.log.port import Bus, Log
 from lockstep.runtime import Runtime
+from lockstep.streams import arguments
 from lockstep.streams.cursor import first_at
 from lockstep.streams.grouplog import PREFIX, GroupLog, holder
 from lockstep.streams.member import seat_name
@@ -43,6 +45,8 @@ class GroupView:
     name: str
     members: Mapping[str, tuple[str, ...]]
     streams: tuple[StreamProgress, ...]
+    silent: frozenset[str] = frozenset()
+    """Members that were not heard within their lease, by the time stamps of the bus: killed, or paused."""
 
 
 class Groups:
@@ -61,7 +65,9 @@ class Groups:
         state = grouplog.load()
         members = {name: tuple(map(_stream_of, member.seats)) for name, member in state.members.items()}
         found = [self._progress(grouplog, seat, state) for seat in sorted(state.seats)]
-        return GroupView(name=group, members=members, streams=tuple(item for item in found if item is not None))
+        streams = tuple(item for item in found if item is not None)
+        silent = frozenset(name for name in members if self._lease_left(grouplog, state, name) == 0.0)
+        return GroupView(name=group, members=members, streams=streams, silent=silent)
 
     def live_owner(self, group: str, stream: str | None = None) -> tuple[str, str] | None:
         """A stream and the member that owns it and is heard within its lease, or None. Takes that long to say None."""
@@ -92,10 +98,13 @@ class Groups:
             return bounds.next
         if isinstance(to, str) and (time := to.removeprefix("time:")).isdecimal() and time != to:
             return first_at(log, int(time))
-        if not isinstance(to, int) or not bounds.first <= to <= bounds.next:
-            reason = f"give earliest, latest, time:NANOSECONDS, or an offset from {bounds.first} to {bounds.next}"
+        reason = f"give earliest, latest, time:NANOSECONDS, or an offset from {bounds.first} to {bounds.next}"
+        if isinstance(to, str):
             raise BadArgument(name="to", value=to, reason=reason)
-        return to
+        position = arguments.integer("to", to, least=arguments.INT64_MIN)
+        if not bounds.first <= position <= bounds.next:
+            raise BadArgument(name="to", value=to, reason=reason)
+        return position
 
     def reset(self, group: str, stream: str, to: str | int, *, force: bool = False, timeout: float = 10.0) -> int:
         """Have a group read a stream from another position; returns it. Whoever owns the stream loses it.
@@ -122,9 +131,23 @@ class Groups:
             raise GroupBusy(group=group, stream=busy[0], member=busy[1])
         for seat in state.seats:
             log = self._log(_stream_of(seat))
-            if log is not None and log.config.protect:
+            if log is not None and self._can_protect:  # also if it is not protected now: it may have been
                 log.hold(holder(group), None)
         self._bus.delete(PREFIX + group)
+
+    def hold_positions(self, logs: Sequence[Log]) -> None:
+        """Have logs that are about to be protected keep what each group has not confirmed."""
+        for group in self.names() if self._can_protect else ():
+            with suppress(GroupNotFound):  # deleted meanwhile
+                state = self._open(group).load()
+                for log in logs:
+                    resume = state.seat(seat_name(log)).resume
+                    if resume is not None:
+                        log.hold(holder(group), resume)
+
+    @property
+    def _can_protect(self) -> bool:
+        return "protect" in self._bus.promises.retention
 
     def _open(self, group: str) -> GroupLog:
         try:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 
-from lockstep.core.producers import Window, admit
+from lockstep.core.producers import Window, admit, window_of
 from lockstep.errors import BadOffset, Trimmed
 from lockstep.log.batch import NO_PRODUCER, BatchView
 from lockstep.log.port import Log
 from lockstep.streams.record import Gap, Segment
 
-DEDUPE_LOOK_BACK, DEDUPE_LOOK_BACK_RECORDS = 256, 10_000
-"""How many appends before a position are looked at for copies; where an append is many messages, how many of these."""
+LOOK_BACK_APPENDS, LOOK_BACK_BYTES, LOOK_BACK_LEAST = 10_000, 4 << 20, 256
+"""So many appends before a position are read, so that a copy after it is recognized: as many as fit into the bytes, but
+a least number in any case."""
 
 
 class Cursor:
@@ -24,7 +25,7 @@ class Cursor:
         self.position = position
         """The next offset to hand out."""
         self.last_read: int | None = None
-        self._read_before: int | None = None
+        """The last offset that was handed out."""
         self.paused = False
         self._on_gap, self._stale_margin, self._dedupe = on_gap, stale_margin, dedupe
         self._fetched: deque[Segment] = deque()
@@ -38,33 +39,45 @@ class Cursor:
         self._window = self._window_before(position)
 
     def read(self, max_records: int, max_bytes: int) -> tuple[list[Segment], Gap | None]:
-        """The next records, perhaps none, never waiting; and the gap that had to be skipped to get there."""
+        """As peek, and all of it is handed out."""
+        segments, gap = self.peek(max_records, max_bytes)
+        if segments:
+            self.hand_out(segments[-1].last_offset)
+        return segments, gap
+
+    def hand_out(self, offset: int) -> None:
+        """The reader has everything up to `offset`; the position is after it."""
+        self.last_read = offset
+        self.position = offset + 1
+
+    def peek(self, max_records: int, max_bytes: int) -> tuple[list[Segment], Gap | None]:
+        """The next records, perhaps none, never waiting; and the gap that had to be skipped to get there.
+
+        The position stays where it is until they are handed out, all at once or one by one.
+        """
         gap = None
+        self._drop_handed_out()
         while not self._fetched and gap is None:
             before = self._fetch_from
             gap = self._fetch(max_bytes)
             if gap is None and self._fetch_from == before:
                 break  # the end; whatever held only copies was passed by, and did not end the search
-        taken: list[Segment] = []
+        found: list[Segment] = []
         left = max_records
-        while left and self._fetched:
-            segment = self._fetched.popleft()
-            if segment.count > left:
-                segment, rest = segment.cut(left)
-                self._fetched.appendleft(rest)
-            taken.append(segment)
-            left -= segment.count
-        if taken:
-            self._read_before = self.last_read
-            self.last_read = taken[-1].view.base + taken[-1].stop - 1
-            self.position = self.last_read + 1
-        return taken, gap
+        for segment in self._fetched:
+            if not left:
+                break
+            part = segment if segment.count <= left else segment.cut(left)[0]
+            found.append(part)
+            left -= part.count
+        return found, gap
 
-    def unread(self, segments: list[Segment]) -> None:
-        """Take back what was read last: it was not handed out after all."""
-        self._fetched.extendleft(reversed(segments))
-        self.position = segments[0].view.base + segments[0].start
-        self.last_read = self._read_before
+    def _drop_handed_out(self) -> None:
+        while self._fetched and self._fetched[0].last_offset < self.position:
+            self._fetched.popleft()
+        if self._fetched and self._fetched[0].first_offset < self.position:
+            segment = self._fetched.popleft()
+            self._fetched.appendleft(segment.cut(self.position - segment.first_offset)[1])
 
     def _fetch(self, max_bytes: int) -> Gap | None:
         try:
@@ -91,32 +104,42 @@ class Cursor:
             raise error
         bounds = self.log.bounds()
         margin = int((self.log.config.capacity or 0) * self._stale_margin)
-        resumed = min(bounds.first + margin, bounds.next)
+        # Always forward: after a hole in a history, the first readable offset of the log lies before the position.
+        readable = max(int(str(error.params["first"])), bounds.first, self.position)
+        resumed = max(min(readable + margin, bounds.next), self.position)
         gap = Gap(self.log.name, self.position, resumed)
         self.seek(resumed)
         return gap
 
     def _window_before(self, position: int) -> Window:
-        """Where the log keeps copies: what stands just before the position, so that a copy behind it is known."""
-        window = Window()
+        """Where the log keeps copies: what stands just before the position, so that a copy after it is recognized."""
         if not self._dedupe:
-            return window
+            return Window()
+        stride = 1 if self.log.limits.batch_records == 1 else self.log.limits.stride
         bounds = self.log.bounds()
-        limits = self.log.limits
-        back = DEDUPE_LOOK_BACK_RECORDS if limits.batch_records == 1 else DEDUPE_LOOK_BACK * limits.stride
-        at = max(bounds.first, position - back)
-        while at < min(position, bounds.next):
-            entries = self.log.read(at)
-            if not entries:
-                break
+        stop = min(position, bounds.next)
+        least = LOOK_BACK_LEAST if stride > 1 else LOOK_BACK_APPENDS
+        near = max(bounds.first, position - least * stride)
+        batches, size = self._origins(near, stop)
+        appends = min(LOOK_BACK_APPENDS, least * LOOK_BACK_BYTES // max(size, 1))
+        if near > bounds.first and appends > least:
+            earlier, _ = self._origins(max(bounds.first, position - appends * stride), near)
+            batches = earlier + batches
+        return window_of(batches)
+
+    def _origins(self, start: int, stop: int) -> tuple[list[tuple[bytes, int, int]], int]:
+        """Producer, first sequence and count of the batches between two offsets, and their size in bytes."""
+        found, size = list[tuple[bytes, int, int]](), 0
+        while start < stop and (entries := self.log.read(start)):
             for entry in entries:
-                if entry.base >= position:
-                    return window
+                if entry.base >= stop:
+                    return found, size
                 view = BatchView(entry.base, entry.data, self.log.name)
+                size += len(entry.data)
                 if view.producer != NO_PRODUCER:
-                    window, _ = admit(window, view.producer, view.sequence, min(view.count, position - view.base))
-                at = view.end
-        return window
+                    found.append((view.producer, view.sequence, min(view.count, stop - view.base)))
+                start = view.end
+        return found, size
 
 
 def first_at(log: Log, time_ns: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lockstep.errors import DataError, GroupBusy
 from lockstep.streams.client import Lockstep
-from lockstep.streams.handling import original_headers
+from lockstep.streams.handling import VALUE_CUT, fitting_name, original_headers
 from lockstep.streams.record import Record
 
 REDRIVE_GROUP = "redrive"
@@ -25,6 +25,8 @@ class DeadLetter:
     group: str
     attempts: int
     reason: str
+    is_cut: bool = False
+    """True if it did not fit into the dead-letter stream: the whole record is still in the stream it came from."""
 
 
 def dead_letter_streams(bus: Lockstep) -> list[str]:
@@ -45,7 +47,8 @@ def redrive(bus: Lockstep, stream: str, *, limit: int | None = None) -> int:
     Every letter and the note that it was sent back are written in one step, so a crash repeats none and skips none.
     """
     sent = 0
-    with bus.subscriber(stream, group=f"{REDRIVE_GROUP}.{stream}", create=False) as subscriber:
+    group = fitting_name(f"{REDRIVE_GROUP}.{stream}")
+    with bus.subscriber(stream, group=group, create=False, on_gap="skip") as subscriber:
         if not subscriber.wait_assigned(_ASSIGNED_WITHIN_S):
             raise GroupBusy(group=subscriber.group, stream=stream, member="of another redrive")
         while limit is None or sent < limit:
@@ -54,9 +57,10 @@ def redrive(bus: Lockstep, stream: str, *, limit: int | None = None) -> int:
                 return sent
             letter = _dead_letter(batch.first())
             record = letter.record
+            sent_back = bus.get(letter.stream, letter.offset) if letter.is_cut else record
             with bus.group_transaction(subscriber) as together:
-                headers = original_headers(record.headers)
-                together.publish(letter.stream, record.value, key=record.key, headers=headers)
+                headers = original_headers(sent_back.headers)
+                together.publish(letter.stream, sent_back.value, key=sent_back.key, headers=headers)
                 together.confirm(record)
             sent += 1
     return sent
@@ -73,4 +77,5 @@ def _dead_letter(record: Record) -> DeadLetter:
         group=facts.get("dlq-group", ""),
         attempts=int(facts.get("dlq-attempts", 0)),
         reason=facts.get("dlq-reason", ""),
+        is_cut=VALUE_CUT in facts,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
@@ -24,15 +25,20 @@ from lockstep.core.group import (
 from lockstep.core.seats import Seat
 from lockstep.errors import DataError, GroupNotFound, TimedOut, Trimmed
 from lockstep.log.batch import Batch, BatchView, pack
-from lockstep.log.config import StreamConfig
+from lockstep.log.config import GROUP_LOG_PREFIX, StreamConfig
 from lockstep.log.port import Bus, Entry, Log, Transaction
-from lockstep.runtime import Runtime
+from lockstep.runtime import Runtime, logger
 
-PREFIX = "_group."
+PREFIX = GROUP_LOG_PREFIX
 CONFIG = StreamConfig(capacity=None)
-SNAPSHOT_EVERY = 2000
+SNAPSHOT_EVERY = 500
+"""Records between two snapshots: bounds what a group keeps, also of the room that is reserved for groups."""
 _LOAD_TRIES = 8
 _KINDS = {kind.__name__.lower(): kind for kind in (Beat, Claim, Confirm, Leave, Release, Reset, Snapshot)}
+
+
+_NOTHING = Leave("", -1)
+"""Stands for a record that is not valid: nobody leaves, so folding it in changes nothing."""
 
 
 def encode(record: Record) -> bytes:
@@ -41,7 +47,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(data: bytes) -> Record:
-    """Back from JSON."""
+    """Back from JSON; DataError for what no member may have written."""
     fields: dict[str, Any] = json.loads(data)
     kind = fields.pop("kind")
     if kind not in _KINDS:
@@ -54,9 +60,30 @@ def decode(data: bytes) -> Record:
     return made
 
 
+def is_valid(record: Record) -> bool:
+    """Whether its offset is an integer. Earlier versions wrote whatever confirm() was given, and that stops a group."""
+    match record:
+        case Confirm(_, _, _, offset):
+            return type(offset) is int and offset >= 0
+        case Claim(_, _, _, _, start):
+            return start is None or type(start) is int
+        case Reset(_, start, _):
+            return type(start) is int
+        case _:
+            return True
+
+
+def _decode_seat(fields: dict[str, Any]) -> Seat:
+    """A snapshot may hold a confirmation that is no integer: then what lies below it is confirmed."""
+    for name in ("start", "confirmed"):
+        if isinstance(fields.get(name), float):
+            fields = {**fields, name: math.floor(fields[name])}
+    return Seat(**fields)
+
+
 def _decode_state(fields: dict[str, Any]) -> GroupState:
     return GroupState(
-        seats={name: Seat(**seat) for name, seat in fields["seats"].items()},
+        seats={name: _decode_seat(seat) for name, seat in fields["seats"].items()},
         members={name: Member(**{**m, "seats": tuple(m["seats"])}) for name, m in fields["members"].items()},
         resets=tuple(fields["resets"]),
         upto=fields["upto"],
@@ -68,7 +95,14 @@ def records_of(entries: Iterable[Entry], name: str) -> Iterable[tuple[int, Recor
     for entry in entries:
         view = BatchView(entry.base, entry.data, name)
         for index, value in enumerate(view.values()):
-            yield view.base + index, decode(value)
+            record, at = decode(value), view.base + index
+            if not is_valid(record):
+                logger.error(
+                    "Record %d of %s is not valid and counts for nothing: %r", at, name, record,
+                    extra={"action": "group_record_invalid", "stream": name, "offset": at},
+                )  # fmt: skip
+                record = _NOTHING
+            yield at, record
 
 
 def _is_news(record: Record) -> bool:

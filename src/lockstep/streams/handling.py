@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import traceback
 from collections.abc import Awaitable, Callable, Iterable
@@ -11,16 +12,32 @@ from typing import Any
 
 from lockstep.errors import BadConfig, HandlerFailed
 from lockstep.log.batch import Headers
+from lockstep.log.config import NAME_CHARACTERS_MAX, check_name
+from lockstep.streams import arguments
+from lockstep.streams.arguments import bad_setting
 from lockstep.streams.record import Record
 
 Handler = Callable[..., Any]
 
-_TRACEBACK_BYTES = 4000
+_TRACEBACK_BYTES, _REASON_BYTES = 4000, 1000
+_LETTER_PAUSE_S = 0.1
+LETTER_BYTES = 64 << 10
+"""Room that a dead-letter stream has for the headers of a letter, beyond the largest record of its source."""
+VALUE_CUT = "dlq-value-cut"
+"""Header of a letter whose value did not fit: it has the size of the value."""
+
+
+def fitting_name(name: str, suffix: str = "") -> str:
+    """The name with the suffix; one that would be too long is shortened, always in the same way."""
+    if len(name) + len(suffix) <= NAME_CHARACTERS_MAX:
+        return name + suffix
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f"{name[: NAME_CHARACTERS_MAX - len(suffix) - len(digest) - 1]}-{digest}{suffix}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OnFailure:
-    """What to do with a record whose handler raises.
+    """What to do with a record whose handler raises. SystemExit and asyncio.CancelledError count as failures too.
 
     OnFailure()                                            # 3 more tries, then stop at the record
     OnFailure(retries=5, then="dead-letter")               # ... then to <stream>.dlq, and go on
@@ -38,22 +55,28 @@ class OnFailure:
     the process ends. The next member then stops at the same record.
     """
     dead_letters: str | None = None
-    """Stream for dead letters; by default the record's stream with .dlq added."""
+    """Stream for dead letters; by default the record's stream with .dlq added, shortened if that is too long."""
 
     def __post_init__(self) -> None:
         if self.then not in ("stop", "skip", "dead-letter"):
             raise BadConfig(field="then", value=self.then, reason="choose stop, skip or dead-letter")
-        for name in ("retries", "backoff_s", "backoff_max_s"):
-            if getattr(self, name) < 0:
-                raise BadConfig(field=name, value=getattr(self, name), reason="it must not be negative")
+        arguments.integer("retries", self.retries, refuse=bad_setting)
+        for name in ("backoff_s", "backoff_max_s"):
+            arguments.seconds(name, getattr(self, name), finite=True, refuse=bad_setting)
+        if self.dead_letters is not None:
+            check_name("Stream", self.dead_letters)
 
     def pause(self, attempt: int) -> float:
         """Seconds to wait after the failed attempt of that number (1 is the first)."""
         return float(min(self.backoff_s * 2 ** (attempt - 1), self.backoff_max_s))
 
+    def pause_for_letter(self, attempt: int) -> float:
+        """Seconds to wait after a dead letter could not be stored for that many times before."""
+        return float(min(_LETTER_PAUSE_S * 2 ** min(attempt, 10), max(self.backoff_max_s, _LETTER_PAUSE_S)))
+
     def dead_letter_stream(self, stream: str) -> str:
         """Where dead letters of a stream go."""
-        return self.dead_letters or f"{stream}.dlq"
+        return self.dead_letters or fitting_name(stream, ".dlq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +138,21 @@ def dead_letter_headers(record: Record, group: str | None, attempts: int, error:
         ("dlq-offset", str(record.offset).encode()),
         ("dlq-group", (group or "").encode()),
         ("dlq-attempts", str(attempts).encode()),
-        ("dlq-reason", f"{type(error).__name__}: {error}".encode()[:1000]),
+        ("dlq-reason", f"{type(error).__name__}: {error}".encode()[:_REASON_BYTES]),
         ("dlq-traceback", trace),
         *record.headers,
     )
+
+
+def without_value(value: bytes, headers: Headers) -> Headers:
+    """The headers of a letter that is sent without its value and traceback, because it is too large."""
+    short = tuple(pair for pair in headers if pair[0] != "dlq-traceback")
+    return ((VALUE_CUT, str(len(value)).encode()), *short)
+
+
+def letter_headers(headers: Iterable[tuple[str, bytes]]) -> Headers:
+    """The headers that say where a dead letter came from, without those that the record had."""
+    return tuple((name, value) for name, value in headers if name.startswith("dlq-"))
 
 
 def original_headers(headers: Iterable[tuple[str, bytes]]) -> Headers:

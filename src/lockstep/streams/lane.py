@@ -21,24 +21,28 @@ from lockstep.errors import (
     Dropped,
     ForkedProcess,
     IllegalState,
+    NoRoom,
     ServerUnreachable,
     TimedOut,
     Unavailable,
 )
 from lockstep.log.batch import Batch, Headers
 from lockstep.log.port import Log
-from lockstep.runtime import Runtime, logger
+from lockstep.runtime import Runtime, Task, logger
 from lockstep.streams.loading import Load
 from lockstep.streams.metrics import PublisherMeter
 from lockstep.streams.options import PublisherOptions
 from lockstep.streams.packer import Packer
 from lockstep.streams.receipt import GRACE_S, Callback, Draft, Receipt, check_timeout
 from lockstep.streams.serializers import BYTES, Serializer
+from lockstep.streams.threads import SharedThread
 
 _IDLE_S, _LEAST_WAIT_S, _STOP_S = 3600.0, 0.001, 0.05
+_FAILED_KEPT = 1000
 
 unsent: set[Lane] = set()
 """Lanes with something to send. The end of the program finds them here, also if their publishers were forgotten."""
+os.register_at_fork(after_in_child=unsent.clear)  # what the parent queued is the parent's to send
 
 
 class Lane:
@@ -51,8 +55,9 @@ class Lane:
         options: PublisherOptions,
         meter: PublisherMeter,
         *,
-        value: Serializer = BYTES,
-        key: Serializer = BYTES,
+        value: Serializer[Any] = BYTES,
+        key: Serializer[Any] = BYTES,
+        thread: SharedThread | None = None,
     ) -> None:
         self.log, self._runtime, self._options, self._meter = log, runtime, options, meter
         self._packer = Packer(runtime.new_id(), log.config, value, key)
@@ -66,6 +71,9 @@ class Lane:
         self._opened_at = 0.0
         self._full: deque[Draft] = deque()
         self._in_hand: list[Draft] = []
+        self._failed: deque[Draft] = deque()
+        self._failed_before: tuple[int, BaseException] | None = None
+        self._told_failing = False
         self._sending: list[tuple[Draft, Batch]] = []
         self._records = self._bytes = 0
         self._closed = self._ended = False
@@ -73,8 +81,14 @@ class Lane:
         self._pid = os.getpid()
         self._idle, self._lingering = True, False
         self._stepping: int | None = None
-        self._room, self._waiter = runtime.waiter(), runtime.waiter()
-        self._task = runtime.spawn(f"lockstep-publish-{log.name}", self._step, self._waiter, self._on_crash)
+        self._ending = threading.Lock()
+        self._room, self._waiter = runtime.waiter(), runtime.waiter() if thread is None else thread.waiter
+        self._thread = thread
+        self._task: Task = (
+            runtime.spawn(f"lockstep-publish-{log.name}", self._step, self._waiter, self._on_crash)
+            if thread is None
+            else thread.spawn(self._step, self._on_crash)
+        )
 
     def add(
         self, value: Any, key: Any, headers: Headers, created_ns: int, size: int, callback: Callback | None
@@ -154,16 +168,34 @@ class Lane:
         """Wait for that. What could not be stored in time fails."""
         if os.getpid() != self._pid:
             return
-        with self._lock:
+        with self._ending:  # a second caller waits for the first
             if self._ended:
                 return
             self._ended = True
-        try:
-            self.flush(self._time_to_close())
-        except TimedOut:
-            logger.warning("Closing a publisher with records unsent", extra={"action": "close_unsent"})
-        finally:
-            self._stop()
+            try:
+                self.flush(self._time_to_close())
+            except TimedOut:
+                logger.warning("Closing a publisher with records unsent", extra={"action": "close_unsent"})
+            finally:
+                self._stop()
+
+    @property
+    def has_ended(self) -> bool:
+        """True when it is closed, nothing is under way, and everybody who has to know knows what failed."""
+        return self._ended and not self._ending.locked() and not self._failed
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the buffer has no room for one more record."""
+        return self._records >= self._buffer_records or self._bytes >= self._buffer_bytes
+
+    def wait_for_room(self, timeout: float) -> None:
+        """Return when something left the buffer, or after `timeout` seconds; failing what is overdue on the way."""
+        with self._lock:
+            self._close_draft()
+        self._waiter.wake()
+        self._room.wait(timeout)
+        self.fail_overdue()
 
     def append_now(self, value: bytes, key: bytes | None, headers: Headers, created_ns: int, expected_next: int) -> int:
         """Store a record from the caller's thread, behind everything queued, if the log ends where expected."""
@@ -209,7 +241,7 @@ class Lane:
             raise ForkedProcess(bus=self.log.name, parent=self._pid, child=os.getpid())
 
     def _is_own_thread(self) -> bool:
-        return self._stepping == threading.get_ident()
+        return self._stepping == threading.get_ident() or (self._thread is not None and self._thread.is_current)
 
     def _deadline(self) -> float:
         return self._runtime.monotonic() + self._options.delivery_timeout_s
@@ -247,7 +279,7 @@ class Lane:
             if policy == "raise" or self._is_own_thread():
                 raise BufferFull(stream=self.log.name, records=self._records, bytes=self._bytes)
             if self._runtime.monotonic() >= end:
-                raise TimedOut(what=f"Waiting for room in the buffer to {self.log.name}", seconds=seconds)
+                raise NoRoom(stream=self.log.name, seconds=seconds)
             self._close_draft()
             with _released(self._lock):
                 self._waiter.wake()
@@ -290,6 +322,7 @@ class Lane:
             sum(batch.count for _, batch in sending), sum(draft.size for draft, _ in sending), len(sending)
         )
         self._meter.latency.observe(self._runtime.monotonic() - started)
+        self._told_failing = False
         self._sent(None, bases)
         return 0.0
 
@@ -359,9 +392,41 @@ class Lane:
                 self._bytes -= draft.size
         for draft, base in mine:
             self._meter.failed += len(draft.failed) if error is None else draft.count
+            if error is not None or draft.failed:
+                self._note_failed(draft, error)
             draft.finish(base, error)
         if mine:
             self._room.wake()
+
+    def refuse(self, drafts: Sequence[Draft], error: BaseException) -> None:
+        """Fail drafts that were never queued."""
+        for draft in drafts:
+            self._note_failed(draft, error)
+            draft.finish(None, error)
+
+    def take_failures(self) -> tuple[int, BaseException] | None:
+        """How many records failed that nobody was told of, and why the first did; they are told now."""
+        if os.getpid() != self._pid:
+            return None  # the parent's, as is the lock, which one of its threads may have held when this child was made
+        with self._lock:
+            failed, self._failed = self._failed, deque()
+            before, self._failed_before = self._failed_before, None
+        return _summed(failed, before)
+
+    def _note_failed(self, draft: Draft, error: BaseException | None) -> None:
+        reason = error or draft.first_error()
+        if not self._told_failing:  # once until something is stored again: a full disk fails thousands
+            self._told_failing = True
+            logger.error(
+                "Records were not published to %s: %s", self.log.name, reason,
+                extra={"action": "publish_failed", "stream": self.log.name, "records": draft.count},
+            )  # fmt: skip
+        if isinstance(error, Dropped):
+            return  # that is what its publisher chose
+        with self._lock:
+            self._failed.append(draft)
+            if len(self._failed) > _FAILED_KEPT:
+                self._failed_before = _summed([self._failed.popleft()], self._failed_before)
 
     def _time_to_close(self) -> float:
         return max(self._closing_end - self._runtime.monotonic(), 0.0)
@@ -388,6 +453,18 @@ class Lane:
     def _on_crash(self, error: BaseException) -> None:
         self._closed = True
         self._fail_all(error, error)
+
+
+def _summed(
+    failed: Iterable[Draft], before: tuple[int, BaseException] | None = None
+) -> tuple[int, BaseException] | None:
+    """Failures that nobody was told of: their number, and the first reason."""
+    count, first = before if before is not None else (0, None)
+    for draft in failed:
+        untold = draft.untold_failures()
+        if untold:
+            count, first = count + untold, first or draft.first_error()
+    return None if first is None else (count, first)
 
 
 @contextmanager

@@ -14,11 +14,14 @@ from dataclasses import replace
 from lockstep.core import member as core
 from lockstep.core.group import Claim, Confirm, GroupState, Record, Snapshot
 from lockstep.core.member import Assigned, Drained, MemberState, Observed, Revoked, Send, SetActive, Tick, Timing, Yield
-from lockstep.errors import AppendUncertain, Fenced, NotFound, TimedOut, Trimmed, Unavailable
+from lockstep.errors import AppendUncertain, Fenced, NotFound, ServerUnreachable, TimedOut, Trimmed, Unavailable
 from lockstep.log.port import Log, LogWaiter, Transaction
 from lockstep.runtime import Runtime, Waiter, logger
 from lockstep.streams.grouplog import GroupLog, holder
 from lockstep.streams.options import GroupOptions
+
+IDLE_LEASES = 3
+"""For so many leases a member has nothing to do before it says so."""
 
 
 def seat_name(log: Log) -> str:
@@ -43,7 +46,9 @@ class GroupMember:
         on_error: Callable[[str, BaseException | None], None],
         rank: int = 0,
         active: bool = True,
+        shares_work: bool = False,
     ) -> None:
+        """`shares_work`: a member without a stream is worth a warning; in an election one owner is meant."""
         self.id = runtime.new_id().hex()
         self.options = options
         self._grouplog, self._waiter, self._logs, self._runtime = grouplog, waiter, logs, runtime
@@ -53,11 +58,16 @@ class GroupMember:
         self.error: BaseException | None = None
         """Why this member can't go on, if it can't."""
         self._confirms: dict[str, Confirm] = {}
+        """What is to be written, kept until it was read back: an append may fail."""
+        self._refused: dict[str, Confirm] = {}
+        """What was written too late and did not count, until the caller asks."""
         self._confirms_lock = threading.Lock()
         self._confirm_due = 0.0
         self._yield_until: dict[str, float] = {}
         self._polled_at = runtime.monotonic()
-        self._stalled = False
+        self._stalled, self._told_idle = False, not shares_work
+        self._idle_since: float | None = None
+        self._failing: tuple[float, Unavailable] | None = None
         now = runtime.monotonic()
         self._state = MemberState(
             self.id,
@@ -142,19 +152,27 @@ class GroupMember:
                 self._pump()
             state = self._state.group.seat(seat)
             if (state.epoch, state.owner) != (epoch, self.id):
-                raise Fenced(
-                    member=self.id, group=self._grouplog.group, stream=seat, epoch=epoch, reason="another owns it now"
-                )
+                self._refused.pop(seat, None)  # the caller is told here
+                raise self._fenced(seat, epoch)
             if state.confirmed is not None and state.confirmed >= offset:
                 return
             if self._runtime.monotonic() >= end:
                 raise TimedOut(what=f"Confirming offset {offset}", seconds=timeout)
             self._changed.wait(0.01)
 
-    def pending(self, seat: str) -> Confirm | None:
-        """The confirmation that waits to be written, or to be written again."""
-        with self._pumping:  # one that is being written is neither waiting nor done
-            return self._confirms.get(seat)
+    def flush(self, seat: str, timeout: float) -> None:
+        """Return when everything confirmed of a seat counts; Fenced if it never will."""
+        with self._pumping:
+            waiting = self._confirms.get(seat)
+        if waiting is not None:
+            self.confirm_now(seat, waiting.epoch, waiting.offset, timeout)
+        refused = self._refused.pop(seat, None)
+        if refused is not None:
+            raise self._fenced(seat, refused.epoch)
+
+    def _fenced(self, seat: str, epoch: int) -> Fenced:
+        reason = "another member owns it now"
+        return Fenced(member=self.id, group=self._grouplog.group, stream=seat, epoch=epoch, reason=reason)
 
     def drained(self, seat: str) -> None:
         """The work on a yielded seat is done: write what is confirmed, then hand it over."""
@@ -186,7 +204,11 @@ class GroupMember:
                 for seat in list(self._state.held):
                     self.drained(seat)
         except (Unavailable, NotFound) as error:  # the others find out by its silence, or there is no group any more
-            logger.warning("Left a group without a word", extra={"action": "group_leave", "reason": str(error)})
+            logger.warning(
+                "Left group %s without writing to its log; %d confirmations are lost and their records come again: %s",
+                self._grouplog.group, len(self._confirms), error,
+                extra={"action": "group_leave", "reason": str(error)},
+            )  # fmt: skip
         finally:
             self._waiter.close()
             self._grouplog.close()
@@ -196,8 +218,8 @@ class GroupMember:
         """One thread acts for the member at a time. What users are to be told is told after the lock is let go."""
         with self._pumping:
             yield
-        while self._reports:
-            summary, error = self._reports.pop(0)
+            reports, self._reports = self._reports, []
+        for summary, error in reports:
             try:
                 self._on_error(summary, error)
             except Exception:  # noqa: BLE001 - it is the user's, and must not end the member
@@ -208,10 +230,23 @@ class GroupMember:
 
     def _step(self) -> float:
         try:
-            return self._pump_and_rest()
+            delay = self._pump_and_rest()
         except Unavailable as error:  # a full disk, a lost answer: it may pass, and silence until then is fair
-            logger.warning("A group member could not work", extra={"action": "group_retry", "reason": str(error)})
+            self._failing = (self._failing or (self._runtime.monotonic(), error))[0], error
+            logger.warning(
+                "A member of group %s could not work: %s", self._grouplog.group, error,
+                extra={"action": "group_retry", "reason": str(error)},
+            )  # fmt: skip
             return self.options.lease_s / 4
+        self._failing = None
+        return delay
+
+    def trouble(self) -> Unavailable | None:
+        """Why the group's log can't be read or written, if that lasts longer than a lease."""
+        failing = self._failing
+        if failing is None or self._runtime.monotonic() - failing[0] < self.options.lease_s:
+            return None
+        return failing[1]
 
     def _pump_and_rest(self) -> float:
         with self._working():
@@ -231,6 +266,30 @@ class GroupMember:
         if self._state.held:
             self._tidy()
         self._read()
+        if not self._told_idle:
+            self._tell_idle(now)
+
+    def _tell_idle(self, now: float) -> None:
+        """Say once that there are more members than streams or shards, so that this one has nothing to do."""
+        state = self._state
+        owners = [state.group.seat(seat).owner for seat in state.wants]
+        if state.held or not state.active or None in owners:
+            self._idle_since = None
+            return
+        live = [name for name, seats in core.live_members(state, now).items() if set(seats) & set(state.wants)]
+        if len(live) <= len(state.wants) or self.id not in live:
+            self._idle_since = None
+            return
+        self._idle_since = now if self._idle_since is None else self._idle_since
+        if now - self._idle_since < IDLE_LEASES * self.options.lease_s:  # one that was killed counts for a lease
+            return
+        self._told_idle = True
+        logger.warning(
+            "Group %s has %d members for %d streams or shards, so this member has nothing to do until another leaves. "
+            "To share the work among more members, create the stream with more shards (StreamConfig(shards=...)).",
+            self._grouplog.group, len(live), len(state.wants),
+            extra={"action": "member_idle", "group": self._grouplog.group},
+        )  # fmt: skip
 
     def _tidy(self) -> None:
         try:
@@ -269,7 +328,8 @@ class GroupMember:
     def _append(self, records: list[Record]) -> None:
         try:
             self._grouplog.append(records)
-        except AppendUncertain as error:  # every record is idempotent, and what is needed is sent again by later ticks
+        except (AppendUncertain, ServerUnreachable) as error:
+            # Every record is idempotent, and what is needed is sent again by later ticks.
             logger.warning("Group record not acknowledged", extra={"action": "group_append", "reason": str(error)})
 
     def _with_start(self, record: Record) -> Record:
@@ -288,7 +348,7 @@ class GroupMember:
         with self._confirms_lock:
             if not self._confirms or now < self._confirm_due:
                 return
-            due, self._confirms = self._confirms, {}
+            due = dict(self._confirms)
         self._confirm_due = now + self.options.confirm_s
         self._append(list(due.values()))
         self._read()
@@ -298,12 +358,15 @@ class GroupMember:
 
     def _check_counted(self, seat: str, confirm: Confirm) -> None:
         state = self._state.group.seat(seat)
-        if (state.epoch, state.owner) == (confirm.epoch, self.id):
-            if state.confirmed is None or state.confirmed < confirm.offset:
-                with self._confirms_lock:  # not read back: the append was lost or is late, so send it again
-                    self._confirms.setdefault(seat, confirm)
-            return
-        self._report(f"Confirmation of offset {confirm.offset} of {seat} did not count: another member owns it")
+        is_owner = (state.epoch, state.owner) == (confirm.epoch, self.id)
+        if is_owner and (state.confirmed is None or state.confirmed < confirm.offset):
+            return  # not read back: the append was lost or is late, so it is sent again
+        with self._confirms_lock:
+            if self._confirms.get(seat) is confirm:  # else a higher one took its place
+                del self._confirms[seat]
+        if not is_owner:
+            self._refused[seat] = confirm
+            self._report(f"Confirmation of offset {confirm.offset} of {seat} did not count: another member owns it")
 
     def _protect(self, starts: Mapping[str, int | None]) -> None:
         """Tell protected streams what the group still needs: what its log says, else where it would begin."""

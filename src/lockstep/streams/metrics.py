@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -109,24 +110,29 @@ class Metrics:
     """All meters of a connection. `render()` is what a /metrics endpoint returns."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._meters: list[Meter] = []
         self._past: dict[tuple[type[Meter], str], Meter] = {}
 
     def add(self, meter: Meter) -> None:
         """Have a meter collected from now on."""
-        self._sum_up_closed()
-        self._meters.append(meter)
+        with self._lock:
+            self._sum_up_closed()
+            self._meters.append(meter)
 
     def collect(self) -> Iterator[Any]:
         """Metric families for a prometheus_client registry: registry.register(bus.metrics)."""
         from lockstep.streams.exposition import families
 
-        yield from families([*self._past.values(), *self._meters])
+        with self._lock:
+            meters = [*self._past.values(), *self._meters]
+        yield from families(meters)
 
     def _sum_up_closed(self) -> None:
         """A program that opens and closes all day keeps one meter for each name, not one for each that was."""
-        for meter in [meter for meter in self._meters if meter.is_closed]:
-            self._meters.remove(meter)
+        closed = [meter for meter in self._meters if meter.is_closed]
+        self._meters = [meter for meter in self._meters if not meter.is_closed]
+        for meter in closed:
             past = self._past.setdefault((type(meter), meter.label), type(meter)(meter.label))
             _add_counts(past, meter)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lockstep.errors import BadConfig
-from lockstep.log.kafka.partitioners import java, librdkafka
+from lockstep.log.partitioners import PARTITIONERS
+from lockstep.streams import arguments
+from lockstep.streams.arguments import bad_setting
 from lockstep.streams.record import Gap
 
-PARTITIONERS: Mapping[str, Callable[[bytes, int], int]] = {"crc32": librdkafka, "murmur2": java}
 INITIAL = ("auto", "earliest", "latest", "none")
 OnError = Callable[[str, BaseException | None], None]
 OnStream = Callable[[str], None]
@@ -39,19 +40,17 @@ class PublisherOptions:
     """Longest pause between two tries."""
     pipeline: bool = False
     """Serialize in the background instead of in publish(). A value that can't be serialized then fails its receipt."""
-    partitioner: str = "crc32"
-    """How a key chooses its shard: crc32, as librdkafka does it, or murmur2, as Kafka's Java client does it."""
+    partitioner: str | None = None
+    """The partitioner that the stream must have, and is made with; None takes the one in the stream's settings."""
 
     def __post_init__(self) -> None:
-        if self.partitioner not in PARTITIONERS:
+        if self.partitioner is not None and self.partitioner not in PARTITIONERS:
             reason = f"choose {' or '.join(PARTITIONERS)}"
             raise BadConfig(field="partitioner", value=self.partitioner, reason=reason)
         for name in ("batch_records", "batch_bytes", "buffer_records", "buffer_bytes"):
-            if getattr(self, name) < 1:
-                raise BadConfig(field=name, value=getattr(self, name), reason="it must be at least 1")
+            arguments.integer(name, getattr(self, name), least=1, refuse=bad_setting)
         for name in ("linger_s", "delivery_timeout_s", "retry_s", "retry_max_s"):
-            if getattr(self, name) < 0:
-                raise BadConfig(field=name, value=getattr(self, name), reason="it must not be negative")
+            arguments.seconds(name, getattr(self, name), finite=name != "delivery_timeout_s", refuse=bad_setting)
         if self.when_full not in ("block", "raise", "drop-oldest"):
             raise BadConfig(field="when_full", value=self.when_full, reason="choose block, raise or drop-oldest")
 
@@ -64,8 +63,9 @@ class SubscriberOptions:
     """Most records of one poll."""
     max_bytes: int = 1 << 20
     """About how many stored bytes one poll takes."""
-    on_gap: str = "skip"
-    """When retention was faster: skip (the batch names the gap) or fail (Trimmed is raised)."""
+    on_gap: str = "auto"
+    """When retention was faster: skip (the batch names the gap), fail (Trimmed is raised), or auto: fail in a group,
+    skip alone."""
     stale_margin: float = 0.0
     """After a gap, keep this part of the capacity as a lead, so that a slow reader is not overtaken at once."""
     on_error: OnError | None = None
@@ -80,13 +80,16 @@ class SubscriberOptions:
     """A stream is gone already: what was read of it will be delivered to another member."""
 
     def __post_init__(self) -> None:
-        if self.on_gap not in ("skip", "fail"):
-            raise BadConfig(field="on_gap", value=self.on_gap, reason="choose skip or fail")
-        if not 0.0 <= self.stale_margin < 1.0:
-            raise BadConfig(field="stale_margin", value=self.stale_margin, reason="it must be from 0 up to 1")
+        if self.on_gap not in ("auto", "skip", "fail"):
+            raise BadConfig(field="on_gap", value=self.on_gap, reason="choose auto, skip or fail")
+        margin = self.stale_margin
+        if isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0.0 <= margin < 1.0:
+            raise BadConfig(field="stale_margin", value=margin, reason="it must be from 0 up to 1")
         for name in ("max_records", "max_bytes"):
-            if getattr(self, name) < 1:
-                raise BadConfig(field=name, value=getattr(self, name), reason="it must be at least 1")
+            arguments.integer(name, getattr(self, name), least=1, refuse=bad_setting)
+        for name in ("on_error", "on_gap_found", "on_assigned", "on_revoked", "on_lost"):
+            if getattr(self, name) is not None:
+                arguments.function(name, getattr(self, name), refuse=bad_setting)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,11 +108,10 @@ class GroupOptions:
     """How long a stream that moves to another member may take to finish its work at hand."""
 
     def __post_init__(self) -> None:
-        for name in ("lease_s", "beat_s", "max_processing_s"):
-            if getattr(self, name) <= 0:
-                raise BadConfig(field=name, value=getattr(self, name), reason="it must be above 0")
+        for name in ("lease_s", "beat_s"):
+            arguments.seconds(name, getattr(self, name), above_zero=True, finite=True, refuse=bad_setting)
+        arguments.seconds("max_processing_s", self.max_processing_s, above_zero=True, refuse=bad_setting)
         for name in ("confirm_s", "revoke_s"):
-            if getattr(self, name) < 0:
-                raise BadConfig(field=name, value=getattr(self, name), reason="it must not be negative")
+            arguments.seconds(name, getattr(self, name), finite=True, refuse=bad_setting)
         if self.beat_s * 2 > self.lease_s:
             raise BadConfig(field="beat_s", value=self.beat_s, reason="two beats must fit into one lease")

@@ -7,8 +7,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
-from lockstep.errors import BadArgument, Closed
+from lockstep.errors import Closed
 from lockstep.runtime import Runtime
+from lockstep.streams import arguments
 from lockstep.streams.client import Lockstep, connect
 
 
@@ -20,8 +21,7 @@ class Pool:
     """
 
     def __init__(self, url: str, size: int, *, runtime: Runtime | None = None) -> None:
-        if size < 1:
-            raise BadArgument(name="size", value=size, reason="it must be at least 1")
+        size = arguments.integer("size", size, least=1)
         self.url, self.size = url, size
         self._runtime = runtime
         self._places: list[Lockstep | None] = [None] * size

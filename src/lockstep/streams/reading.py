@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from lockstep.errors import Closed, LockstepError, NotFound, Trimmed
+from lockstep.errors import Closed, DecodeFailed, GroupGap, LockstepError, NotFound, Trimmed, Unavailable
 from lockstep.log.batch import peek
 from lockstep.log.offsets import records_between
 from lockstep.log.port import Log
@@ -12,10 +13,47 @@ from lockstep.runtime import Runtime, logger
 from lockstep.streams.cursor import Cursor
 from lockstep.streams.metrics import SubscriberMeter
 from lockstep.streams.options import SubscriberOptions
-from lockstep.streams.record import Gap, Record, RecordBatch, Segment, decode
+from lockstep.streams.record import Gap, Record, RecordBatch, decode
 from lockstep.streams.serializers import Serializer
 
 MayHandOut = Callable[[str], bool]
+
+
+class RecordsInTurn:
+    """The records of a batch one by one: the reader's position moves with each that is handed out.
+
+    A record that can't be decoded is handed out as its DecodeFailed; the next call goes on after it. Ends early if
+    somebody else moved the position, so that no record is handed out twice, and if the stream was paused or lost.
+    """
+
+    def __init__(
+        self,
+        batch: RecordBatch[Any, Any],
+        cursor: Cursor,
+        hand_out: Callable[[int], None],
+        is_current: Callable[[], bool],
+    ) -> None:
+        self.stream = batch.stream
+        self._records, self._cursor, self._hand_out, self._is_current = iter(batch), cursor, hand_out, is_current
+        self._position = cursor.position
+
+    def __iter__(self) -> Iterator[Record[Any, Any]]:
+        return self
+
+    def __next__(self) -> Record[Any, Any]:
+        if self._cursor.position != self._position or self._cursor.paused or not self._is_current():
+            raise StopIteration
+        try:
+            record = next(self._records)
+        except DecodeFailed as error:
+            self._move(int(str(error.params["offset"])))
+            raise
+        self._move(record.offset)
+        return record
+
+    def _move(self, offset: int) -> None:
+        self._hand_out(offset)
+        self._position = offset + 1
 
 
 class Reading:
@@ -27,13 +65,17 @@ class Reading:
         meter: SubscriberMeter,
         runtime: Runtime,
         *,
+        group: str | None,
         dedupe: bool,
-        value: Serializer,
-        key: Serializer,
+        value: Serializer[Any],
+        key: Serializer[Any],
     ) -> None:
         self.cursors: dict[str, Cursor] = {}
         self._options, self._meter, self._runtime = options, meter, runtime
-        self._dedupe, self._value, self._key = dedupe, value, key
+        self._group, self._dedupe, self._value, self._key = group, dedupe, value, key
+        self._on_gap = options.on_gap
+        if options.on_gap == "auto":
+            self._on_gap = "skip" if group is None else "fail"
         self._delivered: dict[str, int] = {}
         self._turn = 0
 
@@ -41,7 +83,7 @@ class Reading:
         """Read a log from a position."""
         options = self._options
         self.cursors[log.name] = Cursor(
-            log, position, on_gap=options.on_gap, stale_margin=options.stale_margin, dedupe=self._dedupe
+            log, position, on_gap=self._on_gap, stale_margin=options.stale_margin, dedupe=self._dedupe
         )
 
     def stop(self, name: str) -> None:
@@ -53,14 +95,37 @@ class Reading:
         """Read a log no more; returns the last offset that was read of it."""
         return self.cursors.pop(name).last_read
 
-    def decode(self, record: Record) -> Record:
+    def decode(self, record: Record) -> Record[Any, Any]:
         """A record of bytes as the subscriber wants it."""
         return decode(record, self._value, self._key)
 
     def next_batch(
         self, max_records: int, max_bytes: int, may_hand_out: MayHandOut, epochs: dict[str, int]
-    ) -> RecordBatch | None:
-        """Records of the next stream in turn that has some, or None."""
+    ) -> RecordBatch[Any, Any] | None:
+        """Records of the next stream in turn that has some, or None. All of them are handed out."""
+        batch = self.peek_batch(max_records, max_bytes, may_hand_out, epochs)
+        if batch:
+            self.hand_out(batch)
+        return batch
+
+    def hand_out(self, batch: RecordBatch[Any, Any]) -> None:
+        """The reader gets all of a batch that was only peeked at."""
+        self._hand_out(self.cursors[batch.stream], batch.first_offset, batch.last_offset, len(batch))
+
+    def one_by_one(self, batch: RecordBatch[Any, Any]) -> RecordsInTurn:
+        """The records of a batch that was only peeked at, each handed out when it is asked for."""
+        cursor = self.cursors[batch.stream]
+        return RecordsInTurn(
+            batch,
+            cursor,
+            lambda offset: self._hand_out(cursor, offset, offset, 1),
+            lambda: self.cursors.get(batch.stream) is cursor,
+        )
+
+    def peek_batch(
+        self, max_records: int, max_bytes: int, may_hand_out: MayHandOut, epochs: dict[str, int]
+    ) -> RecordBatch[Any, Any] | None:
+        """As next_batch, but nothing is handed out yet: the position stays."""
         names = sorted(name for name, cursor in self.cursors.items() if not cursor.paused)
         for step in range(len(names)):
             name = names[(self._turn + step) % len(names)]
@@ -77,7 +142,7 @@ class Reading:
             try:
                 behind = records_between(cursor.log, cursor.position, cursor.log.bounds().next)
                 entries = cursor.log.read(cursor.position, max_bytes=1) if behind > 0 else []
-            except (NotFound, Trimmed, Closed):  # deleted, overtaken or closed meanwhile: reading says so, not a metric
+            except (NotFound, Trimmed, Closed, Unavailable):  # reading says so, not a metric
                 continue
             waited = (self._runtime.wall_ns() - peek(entries[0].data)[1]) / 1e9 if entries else 0.0
             found[name] = (max(behind, 0), max(waited, 0.0))
@@ -85,45 +150,53 @@ class Reading:
 
     def _read(
         self, name: str, max_records: int, max_bytes: int, may_hand_out: MayHandOut, epoch: int | None
-    ) -> RecordBatch | None:
+    ) -> RecordBatch[Any, Any] | None:
         cursor = self.cursors[name]
         try:
-            segments, gap = cursor.read(max_records, max_bytes)
+            segments, gap = cursor.peek(max_records, max_bytes)
             if gap is not None and not segments:
-                segments, further = cursor.read(max_records, max_bytes)
+                segments, further = cursor.peek(max_records, max_bytes)
                 if further is not None:  # overtaken once more, meanwhile
                     gap = Gap(gap.stream, gap.first, further.resumed)
-        except LockstepError:
+        except LockstepError as error:
             self._turn += 1  # the next poll begins elsewhere: one bad stream must not hide the others
+            if isinstance(error, Trimmed) and self._group is not None:
+                raise self._group_gap(cursor, error) from error
             raise
         if gap is not None:
             self._note(gap)
         if not segments and gap is None:
             return None
         if not may_hand_out(name):
-            if segments:
-                cursor.unread(segments)
             return None
-        self._count(name, segments)
         return RecordBatch(name, segments, gap=gap, epoch=epoch, value=self._value, key=self._key)
 
-    def _count(self, name: str, segments: list[Segment]) -> None:
-        if not segments:
-            return
-        count = sum(segment.count for segment in segments)
+    def _hand_out(self, cursor: Cursor, first: int, last: int, count: int) -> None:
+        """Move the position after what the reader gets now: the one place that does."""
+        cursor.hand_out(last)
+        name = cursor.log.name
         self._meter.records += count
-        first = segments[0].view.base + segments[0].start
         seen = self._delivered.get(name, -1)
         if first <= seen:
             self._meter.redeliveries += count
-        self._delivered[name] = max(seen, segments[-1].view.base + segments[-1].stop - 1)
+        self._delivered[name] = max(seen, last)
+
+    def _group_gap(self, cursor: Cursor, error: Trimmed) -> GroupGap:
+        first = max(int(str(error.params["first"])), cursor.position + 1)
+        return GroupGap(
+            group=self._group, stream=cursor.log.name, count=first - cursor.position,
+            offset=cursor.position, last=first - 1, first=first,
+        )  # fmt: skip
 
     def _note(self, gap: Gap) -> None:
         self._meter.gaps += 1
         self._meter.gap_records += gap.count
+        reader = "A subscriber without a group" if self._group is None else f"Group {self._group}"
         logger.warning(
-            "Records were trimmed before they were read",
+            "%s missed %d offsets of %s: %d to %d were trimmed before they were read; it goes on at %d. "
+            "Give the stream more retention, protect=True or a history.",
+            reader, gap.count, gap.stream, gap.first, gap.resumed - 1, gap.resumed,
             extra={"action": "gap", "stream": gap.stream, "first": gap.first, "resumed": gap.resumed},
-        )
+        )  # fmt: skip
         if self._options.on_gap_found is not None:
             self._options.on_gap_found(gap)

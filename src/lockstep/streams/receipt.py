@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from itertools import chain, repeat
 from typing import Any, Protocol
 
-from lockstep.errors import BadArgument, TimedOut
+from lockstep.errors import TimedOut
 from lockstep.log.batch import Headers
 from lockstep.runtime import Runtime, Waiter, logger
+from lockstep.streams import arguments
 from lockstep.streams.serializers import Serializer
 from lockstep.streams.shards import check_size, checked_bytes
 
@@ -21,8 +23,16 @@ _PAUSE_S = 0.01
 
 def check_timeout(timeout: float | None) -> None:
     """BadArgument for what is no time to wait."""
-    if timeout is not None and timeout < 0:
-        raise BadArgument(name="timeout", value=timeout, reason="it must not be negative")
+    if timeout is not None:
+        arguments.seconds("timeout", timeout)
+
+
+def called(callback: Callback, offset: int | None, error: BaseException | None) -> None:
+    """Call a callback; it is the user's, and its failure is logged and stops nothing."""
+    try:
+        callback(offset, error)
+    except Exception:  # noqa: BLE001
+        logger.exception("A publish callback failed", extra={"action": "callback_failed"})
 
 
 class Keeper(Protocol):
@@ -43,6 +53,7 @@ class Draft:
         "_keeper",
         "_lock",
         "_runtime",
+        "_told",
         "_waiters",
         "attempts",
         "base",
@@ -86,7 +97,9 @@ class Draft:
         self._runtime, self._keeper = runtime, keeper
         self._lock = threading.Lock()
         self._waiters: list[Waiter] = []
-        self._callbacks: list[tuple[int, Callback]] = []
+        self._callbacks: list[tuple[int, Callback, bool]] = []
+        self._told: set[int] = set()
+        """Failed records whose publisher knows: it looked at the receipt, or had a callback."""
 
     def add_key(self, key: Any) -> None:
         """Give the newest record, not counted yet, its key: the column begins when a record needs it."""
@@ -135,12 +148,31 @@ class Draft:
             callbacks, self._callbacks = self._callbacks, []
         for waiter in self._waiters:
             waiter.wake()
-        for index, callback in callbacks:
-            try:
-                callback(self.offset_of(index), self.error_of(index))
-            except Exception:  # noqa: BLE001
-                # A callback is the user's; its failure must not stop the records behind it.
-                logger.exception("A publish callback failed", extra={"action": "callback_failed"})
+        for index, callback, tells in callbacks:
+            if tells:
+                self.tell(index)
+            called(callback, self.offset_of(index), self.error_of(index))
+
+    def tell(self, index: int) -> BaseException | None:
+        """Why a record has no offset, for its publisher, who knows from now on."""
+        error = self.error_of(index)
+        if error is not None:
+            self._told.add(index)
+        return error
+
+    def tell_all(self) -> None:
+        """As tell, for every record."""
+        if self.done and (self.error is not None or self.failed):
+            self._told.update(range(self.count))
+
+    def untold_failures(self) -> int:
+        """Records that failed, and of which nobody was told yet."""
+        failed = range(self.count) if self.error is not None else self.failed
+        return sum(index not in self._told for index in failed)
+
+    def first_error(self) -> BaseException | None:
+        """Why its first failed record failed."""
+        return self.error or next(iter(self.failed.values()), None)
 
     @property
     def stored(self) -> bool:
@@ -157,12 +189,12 @@ class Draft:
         """Why a record has no offset."""
         return self.failed.get(index, self.error) if self.done else None
 
-    def call_back(self, index: int, callback: Callback) -> bool:
-        """Have `callback` called on completion; False if that was already."""
+    def call_back(self, index: int, callback: Callback, *, tells: bool = True) -> bool:
+        """Have `callback` called on completion; False if that was already. Its publisher knows then, if it `tells`."""
         with self._lock:
             if self.done:
                 return False
-            self._callbacks.append((index, callback))
+            self._callbacks.append((index, callback, tells))
             return True
 
     def wait(self, timeout: float | None) -> None:
@@ -228,7 +260,7 @@ class Receipt:
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What went wrong, or None."""
         self._draft.wait(timeout)
-        return self._draft.error_of(self._index)
+        return self._draft.tell(self._index)
 
     @property
     def offset(self) -> int | None:
@@ -243,7 +275,15 @@ class Receipt:
     def add_done_callback(self, callback: Callback) -> None:
         """Call `callback(offset, error)` once, from a background thread, or at once if it is done."""
         if not self._draft.call_back(self._index, callback):
-            callback(self.offset, self._draft.error_of(self._index))
+            called(callback, self.offset, self._draft.tell(self._index))
+
+    def __repr__(self) -> str:
+        draft = self._draft
+        error = draft.error_of(self._index)
+        state = (
+            f"failed: {error!r}" if error is not None else f"offset {self.offset}" if draft.done else "not stored yet"
+        )
+        return f"<Receipt of a record to {self.log!r}, {state}>"
 
     def __await__(self) -> Generator[Any, None, int]:
         loop = asyncio.get_running_loop()
@@ -259,9 +299,14 @@ class Receipt:
                 finished.set_result(offset)
 
         def hand_over(offset: int | None, error: BaseException | None) -> None:
-            loop.call_soon_threadsafe(settle, offset, error)
+            if finished.done():
+                return  # nobody waits any more, so nobody was told
+            with suppress(RuntimeError):  # the loop is closed: nobody waits either
+                loop.call_soon_threadsafe(settle, offset, error)
+                self._draft.tell(self._index)
 
-        self.add_done_callback(hand_over)
+        if not self._draft.call_back(self._index, hand_over, tells=False):
+            hand_over(self.offset, self._draft.error_of(self._index))
         overdue = loop.call_later(max(self._draft.overdue_in(), 0.0) + _PAUSE_S, self._draft.fail_if_overdue)
         try:
             return (yield from finished)
@@ -270,12 +315,12 @@ class Receipt:
 
 
 class ManyReceipt:
-    """The future of records published together."""
+    """The future of records published together. `places` says which of them each stored record is, if not in order."""
 
-    __slots__ = ("_drafts",)
+    __slots__ = ("_drafts", "_places")
 
-    def __init__(self, drafts: list[Draft]) -> None:
-        self._drafts = drafts
+    def __init__(self, drafts: list[Draft], places: list[int] | None = None) -> None:
+        self._drafts, self._places = drafts, places
 
     def __len__(self) -> int:
         return sum(draft.count for draft in self._drafts)
@@ -286,24 +331,45 @@ class ManyReceipt:
 
     def result(self, timeout: float | None = None) -> list[int]:
         """The offsets of all records, in order; raises what went wrong."""
-        for draft in self._drafts:
-            draft.wait(timeout)
-            if draft.error is not None:
-                raise draft.error
-        return list(chain.from_iterable(self._ranges()))
+        self._check(timeout)
+        return self._offsets()
 
     def wait(self, timeout: float | None = None) -> int:
         """As result, but only the last offset (-1 for no records): the cheap way for large batches."""
-        for draft in self._drafts:
-            draft.wait(timeout)
-            if draft.error is not None:
-                raise draft.error
+        self._check(timeout)
+        if self._places is not None:
+            return self._offsets()[-1]
         return self._ranges()[-1][-1] if self._drafts else -1
 
+    def __repr__(self) -> str:
+        return f"<ManyReceipt of {len(self)} records, {'done' if self.done() else 'not stored yet'}>"
+
     def __await__(self) -> Generator[Any, None, list[int]]:
+        try:
+            for draft in self._drafts:
+                yield from Receipt(draft, 0).__await__()
+        finally:
+            for draft in self._drafts:
+                draft.tell_all()
+        return self._offsets()
+
+    def _check(self, timeout: float | None) -> None:
         for draft in self._drafts:
-            yield from Receipt(draft, 0).__await__()
-        return list(chain.from_iterable(self._ranges()))
+            draft.wait(timeout)
+        for draft in self._drafts:
+            draft.tell_all()
+        for draft in self._drafts:
+            if draft.error is not None:
+                raise draft.error
+
+    def _offsets(self) -> list[int]:
+        stored = list(chain.from_iterable(self._ranges()))
+        if self._places is None:
+            return stored
+        offsets = [0] * len(stored)
+        for place, offset in zip(self._places, stored, strict=True):
+            offsets[place] = offset
+        return offsets
 
     def _ranges(self) -> list[range]:
         return [range(d.base, d.base + d.count) for d in self._drafts if d.base is not None]

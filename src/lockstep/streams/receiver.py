@@ -8,9 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 
-from lockstep.errors import BadConfig, Closed, Fenced
+from lockstep.errors import AppendTooLarge, BadConfig, Closed, Fenced, LockstepError, RecordTooLarge
+from lockstep.log.batch import Headers
 from lockstep.runtime import Runtime, Task, logger
-from lockstep.streams.handling import Handler, OnFailure, dead_letter_headers, stopped_at
+from lockstep.streams import arguments
+from lockstep.streams.arguments import bad_setting
+from lockstep.streams.handling import Handler, OnFailure, dead_letter_headers, letter_headers, stopped_at, without_value
+from lockstep.streams.process import Process
 from lockstep.streams.publisher import Publisher
 from lockstep.streams.record import Record, RecordBatch
 from lockstep.streams.shards import shard_of, stream_name
@@ -20,7 +24,10 @@ from lockstep.streams.workers import Owner, Progress, Verdict, Worker
 CONFIRM = ("handled", "periodic", "off")
 _IDLE_S = 1.0
 _WORKERS_END_S = 10.0
-OpenPublisher = Callable[[str], Publisher]
+_WORKERS_MAX = 1024
+_LETTER_S = 30.0
+OpenPublisher = Callable[[str, str], Publisher]
+"""Opens a publisher to the dead-letter stream of a stream, which is made if it is missing."""
 
 
 class Receiver:
@@ -45,12 +52,14 @@ class Receiver:
     ) -> None:
         if confirm not in CONFIRM:
             raise BadConfig(field="confirm", value=confirm, reason=f"choose one of {', '.join(CONFIRM)}")
-        if workers < 1 or prefetch < 1:
-            raise BadConfig(field="workers", value=workers, reason="workers and prefetch must be at least 1")
-        subscriber.attach(self._is_busy)
+        workers = arguments.integer("workers", workers, least=1, most=_WORKERS_MAX, refuse=bad_setting)
+        prefetch = arguments.integer("prefetch", prefetch, least=1, refuse=bad_setting)
+        confirm_every_s = arguments.seconds("confirm_every_s", confirm_every_s, finite=True, refuse=bad_setting)
+        subscriber.attach(self._is_busy, self._confirmable)
         self.subscriber, self._runtime, self._open_publisher = subscriber, runtime, open_publisher
         self._policy = on_failure or OnFailure()
         self._confirm, self._confirm_every_s, self._prefetch = confirm, confirm_every_s, prefetch
+        self._process = Process("The receiver")
         self._confirm_due = 0.0
         self._progress: dict[str, Progress] = {}
         self._lock = threading.RLock()
@@ -63,6 +72,7 @@ class Receiver:
             decode=subscriber.decode,
             begin=self._begin,
             outcome=self._settled,
+            refused=self._letter_refused,
             extend=subscriber.extend,
             failed=self._count_failure,
             rested=subscriber.waiter.wake,
@@ -86,6 +96,7 @@ class Receiver:
 
         Called by the handler itself it does not wait: the record at hand is finished when the handler returns.
         """
+        timeout = arguments.seconds("timeout", timeout)
         self._draining = True
         if self._is_called_by_handler():
             return
@@ -98,6 +109,8 @@ class Receiver:
 
         Called by the handler itself it does not wait: it closes after the handler returned.
         """
+        if self._process.is_forked:
+            return  # a child inherited it: the work is the parent's
         if self._is_called_by_handler():
             self._draining = self._close_when_idle = True
             return
@@ -222,6 +235,17 @@ class Receiver:
         self._confirm_done(now=True)
         return False
 
+    def _confirmable(self, stream: str) -> int | None:
+        """How far a stream may be confirmed: what is handled, and the record at which the calling handler is."""
+        here = threading.get_ident()
+        at_hand = next((worker.at_hand for worker in self._workers if worker.thread == here), None)
+        with self._lock:
+            progress = self._progress.get(stream)
+            if progress is None:
+                return None
+            is_of_stream = at_hand is not None and at_hand.stream == stream
+            return progress.reaches(at_hand.offset if at_hand is not None and is_of_stream else None)
+
     def _is_at_work(self) -> bool:
         """Whether there is something to wait for before it closes."""
         if self._is_handling():
@@ -290,16 +314,39 @@ class Receiver:
                 self.subscriber.options.on_error("The handler failed", self.error)
             return False
         if self._policy.then == "dead-letter":
-            headers = dead_letter_headers(record, self.subscriber.group, attempts, error)
-            publisher = self._publisher(self._policy.dead_letter_stream(stream_name(record.stream)))
-            publisher.publish(record.value, key=record.key, headers=headers).result(30.0)
+            self._send_letter(record, dead_letter_headers(record, self.subscriber.group, attempts, error))
             self.subscriber.meter.dead_letters += 1
         return True
 
-    def _publisher(self, stream: str) -> Publisher:
+    def _send_letter(self, record: Record, headers: Headers) -> None:
+        """Store a dead letter; one that is too large goes without its value, which the source stream still has."""
+        publisher = self._publisher(self._policy.dead_letter_stream(stream_name(record.stream)), record.stream)
+        try:
+            publisher.publish(record.value, key=record.key, headers=headers).result(_LETTER_S)
+        except (RecordTooLarge, AppendTooLarge) as error:
+            logger.error(
+                "Record %d of %s does not fit into its dead-letter stream; the letter goes without its value: %s",
+                record.offset, record.stream, error, extra={"action": "letter_cut", "stream": record.stream},
+            )  # fmt: skip
+            self._send_cut_letter(publisher, record, without_value(record.value, headers))
+
+    def _send_cut_letter(self, publisher: Publisher, record: Record, headers: Headers) -> None:
+        """Store a letter without its value, and if that is still too large without key and headers."""
+        try:
+            publisher.publish(b"", key=record.key, headers=headers).result(_LETTER_S)
+        except (RecordTooLarge, AppendTooLarge):
+            publisher.publish(b"", headers=letter_headers(headers)).result(_LETTER_S)
+
+    def _letter_refused(self, record: Record, error: LockstepError) -> None:
+        summary = f"The dead letter of record {record.offset} of {record.stream} could not be stored; trying again"
+        logger.error("%s: %s", summary, error, extra={"action": "letter_refused", "stream": record.stream})
+        if self.subscriber.options.on_error is not None:
+            self.subscriber.options.on_error(summary, error)
+
+    def _publisher(self, stream: str, source: str) -> Publisher:
         with self._lock:
             if stream not in self._publishers:
-                self._publishers[stream] = self._open_publisher(stream)
+                self._publishers[stream] = self._open_publisher(stream, source)
             return self._publishers[stream]
 
     def _confirm_done(self, *, now: bool = False) -> None:

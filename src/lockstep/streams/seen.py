@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from lockstep.log.port import Transaction
 
-KEYS_REMEMBERED = 1_000_000
 
-
-def first_time(changes: Transaction, space: str, key: str, limit: int = KEYS_REMEMBERED) -> bool:
-    """True if the key is new to the space, which remembers the last `limit` keys."""
+def first_time(changes: Transaction, space: str, key: str, limit: int | None = None) -> bool:
+    """True if the key is new to the space, which remembers all keys, or the last `limit` of those given with one."""
     cell = f"seen\0{space}\0key\0{key}".encode()
     if changes.get(cell) is not None:
         return False
+    if limit is None:
+        changes.put(cell, b"1")
+        return True
     count_cell = f"seen\0{space}\0count".encode()
     number = int(changes.get(count_cell) or b"0")
     changes.put(count_cell, str(number + 1).encode())

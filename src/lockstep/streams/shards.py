@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lockstep.errors import BadArgument, BadName, BadRecord, RecordTooLarge
 from lockstep.log.batch import Headers
 from lockstep.log.config import check_name
+from lockstep.log.partitioners import PARTITIONERS
 from lockstep.log.port import Bus, Log
 
 HeaderPairs = Iterable[tuple[str, bytes]] | Mapping[str, bytes]
@@ -17,9 +17,9 @@ SEPARATOR = "/"
 _HEADER_BYTES = 6
 
 
-def shard_of(key: bytes, shards: int) -> int:
-    """The shard a key belongs to: CRC-32, the same in every process and version."""
-    return zlib.crc32(key) % shards
+def shard_of(key: bytes, shards: int, partitioner: str = "crc32") -> int:
+    """The shard a key belongs to, by the partitioner of the stream: the same in every process and version."""
+    return PARTITIONERS[partitioner](key, shards)
 
 
 def shard_name(stream: str, shard: int) -> str:
@@ -74,9 +74,9 @@ def checked_bytes(part: str, item: Any, stream: str) -> bytes:
     """A value or key as bytes, or BadRecord."""
     if isinstance(item, (bytes, bytearray, memoryview)):
         return bytes(item)
-    raise BadRecord(
-        stream=stream, reason=f"its {part} is {type(item).__name__}, not bytes; give the publisher a serializer"
-    )
+    serializer = "TEXT" if isinstance(item, str) else "JSON"
+    way = f"open the publisher with {part}=lockstep.{serializer}, or another serializer"
+    raise BadRecord(stream=stream, reason=f"its {part} is {type(item).__name__}, not bytes; {way}")
 
 
 def checked_headers(headers: HeaderPairs, stream: str) -> Headers:

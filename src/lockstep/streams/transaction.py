@@ -13,14 +13,24 @@ from typing import Any, NamedTuple
 
 from lockstep.core.group import Confirm
 from lockstep.core.seats import Seat
-from lockstep.errors import BadOffset, BadRecord, Conflict, Fenced, IllegalState, StreamNotFound, UnsupportedByBackend
+from lockstep.errors import (
+    BadArgument,
+    BadOffset,
+    Conflict,
+    Fenced,
+    IllegalState,
+    StreamNotFound,
+    UnsupportedByBackend,
+)
 from lockstep.log import codecs, port
 from lockstep.log.batch import NO_PRODUCER, Batch, Headers, pack
 from lockstep.log.port import Bus, Log
 from lockstep.runtime import Runtime
+from lockstep.streams import arguments
 from lockstep.streams.grouplog import encode, holder
+from lockstep.streams.process import Process
 from lockstep.streams.record import Record
-from lockstep.streams.shards import HeaderPairs, check_size, checked_headers, logs_of, shard_of
+from lockstep.streams.shards import HeaderPairs, check_size, checked_bytes, checked_headers, logs_of, shard_of
 from lockstep.streams.subscriber import Subscriber
 
 _STATE = b"state\0"
@@ -46,6 +56,7 @@ class Transaction:
         if not bus.promises.atomic:
             raise UnsupportedByBackend(bus=bus.url, feature="change several things in one step")
         self._bus, self._runtime = bus, runtime
+        self._process = Process(bus.url)
         self._space = _STATE + space.encode() + b"\0"
         self._records: list[_Planned] = []
         self._logs: dict[str, list[Log]] = {}
@@ -65,8 +76,9 @@ class Transaction:
         created_ns: int | None = None,
     ) -> None:
         """Publish when the transaction commits."""
-        if not isinstance(value, bytes):
-            raise BadRecord(stream=stream, reason=f"its value is {type(value).__name__}, not bytes")
+        value = checked_bytes("value", value, stream)
+        key = None if key is None else checked_bytes("key", key, stream)
+        created_ns = None if created_ns is None else arguments.time_ns("created_ns", created_ns)
         log = self._log_for(stream, key)
         checked = checked_headers(headers, stream)
         check_size(value, key, checked, log.config.max_record_bytes, stream)
@@ -77,7 +89,7 @@ class Transaction:
 
         If somebody changes it before the commit, the commit raises Conflict and writes nothing.
         """
-        key = self._space + name.encode()
+        key = self._key(name)
         if key in self._cells:
             return self._cells[key]
         with self._bus.snapshot() as view:
@@ -86,14 +98,18 @@ class Transaction:
 
     def put(self, name: str, value: bytes | None) -> None:
         """Keep state under a name; None removes it."""
-        self._cells[self._space + name.encode()] = value
+        self._cells[self._key(name)] = _checked_state(value)
 
     def expect(self, name: str, value: bytes | None) -> None:
         """Commit only if the state under a name is still this; else Conflict, and nothing is written."""
-        self._expected[self._space + name.encode()] = value
+        self._expected[self._key(name)] = _checked_state(value)
+
+    def _key(self, name: str) -> bytes:
+        return self._space + arguments.text("name", name).encode()
 
     def commit(self) -> list[int]:
         """Write everything in one step; returns the offsets of the published records."""
+        self._process.check()
         if self._done:
             raise IllegalState(what="A transaction", action="commit again", reason="it is over")
         self._done = True
@@ -130,8 +146,9 @@ class Transaction:
         if stream not in self._logs:
             self._logs[stream] = logs_of(self._bus, stream)
         logs = self._logs[stream]
-        shard = shard_of(key, len(logs)) if key is not None else int(self._runtime.random() * len(logs))
-        return logs[shard]
+        if key is None:
+            return logs[int(self._runtime.random() * len(logs))]
+        return logs[shard_of(key, len(logs), logs[0].config.partitioner)]
 
     def _pack(self, records: list[_Planned], log: Log) -> Batch:
         now = self._runtime.wall_ns()
@@ -146,8 +163,18 @@ class Transaction:
         )
 
 
+def _checked_state(value: bytes | None) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    raise BadArgument(name="value", value=value, reason=f"state must be bytes or None, not {type(value).__name__}")
+
+
 class GroupTransaction(Transaction):
-    """A transaction that also confirms, and that only the group's present owner can commit."""
+    """A transaction that also confirms, and that only the group's present owner can commit.
+
+    The commit is refused with Fenced unless the member still owns the streams whose records it confirms; without a
+    confirm, unless it still owns every stream that it owned when the transaction began.
+    """
 
     def __init__(self, bus: Bus, runtime: Runtime, subscriber: Subscriber) -> None:
         if subscriber.member is None:
@@ -155,6 +182,8 @@ class GroupTransaction(Transaction):
         super().__init__(bus, runtime, subscriber.group or "")
         self._subscriber, self._member = subscriber, subscriber.member
         self._confirms: dict[str, Confirm] = {}
+        self._held = self._member.held()
+        """What the member owned when the transaction began; without a confirm it must own all of it at the commit."""
 
     def confirm(self, record: Record) -> None:
         """Everything up to this record is done when the transaction commits.
@@ -170,9 +199,20 @@ class GroupTransaction(Transaction):
         self._confirms[record.stream] = Confirm(self._member.id, seat, epoch, record.offset)
 
     def _write(self, changes: port.Transaction) -> list[int]:
-        if self._confirms and not self._write_confirms(changes):
+        if not self._confirms:
+            self._check_owner(changes)
+        elif not self._write_confirms(changes):
             return []
         return super()._write(changes)
+
+    def _check_owner(self, changes: port.Transaction) -> None:
+        state = self._member.grouplog.state_in(changes, self._member.group_state)
+        if not self._held:
+            self._refuse("any stream", 0)
+        for name, epoch in self._held.items():
+            seat = state.seat(name)
+            if (seat.owner, seat.epoch) != (self._member.id, epoch):
+                self._refuse(self._member.log(name).name, epoch)
 
     def _write_confirms(self, changes: port.Transaction) -> bool:
         """Inside the transaction nobody else writes, so the end of the group's log says who owns what right now.

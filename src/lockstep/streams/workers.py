@@ -6,12 +6,14 @@ what is done may be confirmed, so a crash repeats some records and never skips o
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lockstep.errors import LockstepError
 from lockstep.runtime import Runtime
 from lockstep.streams.handling import Call, Delivery, Handler, OnFailure
 from lockstep.streams.record import Record
@@ -34,7 +36,8 @@ class Progress:
         self._open: deque[int] = deque()
         self._done: set[int] = set()
         self.prefix: int | None = None
-        """The last offset of the unbroken beginning."""
+        """The last offset of the unbroken beginning, until it is confirmed."""
+        self._handled: int | None = None
 
     def add(self, offset: int) -> None:
         """A record is to be worked on; offsets come in order."""
@@ -57,8 +60,13 @@ class Progress:
         """A record is finished with."""
         self._done.add(offset)
         while self._open and self._open[0] in self._done:
-            self.prefix = self._open.popleft()
+            self.prefix = self._handled = self._open.popleft()
             self._done.discard(self.prefix)
+
+    def reaches(self, at_hand: int | None) -> int | None:
+        """The last offset up to which everything is done, counting the record at hand as done."""
+        is_next = at_hand is not None and bool(self._open) and self._open[0] == at_hand
+        return at_hand if is_next else self._handled
 
     @property
     def in_flight(self) -> int:
@@ -72,6 +80,10 @@ class _Job:
     epoch: int | None
     attempt: int = 0
     due: float = 0.0
+    error: BaseException | None = None
+    """Why it failed for good, while that can't be settled: its letter can't be stored now."""
+    letters: int = 0
+    """How often its letter could not be stored."""
 
 
 class Verdict(enum.Enum):
@@ -91,6 +103,8 @@ class Owner:
     """Asked right before each call: may a record, read in that epoch, be handled now?"""
     outcome: Callable[[Record, int | None, int, BaseException | None], bool]
     """Told of a record that is finished with, or failed for good; False: keep it and stand still."""
+    refused: Callable[[Record, LockstepError], None]
+    """Told that a dead letter could not be stored; it is tried again."""
     extend: Callable[[], None]
     failed: Callable[[], None]
     rested: Callable[[], None]
@@ -111,6 +125,8 @@ class Worker:
         """How often the handler returned or raised."""
         self.thread: int | None = None
         """The thread that is inside the handler now."""
+        self.at_hand: Record | None = None
+        """The record that the handler has now."""
 
     def give(self, record: Record, epoch: int | None) -> None:
         """Add a record behind the others."""
@@ -176,18 +192,21 @@ class Worker:
                 self._jobs.popleft()
 
     def _handle(self, job: _Job) -> None:
+        if job.error is not None:
+            self._settle(job, job.error)
+            return
         job.attempt += 1
-        self.thread = threading.get_ident()
+        self.at_hand, self.thread = job.record, threading.get_ident()
         try:
             self._try(job)
         finally:
-            self.thread = None
+            self.thread = self.at_hand = None
             self.calls += 1
 
     def _try(self, job: _Job) -> None:
         try:
             self._call(self._owner.decode(job.record), Delivery(job.epoch, job.attempt, self._owner.extend))
-        except Exception as error:  # noqa: BLE001 - the policy decides
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - the policy decides
             self._owner.failed()
             if job.attempt <= self._policy.retries:
                 job.due = self._runtime.monotonic() + self._policy.pause(job.attempt)
@@ -197,7 +216,15 @@ class Worker:
         self._settle(job, None)
 
     def _settle(self, job: _Job, error: BaseException | None) -> None:
-        if self._owner.outcome(job.record, job.epoch, job.attempt, error):
+        try:
+            goes_on = self._owner.outcome(job.record, job.epoch, job.attempt, error)
+        except LockstepError as refusal:  # its letter can't be stored now: try again, and never end because of it
+            job.error = error
+            job.due = self._runtime.monotonic() + self._policy.pause_for_letter(job.letters)
+            job.letters += 1
+            self._owner.refused(job.record, refusal)
+            return
+        if goes_on:
             self._remove(job)
         else:
             self._stands_still = True

@@ -16,7 +16,7 @@ from lockstep.testing.contract_case import KEEP_ALL, LogCase, Producer, values
 _DURABILITIES = ("memory", "relaxed", "fsync")
 _OPENED_BY = ("process", "host", "network")
 _RETENTION = {"capacity", "bytes", "age", "protect"}
-_OTHER_SETTINGS = {"max_record_bytes": 1000, "compression": "lz4", "sync_replicas": 0}
+_OTHER_SETTINGS = {"max_record_bytes": 1000, "compression": "lz4", "protect_bytes": 1000}
 
 
 class NamesContract(LogCase):
@@ -139,9 +139,9 @@ class WaitContract(LogCase):
         waiter = bus.waiter()
         waiter.watch(log)
         assert log.read(0) == []
-        same_bus.open("orders").append([producer.batch(b"a")])
-        self.ends_soon(lambda: waiter.wait(3600))
-        assert values(log) == [b"a"]
+        other = same_bus.open("orders")
+        self.is_woken(bus, waiter, lambda: other.append([producer.batch(b"a")]), log)
+        assert values(log)[0] == b"a"
         waiter.close()
 
     def test_an_append_to_any_watched_log_ends_the_wait(self, bus: Bus, log: Log, producer: Producer) -> None:
@@ -151,22 +151,20 @@ class WaitContract(LogCase):
         waiter.watch(other)
         waiter.watch(other)
         for one in (other, log):
-            one.append([producer.batch(b"a")])
-            self.ends_soon(lambda: waiter.wait(3600))
+            self.is_woken(bus, waiter, lambda to=one: to.append([producer.batch(b"a")]), log, other)  # type: ignore[misc]
         waiter.close()
 
     def test_a_wait_ends_by_itself(self, bus: Bus, log: Log) -> None:
         waiter = bus.waiter()
         waiter.watch(log)
-        waiter.wait(0.01)
-        waiter.wait(0)
+        for seconds in (0.01, 0.0):
+            self.ends_by_itself(lambda timeout=seconds: waiter.wait(timeout))  # type: ignore[misc]
         waiter.close()
 
     def test_wake_ends_the_next_wait(self, bus: Bus) -> None:
         waiter = bus.waiter()
         waiter.wake()
-        waiter.wake()
-        self.ends_soon(lambda: waiter.wait(3600))
+        self.is_woken(bus, waiter, waiter.wake)
         waiter.close()
 
     def test_unwatching_is_safe_at_any_time(self, bus: Bus, log: Log, producer: Producer) -> None:
@@ -177,17 +175,21 @@ class WaitContract(LogCase):
         waiter.unwatch(log)
         log.append([producer.batch(b"a")])
         waiter.watch(log)
-        log.append([producer.batch(b"b")])
-        self.ends_soon(lambda: waiter.wait(3600))
+        self.is_woken(bus, waiter, lambda: log.append([producer.batch(b"b")]), log)
         waiter.close()
 
     def test_waiters_do_not_take_from_each_other(self, bus: Bus, log: Log, producer: Producer) -> None:
         waiters = [bus.waiter(), bus.waiter()]
         for waiter in waiters:
             waiter.watch(log)
-        log.append([producer.batch(b"a")])
+
+        def append_and_let_the_first_take_it() -> None:
+            log.append([producer.batch(b"a")])
+            self.ends_soon(lambda: waiters[0].wait(3600))
+
+        self.is_woken(bus, waiters[1], append_and_let_the_first_take_it, log)
+        self.is_woken(bus, waiters[0], lambda: log.append([producer.batch(b"b")]), log)
         for waiter in waiters:
-            self.ends_soon(lambda one=waiter: one.wait(3600))  # type: ignore[misc]
             waiter.close()
 
     def test_its_descriptor_becomes_readable(self, bus: Bus, log: Log, producer: Producer) -> None:

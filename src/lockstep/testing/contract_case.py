@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
@@ -11,9 +12,12 @@ import pytest
 from lockstep.errors import UnsupportedByBackend
 from lockstep.log.batch import Batch, BatchView, Headers, pack
 from lockstep.log.config import StreamConfig
-from lockstep.log.port import Bus, Log
+from lockstep.log.port import Bus, Log, LogWaiter
 
 SOON_S = 20.0
+WOKEN_S = 0.1
+"""A reader that is woken is awake by then; one that only looks again by itself does that less often."""
+_WAKING_TRIES = 10
 KEEP_ALL = StreamConfig(capacity=None)
 
 
@@ -69,6 +73,30 @@ class LogCase:
         thread.start()
         thread.join(SOON_S)
         assert not thread.is_alive(), f"{call} still runs after {SOON_S} s"
+
+    def ends_by_itself(self, call: Callable[[], None]) -> None:
+        """Fail if a wait does not end when its time is up."""
+        if self.uses_threads:
+            self.ends_soon(call)
+        else:
+            call()  # virtual time: one that never ended would stop the test
+
+    def is_woken(self, bus: Bus, waiter: LogWaiter, act: Callable[[], object], *watched: Log) -> None:
+        """Fail if `act` does not end a long wait; on a bus that promises to wake, at once and not by a look in between.
+
+        A busy machine may be slow, so one wait of several has to end in time; a bus that wakes nobody ends none so.
+        """
+        for _ in range(_WAKING_TRIES):
+            for log in watched:
+                records(log)  # a reader looks before it waits; one that was woken and did not look is not woken again
+            waiter.wait(0.0)  # takes a wake-up that is left from before
+            act()
+            began = time.monotonic()
+            self.ends_soon(lambda: waiter.wait(3600))
+            if time.monotonic() - began < WOKEN_S or not bus.promises.notifies:
+                return
+        message = f"no wait ended within {WOKEN_S} s of {act}: the bus promises to wake readers and does not"
+        raise AssertionError(message)
 
     def create_retaining(self, bus: Bus, kind: str, config: StreamConfig) -> Log:
         """A log bounded by `kind`; a bus that can't must say so, and the test is skipped then."""

@@ -105,6 +105,11 @@ class FaultyBus:
         self.plan.take("open", name)
         return FaultyLog(self, self.inner.open(name))
 
+    def alter(self, name: str, config: StreamConfig) -> FaultyLog:
+        """See Bus."""
+        self.plan.take("alter", name)
+        return FaultyLog(self, self.inner.alter(name, config))
+
     def delete(self, name: str) -> None:
         """See Bus."""
         self.plan.take("delete", name)

@@ -151,7 +151,7 @@ def test_the_address_for_a_plain_client_is_that_of_the_url():
 
 def test_a_client_that_is_not_installed_is_named_before_anything_is_started(monkeypatch):
     monkeypatch.setattr("lockstep.bench.compare.find_spec", lambda _: None)
-    with pytest.raises(ExtraMissing, match=r"lockstep\[redis\]"):
+    with pytest.raises(ExtraMissing, match=r"lockstep-events\[redis\]"):
         check_clients([Wanted("redis")])
 
 

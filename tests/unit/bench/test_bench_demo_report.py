@@ -56,5 +56,5 @@ def test_the_table_tells_a_clean_run_from_a_failed_one():
     }  # fmt: skip
 
     assert "50 of them again" in table(result)
-    assert table(result).endswith("nothing lost, doubled or out of order")
+    assert table(result).endswith("nothing lost, duplicated or out of order")
     assert table({**result, "ok": False}).endswith("FAILED")

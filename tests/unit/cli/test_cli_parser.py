@@ -26,13 +26,13 @@ def parsed(line: str):
 
 def test_all_commands_are_there() -> None:
     assert {noun.name: [verb.name for verb in noun.verbs] for noun in NOUNS} == {
-        "stream": ["create", "ls", "show", "publish", "tail", "copy", "trim", "delete", "verify"],
+        "stream": ["create", "alter", "ls", "show", "publish", "tail", "copy", "trim", "delete", "verify"],
         "group": ["ls", "show", "reset", "delete", "mirror"],
-        "dlq": ["ls", "redrive"],
-        "bus": ["show", "check"],
+        "dlq": ["ls", "redrive", "show", "drop"],
+        "bus": ["show", "check", "backup"],
         "model": ["check", "explain", "graph", "convert", "run"],
         "engine": [
-            "run", "replay", "status", "publish", "subscribe",
+            "run", "ls", "stop", "replay", "status", "publish", "subscribe",
             "handover", "persist", "quiesce", "replace", "reset", "trim", "state", "query",
         ],
         "adapter": ["publish", "subscribe"],
@@ -41,6 +41,9 @@ def test_all_commands_are_there() -> None:
         "data": ["trades"],
         "bench": ["streams", "engine", "failover", "compare"],
         "dev": ["up", "ls", "down"],
+        "explain": [],
+        "completion": [],
+        "debug": ["bundle"],
     }  # fmt: skip
 
 
@@ -167,7 +170,7 @@ def test_an_interrupt_is_code_130(monkeypatch) -> None:
         (errors.GroupBusy(group="g", stream="s", member="m"), 4),
         (errors.Forbidden(path="x", action="opened", reason="no"), 5),
         (errors.TimedOut(what="It", seconds=1.0), 6),
-        (PermissionError(13, "Permission denied"), 1),
+        (PermissionError(13, "Permission denied"), 5),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -180,5 +183,5 @@ def test_every_kind_of_error_has_its_code_and_its_json(error, code, capsys, monk
     shown = json.loads(capsys.readouterr().err)
     assert set(shown) == {"error"}
     assert set(shown["error"]) == {"code", "message"}
-    assert shown["error"]["code"] == getattr(error, "code", "INTERNAL")
+    assert shown["error"]["code"] == getattr(error, "code", "FORBIDDEN")
     assert not shown["error"]["message"].startswith("[")

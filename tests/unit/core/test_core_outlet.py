@@ -6,6 +6,7 @@ import pytest
 
 from lockstep.core.outlet import (
     Broken,
+    Differs,
     Follow,
     Lead,
     Observed,
@@ -149,3 +150,18 @@ def test_a_follower_reads_and_sends_nothing(opened) -> None:
 def test_to_be_told_the_same_epoch_again_changes_nothing(opened) -> None:
     assert step(opened, Lead(3)) == (opened, [])
     assert not ready(step(opened, Lead(4))[0])
+
+
+def test_a_frame_that_was_computed_from_another_sequence_is_never_sent():
+    state, _ = after(OutletState("e1", OutState(4, digest="a4")), Lead(3), Tick(0.0), Observed(MINE))
+    cut = Cut(5, 6, 4, before="b4", lineage=((6, "b6"),))
+    state, actions = after(state, Offer(cut))
+    assert actions == [Differs(4, "a4", "b4")]
+    assert after(state, Tick(9.0))[1] == []
+
+
+def test_what_somebody_else_published_instead_is_seen_when_it_is_read():
+    state, _ = after(OutletState("e1", OutState(4, digest="a4")), Lead(3), Tick(0.0), Observed(MINE))
+    mine, other = (Cut(5, 6, 4, before="a4", lineage=((6, digest),)) for digest in ("a6", "b6"))
+    assert after(state, Offer(mine), Tick(1.0), Observed(other))[1] == [Differs(6, "b6", "a6")]
+    assert after(state, Observed(other), Observed(mine))[1] == [Differs(6, "a6", "b6")]

@@ -54,3 +54,27 @@ def test_of_two_facts_the_further_one_is_taken() -> None:
     assert further(OutState(5, 2), OutState(5)) == further(OutState(5), OutState(5, 2)) == OutState(5)
     assert further(OutState(5, 2), OutState(5, 1)) == OutState(5, 2)
     assert further(OutState(4), OutState(5, 1)) == OutState(5, 1)
+
+
+A4, A9, B4, B9 = "a4", "a9", "b4", "b9"
+MINE = Cut(7, 9, 4, before=A4, lineage=((7, "a7"), (9, A9)))
+
+
+@pytest.mark.parametrize(
+    ("state", "cut", "then", "verdict"),
+    [
+        (OutState(4, digest=A4), MINE, OutState(9, digest=A9), NEW),
+        (OutState(9, digest=A9), MINE, OutState(9, digest=A9), COPY),
+        (OutState(7, digest="a7"), MINE, OutState(9, digest=A9), PARTLY),
+        (OutState(8, digest=A9), MINE, OutState(9, digest=A9), PARTLY),  # 8 and 9 were decided by one entry
+        (OutState(12, digest="b12"), MINE, OutState(12, digest="b12"), COPY),  # it says nothing of block 12
+        (OutState(4), MINE, OutState(9, digest=A9), NEW),  # what is not known agrees with any
+        (OutState(4, digest=A4), Cut(7, 9, 4), OutState(9), NEW),
+        (OutState(4, digest=B4), MINE, OutState(4, digest=B4), Verdict.DIFFERS),
+        (OutState(7, digest="b7"), MINE, OutState(7, digest="b7"), Verdict.DIFFERS),
+        (OutState(9, digest=B9), MINE, OutState(9, digest=B9), Verdict.DIFFERS),
+        (OutState(7, 1, "b7"), Cut(7, 7, 7, part=1, lineage=((7, "a7"),)), OutState(7, 1, "b7"), Verdict.DIFFERS),
+    ],
+)
+def test_a_frame_of_another_sequence_is_told_from_a_copy(state, cut, then, verdict):
+    assert fold(state, cut) == (then, verdict)

@@ -48,6 +48,7 @@ def test_faults_are_in_order_within_the_run_and_can_be_reached(events, repeat, r
     assert [fault.number for fault in planned] == list(range(1, repeat + 1))
     assert all(1 <= fault.at <= events for fault in planned)
     assert all(before.at <= after.at for before, after in pairwise(planned))
+    assert all(fault.at <= fault.hold <= events for fault in planned)
     for settled, fault in enumerate(planned):
         # what may be published leads to the fault, and the publisher waits before the one after it
         permitted = allowed(planned, settled, events)
@@ -55,7 +56,30 @@ def test_faults_are_in_order_within_the_run_and_can_be_reached(events, repeat, r
         if settled + 1 == len(planned):
             assert permitted == events
         else:
-            assert fault.at - 1 <= permitted < planned[settled + 1].at
+            assert fault.at - 1 <= permitted
+            assert permitted == planned[settled + 1].gate
+
+
+@settings(deadline=None)
+@given(st.integers(2_000, 3_000_000), st.integers(1, 40), st.floats(1.0, 1e6), st.floats(0, 1))
+def test_at_a_pace_a_fault_can_be_reached_however_late_the_engines_are_in_step(events, repeat, rate, late):
+    planned = plan(DrillOptions(events=events, repeat=repeat, rate=rate))
+    for settled, fault in enumerate(planned[1:], 1):
+        before = planned[settled - 1].at
+        seen = round(before + late * (allowed(planned, settled - 1, events) - before))
+        assert seen < fault.due(seen) <= fault.hold <= allowed(planned, settled, events)
+
+
+def test_at_a_pace_events_flow_until_little_is_left_and_without_one_they_wait_before_the_next_fault():
+    options = DrillOptions(events=1_000_000, rate=20_000)
+    planned = plan(options)
+    assert [fault.at for fault in planned] == [300_000, 650_000]
+    assert allowed(planned, 0, options.total) == 1_000_000 - 8 * 20_000  # 27 s after the first fault
+    assert planned[1].due(400_000) == 650_000
+    assert [fault.hold for fault in planned] == [800_000, 960_000]
+    assert planned[1].due(840_000) == 840_000 + 40_000  # a slow machine: later, and events come again before it
+    fast = plan(DrillOptions(events=1_000_000))
+    assert allowed(fast, 0, 1_000_000) == 650_000 - 350_000 // 8
 
 
 @settings(deadline=None)

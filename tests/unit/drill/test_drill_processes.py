@@ -71,6 +71,26 @@ def test_a_grandchild_whose_parent_is_gone_is_found_and_killed_too(start):
 
 
 @pytest.mark.slow
+def test_a_process_in_another_session_is_found_and_killed_too_even_if_its_parent_dies_first(start):
+    # Given a process that started another one in a session of its own, as an engine does with its JVM
+    other = f"import time; time.sleep({TIMEOUT_S})"
+    child = start(
+        "import subprocess, sys, time; "
+        f"print(subprocess.Popen([sys.executable, '-c', {other!r}], start_new_session=True).pid, flush=True); "
+        f"time.sleep({TIMEOUT_S})"
+    )
+    ((_, pid),) = until(child.lines)
+    assert sorted(member.pid for member in child.tree()) == sorted([child.pid, int(pid)])
+    # When its parent is killed alone
+    os.kill(child.pid, signal.SIGKILL)
+    until(lambda: child.code is not None)
+    # Then it is still known, and killed with the rest
+    assert [member.pid for member in child.tree()] == [int(pid)]
+    child.kill()
+    until(lambda: not is_alive(int(pid)))
+
+
+@pytest.mark.slow
 def test_a_child_is_asked_before_it_is_killed_and_its_lines_come_with_their_times(start):
     before = time.monotonic()
     child = start("import sys\nfor line in sys.stdin: print(line.strip()[::-1], flush=True)")

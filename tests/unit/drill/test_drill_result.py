@@ -169,7 +169,7 @@ def test_tables_for_people():
     assert report.count_rows(found) == [["Source", "100", "100", "100"], ["Sum", "7", "7", "7"]]
     facts = report.facts(found)
     assert facts["identical"] == "yes, 5,000 bytes"
-    assert facts["blocks"] == "0 lost, 0 doubled, 0 out of order"
+    assert facts["blocks"] == "0 lost, 0 duplicated, 0 out of order"
     assert facts["takeovers"] == "1, 0 of them without a fault"
     assert report.difference_lines(found) == []
     assert report.verdict(found).startswith("The subscriber's file is the same")

@@ -69,5 +69,5 @@ def test_the_options_of_an_engine_do_not_show_the_password():
 def test_a_missing_client_says_what_to_install(module, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, module.partition(".")[0], None)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ExtraMissing, match=rf"lockstep\[{extra}\]"):
+    with pytest.raises(ExtraMissing, match=rf"lockstep-events\[{extra}\]"):
         needed(module, extra)

@@ -195,10 +195,3 @@ def test_the_thread_of_the_client_is_woken_even_if_it_is_thought_to_be_awake():
 def test_a_client_that_is_built_in_another_way_is_left_alone():
     mend_waking(SimpleNamespace())
     hear_of_lost_connections(SimpleNamespace(), print)
-
-
-def test_connections_that_are_lost_are_heard_of():
-    listeners = []
-    manager = SimpleNamespace(add_listener=lambda opened, closed: listeners.append(closed))
-    hear_of_lost_connections(SimpleNamespace(_connection_manager=manager), print)
-    assert listeners == [print]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
-from confluent_kafka import KafkaError, Message  # noqa: E402
+from confluent_kafka import KafkaError, KafkaException, Message  # noqa: E402
 
 from lockstep.errors import (  # noqa: E402
     AppendTooLarge,
@@ -18,17 +20,21 @@ from lockstep.errors import (  # noqa: E402
     StoreFull,
     UnsupportedByBackend,
 )
+from lockstep.log import partitioners  # noqa: E402
 from lockstep.log.batch import NO_PRODUCER, BatchView, pack  # noqa: E402
-from lockstep.log.kafka import checks, groups, names, partitioners, plain, settings, troubles  # noqa: E402
+from lockstep.log.kafka import checks, groups, names, plain, reading, settings, troubles  # noqa: E402
+from lockstep.log.kafka import cluster as cluster_module  # noqa: E402
 from lockstep.log.kafka.cluster import Layout  # noqa: E402
 from lockstep.log.kafka.names import Place  # noqa: E402
 from lockstep.log.kafka.opening import open_bus, promises, wish_of  # noqa: E402
+from lockstep.log.kafka.reading import Readers  # noqa: E402
 from lockstep.log.kafka.sending import GRACE_S  # noqa: E402
 from lockstep.log.kafka.tail import KEPT_MESSAGES, Feed  # noqa: E402
 from lockstep.log.kafka.topic import Appends, EntryTopic, KafkaTopic, Link, Records, _weakness  # noqa: E402
 from lockstep.log.network.address import parse_address  # noqa: E402
 from lockstep.log.network.wire import Ends, TopicGone  # noqa: E402
 from lockstep.runtime import ThreadRuntime  # noqa: E402
+from lockstep.testing import VirtualRuntime  # noqa: E402
 
 ONE = Layout(brokers=1, partitions=1, replicas=1, in_sync=1, has_leaders=True)
 THREE = Layout(brokers=3, partitions=1, replicas=3, in_sync=3, has_leaders=True)
@@ -301,3 +307,78 @@ def test_one_record_above_the_limit_keeps_all_of_them_out():
     with pytest.raises(AppendTooLarge, match=r"max\.message\.bytes of the topic t"):
         topic.send([*sealed_ones(2, 10), *sealed_ones(1, 5000)])
     assert sender.pieces == []
+
+
+class StuckReader:
+    """The reader of a client that waits for a leader that is dead."""
+
+    topic = "t"
+
+    def __init__(self, clock):
+        self.clock, self.is_closed = clock, False
+
+    def start(self, place, number, within_s):
+        """Nothing happens."""
+
+    def read(self, aim):
+        self.clock.advance(aim.deadline - self.clock.monotonic())
+
+    def stop(self):
+        """Nothing happens."""
+
+    def close(self):
+        self.is_closed = True
+
+
+class NewReader(StuckReader):
+    """The reader of a client that asked who leads now."""
+
+    def __init__(self, set_up, monotonic):
+        """As a reader is made."""
+
+    def read(self, aim):
+        return [kafka_message(offset=0)]
+
+
+def test_a_reader_that_got_no_answer_is_not_used_again(monkeypatch):
+    # Given a free reader whose client is stuck
+    clock = VirtualRuntime(0)
+    stuck, readers = StuckReader(clock), Readers({}, clock.monotonic)
+    readers.take_back(stuck)
+    monkeypatch.setattr(reading, "Reader", NewReader)
+    cluster = SimpleNamespace(address=SimpleNamespace(timeout_s=6.0, servers="h:1"), ends=lambda _: Ends(0, 1))
+    tail = SimpleNamespace(find=lambda *_: None)
+    link = Link("kafka://h:1", cluster, None, readers, tail, clock)
+    topic = KafkaTopic(link, Place("t", 0), "orders", "i", Appends(), Appends().limits("t", 1 << 20))
+    # When it answers nothing within the time-out
+    with pytest.raises(ServerUnreachable, match="could not be read in time"):
+        topic.fetch(0, 100)
+    # Then it is ended, and the next call is answered by another
+    assert stuck.is_closed
+    assert [message.number for message in topic.fetch(0, 100)] == [0]
+
+
+class SilentConsumer:
+    """A client that asks a leader that is dead."""
+
+    made = 0
+
+    def __init__(self, _set_up):
+        SilentConsumer.made += 1
+
+    def get_watermark_offsets(self, _asked, timeout):
+        if SilentConsumer.made == 1:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return 0, 7
+
+    def poll(self, _timeout):
+        """Nothing is to be said."""
+
+
+def test_who_got_no_answer_asks_with_a_new_client(monkeypatch):
+    monkeypatch.setattr(cluster_module, "Consumer", SilentConsumer)
+    SilentConsumer.made = 0
+    cluster = cluster_module.Cluster(address(timeout_s="0.05"), ThreadRuntime())
+    with pytest.raises(ServerUnreachable):
+        cluster.ends(Place("t", 0))
+    assert cluster.ends(Place("t", 0)) == Ends(0, 7)

@@ -26,7 +26,7 @@ def test_everybody_gets_what_is_stored(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wish", "field"), [({"durability": "relaxed"}, "durability"), ({"map_bytes": 1 << 22}, "map_bytes")]
+    ("wish", "field"), [({"durability": "relaxed"}, "durability"), ({"map_bytes": 1 << 20}, "map_bytes")]
 )
 def test_another_wish_is_refused_by_name(tmp_path, wish, field):
     make(tmp_path, map_bytes=1 << 21)
@@ -34,6 +34,12 @@ def test_another_wish_is_refused_by_name(tmp_path, wish, field):
     with pytest.raises(ConfigMismatch) as caught:
         make(tmp_path, **wish)
     assert caught.value.params["field"] == field
+
+
+def test_the_map_may_be_enlarged(tmp_path):
+    make(tmp_path, map_bytes=1 << 21)
+    assert make(tmp_path, map_bytes=1 << 22).map_bytes == 1 << 22
+    assert make(tmp_path).map_bytes == 1 << 22
 
 
 @pytest.mark.parametrize("kind", ["replica", "async_replica"])
@@ -80,7 +86,7 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path):
 
 
 def test_a_missing_parent_is_named(tmp_path):
-    with pytest.raises(StoreNotFound, match=r"There is no store in .*missing"):
+    with pytest.raises(StoreNotFound, match=r"bus can't be created: the folder .*missing does not exist"):
         make(tmp_path / "missing" / "bus")
 
 

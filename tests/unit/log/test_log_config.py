@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
-from lockstep.errors import BadConfig, BadName, ConfigMismatch
-from lockstep.log.config import StreamConfig, check_name
+from lockstep.errors import BadConfig, BadName, ConfigMismatch, PathMissing
+from lockstep.log.config import FIXED, StreamConfig, check_name
 
 BAD = [
     ("capacity", 0),
@@ -36,6 +36,8 @@ BAD = [
     ("shards", 1025),
     ("shards", None),
     ("history", 5),
+    ("partitioner", "random"),
+    ("partitioner", None),
     ("sync_replicas", -1),
     ("async_replicas", -1),
     ("async_replicas", 0.5),
@@ -49,8 +51,9 @@ OTHER = {
     "max_record_bytes": 10,
     "compression": "lz4",
     "shards": 4,
-    "history": "lmdb:archive",
-    "sync_replicas": 0,
+    "partitioner": "murmur2",
+    "history": "lmdb:/srv/archive",
+    "sync_replicas": 1,
     "async_replicas": 2,
 }
 
@@ -65,8 +68,15 @@ def test_a_bad_value_is_named(name, value):
 
 def test_the_defaults_are_those_of_the_documents():
     config = StreamConfig()
-    assert (config.capacity, config.retain_bytes, config.retain_age_s, config.history) == (10_000, None, None, None)
-    assert (config.sync_replicas, config.async_replicas, config.shards, config.protect) == (1, 0, 1, False)
+    assert (config.capacity, config.retain_bytes, config.retain_age_s, config.history) == (None, None, 604_800, None)
+    assert (config.sync_replicas, config.async_replicas, config.shards, config.protect) == (0, 0, 1, False)
+
+
+def test_a_history_in_a_relative_folder_is_stored_with_its_whole_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert StreamConfig(history="lmdb:./archive").history == f"lmdb:{tmp_path}/archive"
+    assert StreamConfig(history="null:").history == "null:"
+    assert StreamConfig(history="vault:./x").history == "vault:./x"
 
 
 def test_every_setting_has_another_value_in_these_tests():
@@ -129,7 +139,7 @@ def test_bad_files(tmp_path, file, text, reason):
 
 
 def test_a_missing_file(tmp_path):
-    with pytest.raises(BadConfig, match="No such file"):
+    with pytest.raises(PathMissing, match="No such file"):
         StreamConfig.from_file(tmp_path / "missing.toml")
 
 
@@ -151,17 +161,53 @@ def test_environment():
         StreamConfig.from_env({"LOCKSTEP_STREAM_CAPACITY": "many"})
 
 
-@pytest.mark.parametrize("name", OTHER)
+@pytest.mark.parametrize("name", [name for name in OTHER if not name.endswith("sync_replicas")])
 def test_a_mismatch_names_what_differs(name):
-    stored, given = StreamConfig(), StreamConfig(**{name: OTHER[name]})
+    stored = StreamConfig(capacity=None)
+    given = replace(stored, **{name: OTHER[name]})
     stored.check_same("orders", stored)
     with pytest.raises(ConfigMismatch) as caught:
         stored.check_same("orders", given)
     was = getattr(stored, name)
     assert str(caught.value) == (
         f"[CONFIG_MISMATCH] Stream 'orders' has {name} = {was!r}, not {OTHER[name]!r}. "
-        "Open it without a configuration to use the stored one."
+        "Open it without a configuration to use the stored one"
+        + (
+            "; this setting can't be altered, so create another stream for another value."
+            if name in FIXED
+            else ", or change it with 'lockstep stream alter orders' or bus.alter()."
+        )
     )
+
+
+@pytest.mark.parametrize("name", ["sync_replicas", "async_replicas"])
+def test_how_many_copies_are_wanted_is_no_difference(name):
+    StreamConfig().check_same("orders", StreamConfig(**{name: OTHER[name]}))
+
+
+def test_seven_days_are_kept_only_where_no_bound_is_given():
+    week = 7 * 86_400
+    kept = {
+        StreamConfig(): (None, None, week),
+        StreamConfig(shards=4, protect=True): (None, None, week),
+        StreamConfig(capacity=None): (None, None, None),
+        StreamConfig(capacity=5): (5, None, None),
+        StreamConfig(retain_bytes=5): (None, 5, None),
+        StreamConfig(retain_age_s=5): (None, None, 5),
+        StreamConfig(capacity=5, retain_age_s=7): (5, None, 7),
+    }
+    for config, bounds in kept.items():
+        assert (config.capacity, config.retain_bytes, config.retain_age_s) == bounds
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_what_can_be_altered_is_altered(name):
+    stored = StreamConfig()
+    if name in FIXED:
+        with pytest.raises(BadConfig, match=f"{name} = .*'orders' was created with .* can't be altered"):
+            stored.altered("orders", {name: OTHER[name]})
+        return
+    assert getattr(stored.altered("orders", {name: OTHER[name]}), name) == OTHER[name]
 
 
 @pytest.mark.parametrize("name", ["a", "A1", "a.b-c_d", "9", "x" * 128])

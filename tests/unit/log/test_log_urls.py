@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from lockstep.errors import BackendUnknown, BadConfig, BadUrl, StoreNotFound
+from lockstep.errors import BackendUnknown, BadConfig, BadUrl, StoreNotFound, UnsupportedByBackend
 from lockstep.log.config import StreamConfig
 from lockstep.log.memory import Grid
 from lockstep.log.urls import open_bus, password_variable, split_url, without_secret
@@ -135,3 +135,19 @@ def test_a_password_with_a_question_mark_is_not_shown():
         split_url("kafka://app:ge?heim@here:9092")
     assert "heim" not in str(caught.value)
     assert "%3F" in str(caught.value)
+
+
+def test_a_bus_that_is_refused_for_its_histories_is_closed():
+    closed = []
+
+    class Server:
+        url = "mine:x"
+
+        def close(self):
+            closed.append(self.url)
+
+    with pytest.raises(UnsupportedByBackend):
+        open_bus(
+            "mine:x", ThreadRuntime(), backends={"mine": lambda *_: Server()}, histories={"vault": lambda *_: None}
+        )
+    assert closed == ["mine:x"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +21,7 @@ from lockstep.errors import (
     StoreFull,
     Trimmed,
 )
-from lockstep.log.batch import pack
+from lockstep.log.batch import pack, peek
 from lockstep.log.config import StreamConfig
 from lockstep.log.fitting import appends
 from lockstep.log.network.address import parse_address
@@ -74,6 +76,55 @@ class ShakyWire(MemoryWire):
     def topic(self, known):
         self.topics.append(ShakyTopic(self._server, known.name, self.faults))
         return self.topics[-1]
+
+
+@pytest.fixture
+def aged():
+    """A stream of the last hour with three days in it, a message each minute."""
+    runtime = VirtualRuntime()
+    server = MemoryServer()
+    bus = server.bus(runtime)
+    log = bus.create("aged", StreamConfig(retain_age_s=3600))
+    producer = Producer()
+    for number in range(3 * 24 * 60):
+        log.append([producer.batch(b"%d" % number)])
+        runtime.advance(60.0)
+    return server, bus, runtime
+
+
+def test_a_stream_bounded_by_age_is_not_counted_to_find_its_beginning(aged, monkeypatch):
+    server, _, runtime = aged
+    fetches = []
+    fetch = MemoryTopic.fetch
+
+    def stamped(self, *where):
+        """As a server that says when it stored a message."""
+        fetches.append(where)
+        found = fetch(self, *where)
+        if self._name != "aged":
+            return found
+        return [replace(m, time_ns=peek(unbundle(m.data, 0, "aged")[0].data)[1]) for m in found]
+
+    monkeypatch.setattr(MemoryTopic, "fetch", stamped)
+    log = server.bus(runtime).open("aged")
+    first = log.bounds().first
+    assert values(log)[0] == b"%d" % (3 * 24 * 60 - 61)
+    assert len(fetches) < 40, "halving, not reading it all"
+    with pytest.raises(Trimmed):
+        log.read(first - STRIDE)
+
+
+def test_a_handle_follows_what_others_alter(aged):
+    server, bus, runtime = aged
+    log = bus.open("aged")
+    server.bus(runtime).alter("aged", StreamConfig(capacity=7))
+    assert log.bounds().next - log.bounds().first <= 7 * STRIDE
+    assert len(values(log)) == 7
+    runtime.advance(2.0)
+    server.bus(runtime).alter("aged", StreamConfig(capacity=5))
+    runtime.advance(2.0)
+    with pytest.raises(Trimmed):
+        log.read(log.bounds().next - 6 * STRIDE)
 
 
 @pytest.fixture
@@ -306,7 +357,7 @@ def test_a_damaged_bundle_is_told():
 )
 def test_a_tally_keeps_what_counting_from_the_end_keeps(messages, capacity, retain_bytes):
     config = StreamConfig(capacity=capacity, retain_bytes=retain_bytes)
-    tally, stored = Tally(config, 0), []
+    tally, stored = Tally(config, 0, lambda: 1), []
     for number, counts in enumerate(messages):
         sealed = [pack([b"x"] * count, producer=b"p" * 16, sequence=0, created_ns=0).seal(1) for count in counts]
         entries = unbundle(bundle(sealed), number * STRIDE, "s")

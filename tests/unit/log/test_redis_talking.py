@@ -9,6 +9,7 @@ import pytest
 
 from lockstep.errors import AppendUncertain, Closed, ServerRefused, ServerUnfit, ServerUnreachable
 from lockstep.log.config import StreamConfig
+from lockstep.log.redis import lua
 from lockstep.log.redis.catalogue import Stored
 from lockstep.log.redis.opening import open_bus
 from lockstep.runtime import ThreadRuntime
@@ -125,7 +126,7 @@ def test_a_change_whose_answer_was_lost_is_not_sent_again(fake):
 
 def test_scripts_that_may_not_be_loaded(fake):
     missing = b"-NOSCRIPT No matching script\r\n"
-    denied = b"-NOPERM User app has no permissions to run the 'script|load' command\r\n" * 8
+    denied = b"-NOPERM User app has no permissions to run the 'script|load' command\r\n" * len(lua.SCRIPTS)
     bus = opened(fake([PONG, info(), REFUSED, missing, denied]))
     with pytest.raises(ServerRefused, match="script"):
         _append(bus)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from lockstep.engine.events.text import time_formats
 from lockstep.errors import BadArgument
 
 _NO_DELIMITERS = frozenset('"\r\n.+- ')
@@ -43,6 +44,8 @@ class CsvOptions:
 
     def __post_init__(self) -> None:
         check_delimiter(self.delimiter)
+        if self.date_format is not None:
+            time_formats(self.date_format)
         if self.block_size < 1:
             raise BadArgument(name="block_size", value=self.block_size, reason="a block has one event or more")
 

@@ -25,6 +25,7 @@ from lockstep.engine.events.csv_writing import format_line, header_line, lines_o
 from lockstep.engine.events.event import Event
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.text import UNPARSABLE, BadText
+from lockstep.errors import from_os_error
 
 __all__ = [
     "BadLine",
@@ -71,6 +72,8 @@ def open_file(path: str | Path) -> BinaryIO:
     try:
         return Path(path).open("rb")
     except OSError as fault:
+        if isinstance(fault, PermissionError):
+            raise from_os_error(fault, str(path)) from None
         raise FileMissing(path=str(path), reason=fault.strerror or str(fault)) from fault
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lockstep.core.outputs import Lineage
 from lockstep.engine.events.columns import EventBatch, Int64s
-from lockstep.engine.events.frame_layout import HEAD, PIECE, WIDTHS
+from lockstep.engine.events.frame_layout import HEAD, LINEAGE, PIECE, WIDTHS
 from lockstep.engine.events.frame_writing import Places, encode_frame
 from lockstep.engine.events.types import FieldType
 from lockstep.errors import RecordTooLarge
@@ -25,6 +26,8 @@ def cut_frames(
     stream: str = "the stream",
     limit: int | None = None,
     part: int = 0,
+    before: str = "",
+    lineage: Lineage = (),
 ) -> list[bytes]:
     """The blocks of a batch as frames of up to `max_bytes`, cut where a block ends.
 
@@ -32,23 +35,34 @@ def cut_frames(
     block, and says which piece of it follows; `part` is the number of the first piece if the batch begins within a
     block. Pieces depend on the block and on `max_bytes` only, never on what is around it: whoever cuts it again gets
     the same ones. A client's block can't be cut, and is refused, as is an event that is too large alone; with `limit`
-    these may be up to so large.
+    these may be up to so large. `lineage` has the digests of all blocks of the batch, and `before` that of `previous`.
     """
     frames: list[bytes] = []
     start, bounds, ends = 0, _bounds(batch), _block_ends(batch)
+    decided = np.array([block for block, _ in lineage], np.int64)
     while start < len(batch):
         stop = _stop(bounds, ends, start, max_bytes - _overhead(batch), first_id is None)
         piece, more = batch.slice(start, stop), _goes_on(batch, stop)
         cut = None if places is None else (places[0][start:stop], places[1][start:stop])
+        traced = _traced(piece, decided, lineage)
         frame = encode_frame(piece, first_id=first_id, previous=previous, client=client, transactional=transactional,
-                             places=cut, part=part, more=more)  # fmt: skip
+                             places=cut, part=part, more=more, before=before, lineage=traced)  # fmt: skip
         if len(frame) > (limit or max_bytes):
             raise RecordTooLarge(size=len(frame), stream=stream, limit=limit or max_bytes)
         frames.append(frame)
         first_id = None if first_id is None else first_id + len(np.unique(piece.block))
         previous = None if previous is None else int(piece.block[-1])
-        start, part = stop, part + 1 if more else 0
+        start, part, before = stop, part + 1 if more else 0, traced[-1][1] if traced else ""
     return frames
+
+
+def _traced(piece: EventBatch, decided: Int64s, lineage: Lineage) -> Lineage:
+    """The lineage of the blocks of one frame: a pair for each entry that decided one of them."""
+    if not lineage:
+        return ()
+    upto = np.searchsorted(piece.block, decided, "right")
+    chosen = np.flatnonzero(np.diff(upto, prepend=0)).tolist()
+    return tuple((int(piece.block[upto[at] - 1]), lineage[at][1]) for at in chosen)
 
 
 def _stop(bounds: Int64s, ends: Int64s, start: int, room: int, may_cut: bool) -> int:
@@ -70,8 +84,8 @@ def _block_ends(batch: EventBatch) -> Int64s:
 
 
 def _overhead(batch: EventBatch) -> int:
-    """More than a frame has beside its events: header, shapes, ends of offsets and of bitmaps."""
-    return HEAD.size + 16 + 8 + PIECE.size + 4 + 8 + 16 * len(batch.schema)
+    """More than a frame has beside its events: header, lineage, shapes, ends of offsets and of bitmaps."""
+    return HEAD.size + 16 + 8 + PIECE.size + LINEAGE.size + 16 + 4 + 8 + 16 * len(batch.schema)
 
 
 def _bounds(batch: EventBatch) -> Int64s:

@@ -10,21 +10,26 @@ import struct
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import pairwise
 
 import pyarrow as pa
 from google_crc32c import value as crc32c
 
+from lockstep.core.outputs import Lineage
 from lockstep.engine.errors import FrameDamaged
 from lockstep.engine.events.schema import Field, Schema
 from lockstep.engine.events.types import FieldType
 from lockstep.errors import FormatTooNew
 
 MAGIC = b"LE"
-VERSION = 2
-WHOLE, CUT = 1, 2
-"""The version of frames whose blocks are whole, and of those that hold a piece of one."""
+VERSION = 3
+WHOLE, CUT, TRACED = 1, 2, 3
+"""The version of frames whose blocks are whole, of those that hold a piece of one, and of those with a lineage."""
 HEAD = struct.Struct("<2sBBI8sIIq")
 PIECE = struct.Struct("<II")
+LINEAGE = struct.Struct("<8sII")
+"""The digest of the block before the first one, the number of pairs, and 4 bytes that are 0."""
+DIGEST_BYTES = 8
 TRAILER = 4
 RESIDUE = 0x48674BC7
 """The CRC-32C of any bytes that end with their own CRC-32C."""
@@ -74,6 +79,9 @@ class FrameHead:
     """Bytes up to here."""
     part: int = 0
     more: bool = False
+    before: str = ""
+    """The digest of the block before the first, and below those of its own: see `lockstep.core.outputs`."""
+    lineage: Lineage = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,21 +150,52 @@ def read_head(data: bytes | memoryview, place: str = "") -> FrameHead:
     if version > VERSION:
         raise FormatTooNew(what=f"The event frame at {place}", found=version, known=VERSION)
     size = HEAD.size + (16 if flags & CLIENT else 0) + (8 if flags & PREVIOUS else 0)
-    end = size + (PIECE.size if version == CUT else 0)
+    end = size + (0, PIECE.size, PIECE.size + LINEAGE.size)[version - 1]
     if end + TRAILER > len(data):
         raise FrameDamaged(place=place, reason="it ends in its header")
     client = bytes(data[HEAD.size : HEAD.size + 16]) if flags & CLIENT else None
     previous = int.from_bytes(data[size - 8 : size], "little", signed=True) if flags & PREVIOUS else None
     last = first + span if blocks else first - 1
-    part, more = _piece(data, size, blocks, place) if version == CUT else (0, False)
-    return FrameHead(flags, fingerprint, blocks, events, first, last, previous, client, end, part, more)
+    if version == WHOLE:
+        return FrameHead(flags, fingerprint, blocks, events, first, last, previous, client, end)
+    part, more = _piece(data, size, blocks, place, is_alone=version == CUT)
+    before, lineage, end = _lineage(data, end, first, last, place) if version == TRACED else ("", (), end)
+    return FrameHead(
+        flags, fingerprint, blocks, events, first, last, previous, client, end, part, more, before, lineage
+    )
 
 
-def _piece(data: bytes | memoryview, at: int, blocks: int, place: str) -> tuple[int, bool]:
+def _piece(data: bytes | memoryview, at: int, blocks: int, place: str, *, is_alone: bool) -> tuple[int, bool]:
     part, more = PIECE.unpack_from(data, at)
-    if more > 1 or not blocks or (more and blocks != 1) or not (part or more):
+    if more > 1 or not blocks or (more and blocks != 1) or (is_alone and not (part or more)):
         raise FrameDamaged(place=place, reason="it does not say which piece of a block it is")
     return part, bool(more)
+
+
+def _lineage(data: bytes | memoryview, end: int, first: int, last: int, place: str) -> tuple[str, Lineage, int]:
+    """The digest of the block before, the lineage, and where it ends."""
+    before, count, zero = LINEAGE.unpack_from(data, end - LINEAGE.size)
+    numbers = end + DIGEST_BYTES * count
+    after = numbers + lineage_numbers_bytes(count)
+    if zero or not count or after + TRAILER > len(data):
+        raise FrameDamaged(place=place, reason="its lineage is not whole")
+    blocks = struct.unpack_from(f"<{count}I", data, numbers)
+    if first + blocks[-1] != last or any(one >= other for one, other in pairwise(blocks)):
+        raise FrameDamaged(place=place, reason="its lineage does not fit its blocks")
+    digests = bytes(data[end:numbers]).hex()
+    width = 2 * DIGEST_BYTES
+    pairs = ((first + block, digests[at * width : (at + 1) * width]) for at, block in enumerate(blocks))
+    return _digest_text(before), tuple(pairs), after
+
+
+def lineage_numbers_bytes(count: int) -> int:
+    """Room for the numbers of a lineage, up to a multiple of eight."""
+    return (4 * count + 7) // 8 * 8
+
+
+def _digest_text(digest: bytes) -> str:
+    """As text; zeros say that it is not known."""
+    return digest.hex() if any(digest) else ""
 
 
 def verify(data: bytes, place: str) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google_crc32c import value as crc32c
 
+from lockstep.core.outputs import Lineage
 from lockstep.engine.events.columns import EventBatch, Int64s
 from lockstep.engine.events.event import Flag, Opcode
 from lockstep.engine.events.frame_layout import (
@@ -19,10 +20,12 @@ from lockstep.engine.events.frame_layout import (
     CODES,
     COUNTS,
     CUT,
+    DIGEST_BYTES,
     ELEMENT_NULLS,
     HEAD,
     LENGTHS_U8,
     LENGTHS_U16,
+    LINEAGE,
     MAGIC,
     NULLS,
     NUMBERS,
@@ -31,11 +34,13 @@ from lockstep.engine.events.frame_layout import (
     PLACES,
     PREVIOUS,
     SHAPES,
+    TRACED,
     TRANSACTIONAL,
     WHOLE,
     Column,
     Layout,
     layout_of,
+    lineage_numbers_bytes,
 )
 from lockstep.errors import BadArgument
 
@@ -70,6 +75,8 @@ def encode_frame(
     places: Places | None = None,
     part: int = 0,
     more: bool = False,
+    before: str = "",
+    lineage: Lineage = (),
 ) -> bytes:
     """The blocks of a batch as one frame.
 
@@ -77,6 +84,7 @@ def encode_frame(
     renamed first_id, first_id + 1 and so on, as a client counts its messages. `transactional` are the numbers, as in
     the batch, of blocks to be taken whole or not at all. A block too large for one frame is written in pieces: the
     batch begins with piece `part` of its first block, and with `more` its only block goes on in the next frame.
+    `lineage` has the digests of its blocks, its last pair that of the last block, and `before` that of `previous`.
     """
     layout = layout_of(batch.schema)
     numbers, counts = _blocks(batch, numbers)
@@ -88,7 +96,9 @@ def encode_frame(
         parts.add(CLIENT, client)
     if previous is not None:
         parts.add(PREVIOUS, previous.to_bytes(8, "little", signed=True))
-    parts.add_piece(part, more)
+    parts.add_piece(part, more, always=bool(lineage))
+    if lineage:
+        parts.add_lineage(int(numbers[0]), before, lineage)
     parts.add_shapes()
     if places is not None:
         parts.add(PLACES, *(np.ascontiguousarray(part, np.int64).data for part in places))
@@ -120,12 +130,19 @@ class _Parts:
         self.flags |= flag
         self.body.extend(pieces)
 
-    def add_piece(self, part: int, more: bool) -> None:
-        if part or more:
-            if more and self.blocks != 1:
-                raise BadArgument(name="more", value=more, reason="a block that goes on stands alone in its frame")
+    def add_piece(self, part: int, more: bool, *, always: bool) -> None:
+        if more and self.blocks != 1:
+            raise BadArgument(name="more", value=more, reason="a block that goes on stands alone in its frame")
+        if part or more or always:
             self.version = CUT
             self.body.append(PIECE.pack(part, more))
+
+    def add_lineage(self, first: int, before: str, lineage: Lineage) -> None:
+        self.version = TRACED
+        self.body.append(LINEAGE.pack(bytes.fromhex(before) or bytes(DIGEST_BYTES), len(lineage), 0))
+        self.body.append(bytes.fromhex("".join(digest for _, digest in lineage)))
+        numbers = struct.pack(f"<{len(lineage)}I", *(block - first for block, _ in lineage))
+        self.body.append(numbers.ljust(lineage_numbers_bytes(len(lineage)), b"\0"))
 
     def add_shapes(self) -> None:
         shapes = bytes([column.shape for column in self.columns])

@@ -5,6 +5,9 @@ double            0.1, 1e+20, inf, -inf, nan    stamp    microseconds since 1970
 money             12.5, up to 4 decimals        blob     base64
 string            as it is                      arrays   [1;2;3], an empty place is null
 
+A date format is that of strptime, with %k, %e, %l, %D, %F, %R and %T as in C. Whether or not it has `.%f` after %S, a
+fraction of a second in the text is read.
+
 Doubles are written with the fewest digits that read back as the same double.
 """
 
@@ -15,10 +18,11 @@ import binascii
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 
 from lockstep.engine.events.event import FLAGS, OPCODES, Flag, Opcode
 from lockstep.engine.events.types import INT_RANGE, MONEY_SCALE, FieldType, Value
+from lockstep.errors import BadArgument
 
 UNPARSABLE, OVERFLOW, WRONG_TYPE, BAD_OPCODE = "unparsable", "overflow", "wrong-type", "bad-opcode"
 BLANK = " \t"
@@ -32,6 +36,10 @@ _DECIMAL = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?")
 _DOUBLE = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_DIRECTIVE = re.compile("%(.?)", re.DOTALL)
+_OF_C = {"k": "%H", "l": "%I", "e": "%d", "D": "%m/%d/%y", "F": "%Y-%m-%d", "R": "%H:%M", "T": "%H:%M:%S"}
+"""Directives of C's strptime that Python lacks. Blanks in place of leading zeros are read by Python's own."""
+_BEYOND_MICROSECONDS = re.compile(r"(\.[0-9]{6})[0-9]+")
 _DIGITS = 400
 """More digits than any number needs: longer ones are refused before time is spent on them."""
 
@@ -48,7 +56,7 @@ class BadText(ValueError):
 def parser(kind: FieldType, date_format: str | None = None) -> Parse:
     """How the text of a field of this type is read; it raises BadText."""
     if kind in (FieldType.DATE, FieldType.STAMP) and date_format is not None:
-        return partial(_parse_time, kind, date_format)
+        return partial(_parse_time, kind, date_format, time_formats(date_format))
     if kind.element is not None:
         return partial(_parse_array, parser(kind.element))
     if kind in _PARSERS:
@@ -150,14 +158,41 @@ def _element(element: Parse, item: str) -> int | float | None:
     return value
 
 
-def _parse_time(kind: FieldType, date_format: str, text: str) -> int:
+@lru_cache(maxsize=64)
+def time_formats(date_format: str) -> tuple[str, str]:
+    """The format as Python has it, and the same with a fraction of a second, or without one if it has it.
+
+    BadArgument if it is no format.
+    """
+    own = _DIRECTIVE.sub(lambda found: _OF_C.get(found[1], found[0]), date_format)
+    with_fraction = "%f" in own
+    other = re.sub(r"[.,]?%f", "", own) if with_fraction else own.replace("%S", "%S.%f")
     try:
-        moment = datetime.strptime(text.strip(BLANK), date_format)  # noqa: DTZ007 - without a zone it is UTC
-    except ValueError:
-        raise BadText(UNPARSABLE, f"{text[:40]!r} is not a time like {date_format!r}") from None
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-    micros = (moment - _EPOCH) // _MICROSECOND
+        datetime.strptime("", own)  # noqa: DTZ007 - only to see whether it is a format
+    except ValueError as error:
+        if "does not match" not in str(error):
+            reason = f"{error}; write it as for strptime, for example %Y-%m-%d %H:%M:%S"
+            raise BadArgument(name="date format", value=date_format, reason=reason) from None
+    return own, other
+
+
+def _parse_time(kind: FieldType, date_format: str, formats: tuple[str, str], text: str) -> int:
+    micros = _micros(formats, text.strip(BLANK))
+    if micros is None:
+        raise BadText(UNPARSABLE, f"{text[:40]!r} is not a time like {date_format!r}")
     return micros // 1_000_000 if kind is FieldType.DATE else micros
+
+
+def _micros(formats: tuple[str, str], text: str) -> int | None:
+    """Microseconds since 1970 of a time in one of the formats, UTC unless it names a zone; digits beyond are cut."""
+    for form, time in zip(formats, (text, _BEYOND_MICROSECONDS.sub(r"\1", text)), strict=True):
+        try:
+            moment = datetime.strptime(time, form)  # noqa: DTZ007 - without a zone it is UTC
+        except ValueError:
+            continue
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+        return (moment - _EPOCH) // _MICROSECOND
+    return None
 
 
 def _format_time(kind: FieldType, date_format: str, value: Value) -> str:

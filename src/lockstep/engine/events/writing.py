@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lockstep.engine.errors import FileUnwritable
+from lockstep.errors import SystemFailed, from_os_error
 
 _OPENED = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/[^/]+/fd/\d+")
 """Files that are open already: what is behind them has other writers."""
@@ -38,7 +39,10 @@ def unwritable(path: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise FileUnwritable(path=str(path), reason=error.strerror or str(error)) from error
+        found = from_os_error(error, str(path))
+        if isinstance(found, SystemFailed):
+            raise FileUnwritable(path=str(path), reason=error.strerror or str(error)) from error
+        raise found from error
 
 
 @contextmanager

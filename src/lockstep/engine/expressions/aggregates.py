@@ -29,6 +29,13 @@ from lockstep.engine.expressions.types import DOUBLE, INT64, MONEY, PLAIN, STRIN
 from lockstep.engine.expressions.userfunctions import UserFunctions
 
 _PREFIX = "esp_a"
+_SQL = {
+    "sum": "ESP_aSum", "avg": "ESP_aAve", "average": "ESP_aAve", "mean": "ESP_aAve", "count": "ESP_aCount",
+    "min": "ESP_aMin", "max": "ESP_aMax", "first": "ESP_aFirst", "last": "ESP_aLast", "first_value": "ESP_aFirst",
+    "last_value": "ESP_aLast", "lag": "ESP_aLag", "stddev": "ESP_aStd", "stdev": "ESP_aStd", "variance": "ESP_aVar",
+    "median": "ESP_aMedian", "mode": "ESP_aMode", "string_agg": "ESP_aCat", "count_distinct": "ESP_aCountDistinct",
+}  # fmt: skip
+"""What people who write SQL try first."""
 _FARTHEST_LAG = 1_000_000
 
 
@@ -175,6 +182,9 @@ class _Splitter:
         match node:
             case Call() if node.name.startswith(_PREFIX):
                 return self._call(node)
+            case Call() if (meant := _SQL.get(node.name.lower())) and len(node.arguments) < 2:
+                reason = f"{node.name}() is no aggregate function of this language"
+                raise fault(self.text, node.at, reason, f"Did you mean {meant}?")
             case Call():
                 return replace(node, arguments=tuple([self.node(each) for each in node.arguments]))
             case Unary():

@@ -13,4 +13,4 @@ def needed(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise ExtraMissing(scheme=extra, package=module.partition(".")[0]) from error
+        raise ExtraMissing(extra=extra, package=module.partition(".")[0]) from error

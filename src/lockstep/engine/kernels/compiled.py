@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from numba import njit
 
+logger = logging.getLogger(__name__)
+
 
 def compiled(function: Any) -> Any:
-    """A function as machine code."""
-    return njit(cache=True)(function)
+    """A function as machine code; kept on disk if there is a folder for it that can be written to."""
+    try:
+        return njit(cache=True)(function)
+    except RuntimeError as error:  # the package, the home folder and NUMBA_CACHE_DIR are all read-only
+        logger.debug("Compiled again in each process", extra={"action": "no_cache", "reason": str(error)})
+        return njit(function)

@@ -164,7 +164,8 @@ class TimeRule(Rule):
         met = np.concatenate([np.array([self.now], np.int64), clock])[np.searchsorted(blocks, flow.block)]
         self.now = int(clock[-1]) if len(clock) else self.now
         numbers = np.arange(len(times), dtype=np.int64)
-        return Causes(clock, numbers, np.searchsorted(flow.block, blocks).astype(np.int64), blocks, self.anchored(met))
+        before = np.searchsorted(flow.block, blocks, "right").astype(np.int64)  # a tick may release a pulse: rows first
+        return Causes(clock, numbers, before, blocks, self.anchored(met))
 
     def _begin(self, clock: Int64s) -> None:
         if self.start == UNKNOWN:

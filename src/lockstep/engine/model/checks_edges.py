@@ -78,8 +78,15 @@ def _check_inputs(query: ContinuousQuery, window: Window, findings: Findings) ->
         remedy = "Add an edge from the window that feeds it."
         findings.add(place, f"It is a {window.kind} window, but no edge leads to it.", remedy)
     elif isinstance(window, JoinWindow) and count != 2:
-        remedy = "Give it exactly two: the first is the left side, the second the right."
+        remedy = (
+            "Give it exactly two: the first is the left side, the second the right, unless their roles say otherwise."
+        )
         findings.add(place, f"It is a join, but {count} edge(s) lead to it.", remedy)
+    elif isinstance(window, JoinWindow):
+        sides = [edge.side for edge in query.edges if edge.target == window.name]
+        if sides[0] is not None and sides[0] == sides[1]:
+            remedy = "Give one of them the role left, the other the role right."
+            findings.add(place, f"It is a join, and both edges that lead to it are its {sides[0]} side.", remedy)
     elif count > 1 and window.kind not in _SEVERAL:
         remedy = "Put a union window in front of it."
         findings.add(place, f"It is a {window.kind} window, but {count} edges lead to it.", remedy)

@@ -91,7 +91,7 @@ def _check_item(loop: EventLoop, place: str, findings: Findings) -> None:
     try:
         (json_steps if loop.kind == "json" else xml_steps)(loop.item)
     except Unreadable as error:
-        findings.add(place, f"The path {loop.item!r} can't be read: {error}.", "Mend it.")
+        findings.add(place, f"The path {loop.item!r} can't be read: {error}.", "Fix it.")
 
 
 def _check_regex(text: str, place: str, findings: Findings) -> int | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.schemas import output_schema
-from lockstep.engine.model.windows import Window
+from lockstep.engine.model.windows import JoinWindow, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def survey(project: Project) -> Survey:
 
 
 def _incoming(declared: Sequence[tuple[ContinuousQuery, Window]]) -> list[list[tuple[int, Edge]]]:
-    """For each window the edges that lead to it, with the index of the window they come from."""
+    """For each window the edges that lead to it, with the index of their source; a join's left side first."""
     places: dict[tuple[int, str], int] = {}
     for index, (query, window) in enumerate(declared):
         places.setdefault((id(query), window.name), index)
@@ -79,7 +79,16 @@ def _incoming(declared: Sequence[tuple[ContinuousQuery, Window]]) -> list[list[t
             source, target = places.get((identity, edge.source)), places.get((identity, edge.target))
             if source is not None and target is not None:
                 incoming[target].append((source, edge))
+    for (_, window), edges in zip(declared, incoming, strict=True):
+        if isinstance(window, JoinWindow) and are_swapped([edge for _, edge in edges]):
+            edges.reverse()
     return incoming
+
+
+def are_swapped(edges: Sequence[Edge]) -> bool:
+    """Whether the roles of a join's two edges say that the first one is the right side."""
+    sides = [edge.side for edge in edges]
+    return sides in (["right", "left"], ["right", None], [None, "left"])
 
 
 def evaluation_order(parents: Sequence[Sequence[int]]) -> list[int]:

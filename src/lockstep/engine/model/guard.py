@@ -51,7 +51,7 @@ def clock_dependence(graph: Graph) -> list[ClockUse]:
         tainted = [graph.nodes[parent.node].path for parent in node.parents if parent.node in found]
         if tainted:
             why = f"it is made of {' and '.join(dict.fromkeys(tainted))}, which depends on the clock"
-            found[node.index] = ClockUse(node.path, why, f"Mend {tainted[0]}.")
+            found[node.index] = ClockUse(node.path, why, f"Fix {tainted[0]}.")
     return list(found.values())
 
 

@@ -10,6 +10,7 @@ from lockstep.engine.model.python_form import run_model, to_python
 from lockstep.engine.model.xml_reading import parse_xml
 from lockstep.engine.model.xml_writing import to_xml
 from lockstep.engine.model.yaml_form import SIZE_MAX, parse_yaml, to_yaml
+from lockstep.errors import from_os_error
 
 __all__ = ["load_model", "parse_model", "parse_xml", "parse_yaml", "to_python", "to_xml", "to_yaml", "write_model"]
 
@@ -51,6 +52,8 @@ def _content(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(SIZE_MAX + 1)
     except OSError as error:
+        if isinstance(error, PermissionError):
+            raise from_os_error(error, str(path)) from None
         raise FileMissing(path=str(path), reason=error.strerror or str(error)) from None
 
 

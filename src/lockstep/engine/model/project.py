@@ -9,15 +9,22 @@ from lockstep.engine.model.windows import Window
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Edge:
-    """The output of `source` is an input of `target`; for a join the first edge is the left side, the second the right.
+    """The output of `source` is an input of `target`.
 
-    `slot` takes only what the source's splitter sent there; -1 takes everything.
+    For a join `role` left or right says which side it is; without roles the first edge is the left side, the second the
+    right. `slot` takes only what the source's splitter sent there; -1 takes everything.
     """
 
     source: str
     target: str
     role: str | None = None
     slot: int = -1
+
+    @property
+    def side(self) -> str | None:
+        """The side of a join that its role names."""
+        role = (self.role or "").strip().lower()
+        return role if role in ("left", "right") else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -44,7 +44,7 @@ def run_model(path: Path) -> Project:
         line, column = _place(error, path)
         reason = f"it failed with {type(error).__name__}: {error}"
         raise ModelUnreadable(
-            source=str(path), line=line, column=column, reason=reason, remedy="Mend the code there."
+            source=str(path), line=line, column=column, reason=reason, remedy="Fix the code there."
         ) from error
     if isinstance(found, ProjectBuilder):
         return found.build()

@@ -12,6 +12,7 @@ from lockstep.engine.errors import ModelUnreadable, ModelUnwritable
 
 SIZE_MAX = 16 * 1024 * 1024
 DEPTH_MAX = 64
+ELEMENTS_MAX = 200_000
 BLANKS = " \t\r\n"
 
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -61,6 +62,7 @@ class _Builder:
         self.open = [self.top]
         self.parts: list[list[str]] = [[]]
         self.parser = expat.ParserCreate()
+        self.count = 0
 
     def read(self, data: bytes) -> Element:
         parser = self.parser
@@ -73,7 +75,7 @@ class _Builder:
             parser.Parse(data, True)
         except expat.ExpatError as error:
             reason = expat.ErrorString(error.code)
-            raise self.fault((error.lineno, error.offset + 1), reason, "Mend the XML there.") from None
+            raise self.fault((error.lineno, error.offset + 1), reason, "Fix the XML there.") from None
         return self.top.children[0]
 
     def fault(self, place: tuple[int, int], reason: str, remedy: str) -> ModelUnreadable:
@@ -89,6 +91,10 @@ class _Builder:
         if len(self.open) > DEPTH_MAX:
             reason = f"elements are nested deeper than {DEPTH_MAX}"
             raise self.fault(self._place, reason, "Make the model flatter.")
+        self.count += 1
+        if self.count > ELEMENTS_MAX:
+            reason = f"there are more than {ELEMENTS_MAX} elements"
+            raise self.fault(self._place, reason, "Divide the model into several projects.")
         line, column = self._place
         element = Element(tag, attributes, line=line, column=column)
         self.open[-1].children.append(element)

@@ -112,7 +112,7 @@ class Cursor:
             return attribute.form.read(text)
         except ValueError as error:
             remedies = {DURATION: DURATION_REMEDY, TIMEOUT: DURATION_REMEDY, FLAG: "Write true or false."}
-            remedy = remedies.get(attribute.form, f"Mend {attribute.name}.")
+            remedy = remedies.get(attribute.form, f"Fix {attribute.name}.")
             self.refuse(f"{attribute.name}: {error}", remedy)
 
     def need(self, name: str) -> str:

@@ -66,9 +66,9 @@ class _Reader:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-            self._refuse(place, str(error.problem or "it is not YAML"), "Mend the YAML there.")
+            self._refuse(place, str(error.problem or "it is not YAML"), "Fix the YAML there.")
         except yaml.YAMLError as error:
-            self._refuse((1, 1), str(error).splitlines()[0], "Mend the YAML there.")
+            self._refuse((1, 1), str(error).splitlines()[0], "Fix the YAML there.")
 
     def _document(self, events: Iterator[Event]) -> Plain:
         starts = [event for event in _until_document(events) if isinstance(event, DocumentStartEvent)]

@@ -67,7 +67,7 @@ class Conductor:
     def publish(self) -> bool:
         """One step of the publisher, which follows the lead; true if there may be more to do at once."""
         epoch, publisher = self._epoch, self._publisher
-        if epoch != publisher.epoch:
+        if epoch != publisher.epoch or (epoch is None and self.role == ACTIVE):
             self._change(epoch)
         more = publisher.step()
         if epoch is not None and not more:

@@ -33,29 +33,31 @@ class PersistPoint:
 
 @dataclass(frozen=True, slots=True)
 class TrimPoint:
-    """Below these offsets nobody needs the sequence log and the inputs any more."""
+    """Below these offsets nobody needs the sequence log and the inputs any more; `inputs` by the paths of sources."""
 
     sequence: int
-    inputs: tuple[int, ...]
+    inputs: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The body of an entry.
 
-    `ends` are offsets in the inputs, in the order of the sources: what lies between the last ends and these is the
+    `ends` are offsets in the inputs by the paths of the sources: what lies between the last ends and these is the
     input, whoever wrote it. Then the clock ticks to `tick_us`, if it is given. `blocks` and `events` count everything
     up to here, so that a range can be cut to size without reading it; they are checked when it is read, as is `crc`,
     the checksum of the frames it takes. An entry that turns something takes no input: a new model's `ends` are those
     of its own sources. `request` is the id of what was asked: a second entry with the same one changes nothing.
     """
 
-    ends: tuple[int, ...]
+    ends: Mapping[str, int]
     blocks: int
     events: int
     tick_us: int | None = None
     crc: int | None = None
     states: Statement | None = None
+    prepare: Statement | None = None
+    """Every engine tries whether it can run this model, and says so in its report; nothing else changes."""
     persist: PersistPoint | None = None
     trim: TrimPoint | None = None
     reset: bool = False
@@ -85,13 +87,14 @@ class Decision:
         if unknown:
             names = ", ".join(sorted(unknown))
             raise DataError(reason=f"An entry of a sequence log says {names}, which a newer version wrote.")
-        fields["ends"] = tuple(fields["ends"])
-        if "states" in fields:
-            fields["states"] = Statement(fields["states"]["model"], tuple(fields["states"]["publish"]))
+        if not isinstance(fields["ends"], dict):
+            raise DataError(reason="An entry of a sequence log does not name its inputs; an older version wrote it.")
+        for name in fields.keys() & {"states", "prepare"}:
+            fields[name] = Statement(fields[name]["model"], tuple(fields[name]["publish"]))
         if "persist" in fields:
             fields["persist"] = PersistPoint(**fields["persist"])
         if "trim" in fields:
-            fields["trim"] = TrimPoint(fields["trim"]["sequence"], tuple(fields["trim"]["inputs"]))
+            fields["trim"] = TrimPoint(**fields["trim"])
         return cls(**fields)
 
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from lockstep.engine.errors import ModelNotReplaceable, NoStandby, PublishersActive
+from lockstep.engine.errors import ModelNotReplaceable, NoStandby, PublishersActive, SnapshotRefused
 from lockstep.engine.model.changes import refusals
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import parse_model, to_yaml
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.run.asking import Answerer, Request
 from lockstep.engine.run.decisions import Decision, PersistPoint, Statement
+from lockstep.engine.run.outages import BUS_AWAY
 from lockstep.engine.run.persisting import SnapshotStore
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.querying import describe
@@ -31,7 +32,10 @@ JOB_S = 120.0
 """A request that is not done by then is refused."""
 QUIET_S = 3.0
 """Publishers are taken for active if something came so recently."""
-FRESH_NS, SILENT_NS = 3_000_000_000, 10_000_000_000
+FRESH_S, SILENT_S = 3.0, 10.0
+"""An engine of which a report came so recently is alive; one of which none came for so long is taken for gone."""
+READY_S = 10.0
+"""For so long engines are asked whether they can run a new model."""
 
 
 class Leading(Protocol):
@@ -66,11 +70,17 @@ class Leading(Protocol):
     def seat(self) -> Seat:
         """Where its workers sit."""
 
-    def inputs(self) -> list[Log]:
-        """The inputs of the model in force."""
+    def inputs(self) -> Mapping[str, Log]:
+        """The inputs of the model in force, by the paths of their sources."""
 
     def reports(self) -> dict[str, Report]:
         """What all engines say of themselves."""
+
+    def silence_s(self, engine: str) -> float:
+        """Seconds since a report of an engine came, on this engine's own clock; infinite if none came."""
+
+    def watched_s(self) -> float:
+        """For how many seconds this engine has read reports."""
 
     def report(self) -> Report:
         """What this one says."""
@@ -84,7 +94,7 @@ class Leading(Protocol):
     def restore(self, folder: Path) -> int:
         """Begin again with the newest snapshot in a folder; the block it stands at."""
 
-    def purge(self, ends: tuple[int, ...]) -> None:
+    def purge(self, ends: Mapping[str, int]) -> None:
         """Let go of everything on the inputs below these offsets, and on the out streams."""
 
     def statement(self) -> Statement:
@@ -119,7 +129,12 @@ class Desk:
             if request.reply not in self._open:
                 self._begin(request, now)
         for key, each in list(self._open.items()):
-            if self._advance(each, now):
+            try:
+                is_done = self._advance(each, now)
+            except BUS_AWAY:  # it can't go on from here: who waits asks again, and it is begun anew
+                del self._open[key]
+                raise
+            if is_done:
                 del self._open[key]
 
     def close(self) -> None:
@@ -143,6 +158,8 @@ class Desk:
         except StopIteration as done:
             self._answerer.answer(each.request, done.value)
             return True
+        except BUS_AWAY:
+            raise
         except LockstepError as error:
             self._answerer.refuse(each.request, error)
             return True
@@ -168,25 +185,27 @@ class Desk:
             raise BadArgument(name="path", value="", reason="say where to, or start engines with --persist-to")
         SnapshotStore(Path(folder)).prepare()
         by = next((report for report in standbys(self._engine)), engine.report())
-        begun, point = engine.decided().block, PersistPoint(request.id[:16], by.incarnation, str(folder))
-        yield from self._decided(request, Decision((), 0, 0, persist=point))
+        point = PersistPoint(request.id[:16], by.incarnation, str(folder))
+        is_chosen = request.id not in engine.decided().requests  # else a leader that died chose who writes it
+        yield from self._decided(request, Decision({}, 0, 0, persist=point))
         while True:
-            now = {**engine.reports(), engine.name: engine.report()}.get(by.engine)
-            if now is not None and now.incarnation == by.incarnation and now.snapshot_block >= begun:
-                return {"engine": by.engine, "block": now.snapshot_block, "path": str(folder)}
-            if now is None or now.incarnation != by.incarnation or _is_silent(now, engine):
-                raise TimedOut(what=f"The snapshot that {by.engine} was to write", seconds=SILENT_NS / 1e9)
+            reports = {**engine.reports(), engine.name: engine.report()}
+            for report in reports.values():
+                if point.id in report.persisted:
+                    return _persisted(report, point.id, folder)
+            if is_chosen and _is_gone(by, reports.get(by.engine), engine):
+                raise TimedOut(what=f"The snapshot that {by.engine} was to write", seconds=SILENT_S)
             yield
 
     def _quiesce(self, request: Request) -> Job:
         """Everything that is on the inputs now is out when this returns."""
         del request
-        ends = tuple(log.bounds().next for log in self._engine.inputs())
+        ends = {path: log.bounds().next for path, log in self._engine.inputs().items()}
         while True:
             out = self._engine.published()
-            if out is not None and all(mine >= end for mine, end in zip(out.ends, ends, strict=True)):
+            if out is not None and all(out.ends.get(path, end) >= end for path, end in ends.items()):
                 return {"block": out.block, "events": out.events}
-            if not any(ends):
+            if not any(ends.values()):
                 return {"block": 0, "events": 0}
             yield
 
@@ -200,10 +219,31 @@ class Desk:
             if new.fingerprint == engine.graph().fingerprint:
                 return {"changed": False, "model": new.fingerprint}
             states = self._replacement(new, request.params.get("publish"))
-            yield from self._decided(request, Decision((), 0, 0, states=states))
+            yield from self._prepared(request, states)
+            yield from self._decided(request, Decision({}, 0, 0, states=states))
         while engine.computed_fingerprint() != new.fingerprint:
             yield
         return {"changed": True, "model": new.fingerprint, "block": engine.decided().block}
+
+    def _prepared(self, request: Request, states: Statement) -> Job:
+        """Have every engine that is alive try whether it can run a model; refuse it if one can't, or does not say."""
+        engine, until = self._engine, self._engine.runtime.monotonic() + READY_S
+        proposal = f"{request.id}/prepare"
+        yield from self._decided(replace(request, id=proposal), Decision({}, 0, 0, prepare=states))
+        while True:
+            reports = {**engine.reports(), engine.name: engine.report()}
+            alive = {name for name in reports if engine.silence_s(name) < FRESH_S} | {engine.name}
+            told = {name: reports[name].ready.get(proposal) for name in alive}
+            reasons = [f"Engine {name} can't run it: {reason}" for name, reason in sorted(told.items()) if reason]
+            if not reasons and None not in told.values():
+                return {}
+            if not reasons and engine.runtime.monotonic() > until:
+                words = f"did not say within {READY_S:g} s whether it can run it: wait until it is in step, or stop it."
+                reasons = [f"Engine {name} {words}" for name, reason in sorted(told.items()) if reason is None]
+            if reasons:
+                project = engine.graph().project.name
+                raise ModelNotReplaceable(project=project, count=len(reasons), reasons="\n".join(reasons))
+            yield
 
     def _replacement(self, new: Graph, wanted: Iterable[str] | None) -> Statement:
         """A new model as the log states it, or why it can't be."""
@@ -231,7 +271,7 @@ class Desk:
         engine = self._engine
         if not request.params.get("force"):
             yield from self._quiet()
-        yield from self._decided(request, Decision((), 0, 0, reset=True))
+        yield from self._decided(request, Decision({}, 0, 0, reset=True))
         decided = engine.decided()
         while not self._all_computed(decided.number):
             yield
@@ -240,27 +280,32 @@ class Desk:
 
     def _all_computed(self, number: int) -> bool:
         """Whether all engines that were heard of a moment ago have passed an entry: what is before it may go then."""
-        engine, now = self._engine, self._engine.runtime.wall_ns()
-        heard = [report for report in engine.reports().values() if now - report.at_ns < FRESH_NS]
-        others = [report for report in heard if report.engine != engine.name]
+        engine = self._engine
+        alive = [report for name, report in engine.reports().items() if engine.silence_s(name) < FRESH_S]
+        if engine.watched_s() < FRESH_S:  # an engine that is alive may not have been heard yet
+            return False
+        others = [report for report in alive if report.engine != engine.name]
         return all(report.number >= number for report in (engine.report(), *others))
 
     def _quiet(self) -> Job:
         """Refuse if something comes in."""
         engine, until = self._engine, self._engine.runtime.monotonic() + QUIET_S
-        before = [log.bounds().next for log in engine.inputs()]
+        before = [(log, log.bounds().next) for log in engine.inputs().values()]
         while engine.runtime.monotonic() < until:
-            for log, end in zip(engine.inputs(), before, strict=True):
+            for log, end in before:
                 if log.bounds().next != end:
                     raise PublishersActive(stream=log.name)
             yield
         return {}
 
     def _trim(self, request: Request) -> Job:
-        """The model is stated anew first, as its statement must stay."""
-        states = self._engine.statement()
-        yield from self._decided(request, Decision((), 0, 0, states=states))
-        return self._engine.trim()
+        """The model is stated anew first, as its statement must stay; engines start from what is published."""
+        engine, states = self._engine, self._engine.statement()
+        yield from self._decided(request, Decision({}, 0, 0, states=states))
+        stated_at = engine.decided().stated_at
+        while (out := engine.published()) is None or out.stated_at < stated_at:
+            yield
+        return engine.trim()
 
     def _state(self, request: Request) -> Job:
         value = request.params.get("value")
@@ -268,7 +313,7 @@ class Desk:
             return (yield from self._restore(request))
         if value not in ("running", "stopped"):
             raise BadArgument(name="value", value=value, reason="it is running, stopped or restored")
-        yield from self._decided(request, Decision((), 0, 0, running=value == "running"))
+        yield from self._decided(request, Decision({}, 0, 0, running=value == "running"))
         return {"state": value}
 
     def _restore(self, request: Request) -> Job:
@@ -277,8 +322,8 @@ class Desk:
         folder = request.params.get("path") or engine.persist_folder()
         if not folder:
             raise BadArgument(name="path", value="", reason="say from where, or start engines with --persist-to")
-        block = engine.restore(Path(folder))
         yield
+        block = engine.restore(Path(folder))  # answered in this step: afterwards a standby may lead
         return {"state": "restored", "engine": engine.name, "block": block}
 
     def _decided(self, request: Request, decision: Decision) -> Job:
@@ -292,14 +337,24 @@ class Desk:
 
 def standbys(engine: Leading) -> list[Report]:
     """Other engines that were heard of a moment ago and are in step."""
-    now, me = engine.runtime.wall_ns(), engine.name
-    found = [report for name, report in engine.reports().items() if name != me]
+    found = [report for name, report in engine.reports().items() if name != engine.name]
     return [
         report
         for report in found
-        if report.state == "running" and report.role == "standby" and now - report.at_ns < FRESH_NS
+        if report.state == "running" and report.role == "standby" and engine.silence_s(report.engine) < FRESH_S
     ]
 
 
-def _is_silent(report: Report, engine: Leading) -> bool:
-    return engine.runtime.wall_ns() - report.at_ns > SILENT_NS
+def _is_gone(by: Report, now: Report | None, engine: Leading) -> bool:
+    """Whether the engine that was to do something ended, was started again, or was not heard of for long."""
+    if by.engine == engine.name:
+        return now is None or now.incarnation != by.incarnation
+    return now is None or now.incarnation != by.incarnation or engine.silence_s(by.engine) > SILENT_S
+
+
+def _persisted(report: Report, point: str, folder: Path | str) -> Mapping[str, Any]:
+    """The answer to who asked for a snapshot that is written and was verified; an error if it could not be."""
+    outcome = report.persisted[point]
+    if "failed" in outcome:
+        raise SnapshotRefused(place=folder, reason=f"{report.engine} could not write it: {outcome['failed']}")
+    return {"engine": report.engine, "block": outcome["block"], "path": str(folder)}

@@ -63,6 +63,10 @@ class Election:
         self._member.touch()
         return self._member.held().get(self._seat)
 
+    def is_leading(self) -> bool:
+        """Whether the lead is this engine's at this moment, on its own clock; nobody is told that it looked."""
+        return self._seat in self._member.held()
+
     def join(self) -> None:
         """Stand for election."""
         if not self.takes_part:

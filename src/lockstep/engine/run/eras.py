@@ -1,7 +1,7 @@
 """A project whose model changed on the way: what its entries meant when they were written, and reading them again.
 
-An entry names the ends of the inputs in the order of the sources of its time. So reading it takes the sources of its
-era: the entries between two changes.
+An entry names the ends of the inputs that its model had, and its blocks are numbered in the order of their sources. So
+reading it takes the sources of its era: the entries between two changes.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from lockstep.log.port import Bus
 class Era:
     """The entries behind entry `number` name the inputs of these sources, pairs of a path and a schema, in order.
 
-    `begins` are the offsets at which the era takes over each input.
+    `begins` are the offsets at which the era takes over each input, by path.
     """
 
     number: int
     sources: tuple[tuple[str, str], ...]
-    begins: tuple[int, ...]
+    begins: Mapping[str, int]
 
     @classmethod
     def at(cls, position: Position, graph: Graph) -> Era:
@@ -91,24 +91,14 @@ class Past:
 
     def tree(self) -> dict[str, Any]:
         """As plain values."""
-        eras = [[era.number, [list(source) for source in era.sources], list(era.begins)] for era in self.eras]
+        eras = [[era.number, [list(source) for source in era.sources], dict(era.begins)] for era in self.eras]
         return {"base": self.base.tree(), "eras": eras}
 
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Past:
         """Back from plain values."""
-        eras = [Era(number, tuple((p, s) for p, s in named), tuple(begins)) for number, named, begins in tree["eras"]]
+        eras = [Era(number, tuple((p, s) for p, s in named), dict(begins)) for number, named, begins in tree["eras"]]
         return cls(Position.of(tree["base"]), tuple(eras))
-
-
-def crossed(position: Position, old: Sequence[str], new: Sequence[str]) -> Position:
-    """A position behind the entry of a new model, with clients by the places that their inputs now have."""
-    places, clients = {path: place for place, path in enumerate(new)}, {}
-    for client, last in position.clients.items():
-        place, _, name = client.partition("/")
-        if old[int(place)] in places:
-            clients[f"{places[old[int(place)]]}/{name}"] = last
-    return replace(position, clients=clients)
 
 
 def read_past(bus: Bus, streams: ProjectStreams) -> Past:
@@ -169,7 +159,7 @@ class PastReader(RangeReader):
         eras, at = self._past.eras, self._past.era_of(position)
         taken = self._reader(at).read(position, upto, max_events)
         if at + 1 < len(eras) and taken.end.number == eras[at + 1].number:
-            return replace(taken, end=crossed(taken.end, eras[at].paths, eras[at + 1].paths))
+            return replace(taken, end=taken.end.only(eras[at + 1].paths))
         lasting = self._past.lasting(at)
         inputs = {path: batch for path, batch in taken.span.inputs.items() if path in lasting}
         return replace(taken, span=replace(taken.span, inputs=inputs))

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from lockstep.core.outputs import OutState, Verdict, fold
-from lockstep.engine.errors import OutputBroken
+from lockstep.core.outputs import Cut, OutState, Verdict, fold
+from lockstep.engine.errors import OutputBroken, OutputDiffers
 from lockstep.engine.events.columns import EventBatch, Int64s, concat
 from lockstep.engine.events.event import Event
 from lockstep.engine.events.frames import FrameHead, decode_frame, encode_frame
@@ -94,17 +94,23 @@ class EventPublisher:
 class OutFold:
     """Reads the frames of an out stream in order: each block once, copies dropped, a missing one an error.
 
+    A block that was computed from another sequence than those before it is an error too.
     `state` says up to where blocks were given out; None takes the first whole block as it comes.
     """
 
     def __init__(self, stream: str, schema: Schema, last: int | OutState | None = None) -> None:
         self._stream, self._schema = stream, schema
         self.state = OutState(last) if isinstance(last, int) else last
+        self._cut: Cut | None = None
 
     @property
     def last(self) -> int | None:
         """The last block that was given out, perhaps not yet all of it."""
         return None if self.state is None else self.state.last
+
+    def digest_at(self, block: int) -> str:
+        """The digest of a block of the last frame that was given out; empty if it is not known."""
+        return self._cut.digest_at(block) if self._cut is not None else ""
 
     def take(self, offset: int, value: bytes) -> EventBatch:
         """The events of a record that were not given out before, perhaps none; OutputBroken if some are missing."""
@@ -113,11 +119,15 @@ class OutFold:
         frame = decode_frame(value, self._schema, place=f"offset {offset} of {self._stream}")
         before = _start(frame.head) if self.state is None else self.state
         after, verdict = _fold(before, frame.head)
+        if verdict is Verdict.DIFFERS:
+            found = cut_of(frame.head).digest_at(before.last)
+            raise OutputDiffers(block=before.last, stream=self._stream, found=found, known=before.digest)
         if verdict is Verdict.GAP or (verdict is Verdict.PARTLY and before.last not in frame.numbers):
             raise self._broken(frame.head, before)
         self.state = after
         if verdict is Verdict.COPY:
             return frame.batch.slice(0, 0)
+        self._cut = cut_of(frame.head)
         fresh = int(np.searchsorted(frame.batch.block, before.last, "right")) if verdict is Verdict.PARTLY else 0
         return frame.batch.slice(fresh, len(frame.batch))
 
@@ -132,12 +142,12 @@ class OutFold:
 
 def _start(head: FrameHead) -> OutState:
     """Where a reader without a past begins: a later piece stands behind its own block, which so is left out whole."""
-    return OutState(head.previous or 0)
+    return OutState(head.previous or 0, 0, head.before)
 
 
 def _fold(state: OutState, head: FrameHead) -> tuple[OutState, Verdict]:
     if _is_unnumbered(head) and head.first == state.last:  # can't be told from a copy; nobody writes them any more
-        return OutState(head.last), Verdict.NEW
+        return OutState(head.last, 0, cut_of(head).digest_at(head.last)), Verdict.NEW
     return fold(state, cut_of(head))
 
 

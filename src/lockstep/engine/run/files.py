@@ -19,6 +19,7 @@ from lockstep.engine.events.script import ScriptBlock, read_script
 from lockstep.engine.events.writing import new_file
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.windows.counts import WindowCounts
+from lockstep.errors import from_os_error
 
 BAD_LINES_SHOWN = 20
 REFUSED_SHOWN = 20
@@ -143,6 +144,8 @@ def open_input(path: Path) -> BinaryIO:
     try:
         return path.open("rb")
     except OSError as error:
+        if isinstance(error, PermissionError):
+            raise from_os_error(error, str(path)) from None
         raise FileMissing(path=str(path), reason=error.strerror or str(error)) from error
 
 

@@ -24,8 +24,8 @@ class EngineFolder:
 
     @classmethod
     def open(cls, path: Path, runtime: Runtime, *, wait_s: float = _LOCK_WAIT_S) -> EngineFolder:
-        """Lock the folder, making it if it is missing."""
-        path.mkdir(parents=True, exist_ok=True)
+        """Lock the folder, making it if it is missing: it holds rows, so only its owner may look into it."""
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         waiter, end = runtime.waiter(), runtime.monotonic() + wait_s
         while True:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from lockstep.core.outlet import (
     Broken,
+    Differs,
     Event,
     Follow,
     Lead,
@@ -20,11 +21,13 @@ from lockstep.core.outlet import (
     ready,
     step,
 )
-from lockstep.core.outputs import Barrier, Cut, OutState
-from lockstep.engine.errors import OutputBroken
+from lockstep.core.outputs import Barrier, Cut, OutState, agree
+from lockstep.engine.errors import OutputBroken, OutputDiffers
 from lockstep.engine.events.frames import FrameHead, read_head
 from lockstep.engine.run.barriers import decode_barrier, encode_barrier, is_barrier
-from lockstep.errors import AppendUncertain, Trimmed
+from lockstep.engine.run.log_length import LengthCheck
+from lockstep.engine.run.outages import BUS_AWAY
+from lockstep.errors import Trimmed
 from lockstep.log.batch import NO_PRODUCER, Batch, BatchView, pack
 from lockstep.log.fitting import appends
 from lockstep.log.port import Log
@@ -44,6 +47,9 @@ class Outlet:
         self._log, self._runtime, self.at = log, runtime, at
         self._state = OutletState(me, out, resend_after=resend_s)
         self._frames: Sequence[Frame] = ()
+        self._length = LengthCheck(log, runtime.monotonic)
+        self._sent = 0
+        """How often what is in flight was sent."""
 
     @property
     def out(self) -> OutState:
@@ -62,6 +68,7 @@ class Outlet:
 
     def lead(self, epoch: int) -> None:
         """Publish from now on, behind a barrier."""
+        self._sent = 0
         self._do(Lead(epoch))
 
     def follow(self) -> None:
@@ -71,13 +78,15 @@ class Outlet:
 
     def learn(self, out: OutState, at: int) -> None:
         """Somebody told what is on the stream: there is no need to read up to there."""
+        if out.last == self.out.last and not agree(out.digest, self.out.digest):
+            raise self._differs(out.last, out.digest, self.out.digest)
         if at > self.at:
             self.at = at
             self._do(Reset(out))
 
     def offer(self, frames: Sequence[Frame]) -> None:
         """Publish frames that go on where the stream ends."""
-        self._frames = frames
+        self._frames, self._sent = frames, 0
         self._offer()
 
     def pump(self) -> None:
@@ -86,10 +95,13 @@ class Outlet:
             self._offer()
         self._do(Tick(self._runtime.monotonic()))
         self._read()
+        if self._sent > 1:  # what was sent is not read back: perhaps the log ends before what was read from it
+            self._length.check(self.at, self.out.last)
 
     def _offer(self) -> None:
-        first, last = cut_of(read_head(self._frames[0])), read_head(self._frames[-1]).last
-        self._do(Offer(replace(first, last=last, more=False)))
+        cuts = [cut_of(read_head(frame)) for frame in self._frames]
+        lineage = tuple(pair for cut in cuts for pair in cut.lineage)
+        self._do(Offer(replace(cuts[0], last=cuts[-1].last, more=False, lineage=lineage)))
 
     def _do(self, event: Event) -> None:
         self._state, actions = step(self._state, event)
@@ -101,14 +113,20 @@ class Outlet:
                     self._frames = ()
                 case Broken(cut, last):
                     raise OutputBroken(number=cut.first, stream=self._log.name, previous=cut.previous, last=last)
+                case Differs(block, found, known):
+                    raise self._differs(block, found, known)
+
+    def _differs(self, block: int, found: str, known: str) -> OutputDiffers:
+        return OutputDiffers(block=block, stream=self._log.name, found=found, known=known)
 
     def _append(self, record: Cut | Barrier) -> None:
-        now = self._runtime.wall_ns()
+        now, self._sent = self._runtime.wall_ns(), self._sent + 1
         values = [encode_barrier(record)] if isinstance(record, Barrier) else self._frames
         try:
             for part in appends([pack_record(value, now) for value in values], self._log.limits):
-                self._log.append(part)
-        except AppendUncertain as error:  # done means read back: what is not is sent again
+                base = self._log.append(part)[0]
+                self._length.appended(base, self.at, self.out.last)
+        except BUS_AWAY as error:  # done means read back: what is not is sent again
             logger.warning("A frame was not acknowledged", extra={"action": "publish", "reason": str(error)})
 
     def _read(self) -> None:
@@ -129,7 +147,7 @@ class Outlet:
 
 def cut_of(head: FrameHead) -> Cut:
     """What a frame says of itself."""
-    return Cut(head.first, head.last, head.previous or 0, head.part, head.more)
+    return Cut(head.first, head.last, head.previous or 0, head.part, head.more, head.before, head.lineage)
 
 
 def pack_record(frame: Frame, now_ns: int) -> Batch:

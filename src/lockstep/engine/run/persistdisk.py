@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -14,6 +14,9 @@ from lockstep.engine.errors import SnapshotFolderUnusable
 
 _PART = re.compile(r"\..+~(.+)~(\d{1,10})~[0-9a-f]+\.part", re.ASCII)
 """A file in the making: for what, by which host and process, and something random."""
+_ATTEMPTS = 100
+"""So often a folder is made again that other engines remove at the same moment."""
+_REMOVED = "it is removed again and again while it is written to"
 
 
 @contextmanager
@@ -28,13 +31,20 @@ def unusable(folder: Path) -> Iterator[None]:
 def make_folder(folder: Path, *, may_be_link: bool) -> None:
     """Make a folder that only this user may use, if it is missing; the one above it must be there."""
     with unusable(folder):
-        with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-            sync(folder.parent)
-        if not folder.is_dir():
-            raise SnapshotFolderUnusable(path=folder, reason="it is not a folder")
-        if folder.is_symlink() and not may_be_link:
-            raise SnapshotFolderUnusable(path=folder, reason="it is a symbolic link")
+        for _ in range(_ATTEMPTS):
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+                sync(folder.parent)
+            with suppress(FileNotFoundError):  # another engine pruned it since: make it again
+                return _check_folder(folder, folder.lstat().st_mode, may_be_link=may_be_link)
+        raise SnapshotFolderUnusable(path=folder, reason=_REMOVED)
+
+
+def _check_folder(folder: Path, mode: int, *, may_be_link: bool) -> None:
+    if not folder.is_dir():
+        raise SnapshotFolderUnusable(path=folder, reason="it is not a folder")
+    if stat.S_ISLNK(mode) and not may_be_link:
+        raise SnapshotFolderUnusable(path=folder, reason="it is a symbolic link")
 
 
 def check_writable(folder: Path, token: str) -> None:
@@ -47,22 +57,36 @@ def check_writable(folder: Path, token: str) -> None:
             probe.unlink(missing_ok=True)
 
 
-def write_aside(final: Path, content: Iterable[bytes], token: str) -> None:
-    """Write a file under another name, and have it on the disk before it takes its own."""
+def write_aside(final: Path, content: Callable[[], Iterable[bytes]], token: str) -> None:
+    """Write a file under another name, and have it on the disk before it takes its own.
+
+    The file's folder is made if it is missing. An engine that prunes removes folders that are empty, so it may be gone
+    again before the file is in it: then both are made once more. A file that is pruned as soon as it has its name was
+    not needed any more.
+    """
+    for _ in range(_ATTEMPTS):
+        make_folder(final.parent, may_be_link=False)
+        with unusable(final.parent), suppress(FileNotFoundError):
+            _write_part(final, content(), token)
+            with suppress(FileNotFoundError):
+                sync(final.parent)
+            return
+    raise SnapshotFolderUnusable(path=final.parent, reason=_REMOVED)
+
+
+def _write_part(final: Path, content: Iterable[bytes], token: str) -> None:
     part = final.with_name(f".{final.stem}~{socket.gethostname()}~{os.getpid()}~{token}.part")
-    with unusable(final.parent):
-        try:
-            with os.fdopen(_create(part), "wb") as file:
-                file.writelines(content)
-                file.flush()
-                os.fsync(file.fileno())
-            _check_replaceable(final)
-            part.replace(final)
-        except BaseException:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
-            raise
-        sync(final.parent)
+    try:
+        with os.fdopen(_create(part), "wb") as file:
+            file.writelines(content)
+            file.flush()
+            os.fsync(file.fileno())
+        _check_replaceable(final)
+        part.replace(final)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
 
 
 def leftovers(folder: Path) -> Iterator[tuple[Path, bool]]:

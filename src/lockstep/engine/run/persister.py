@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 from lockstep.engine.run.decisions import PersistPoint
 from lockstep.engine.run.persisting import SnapshotInfo, SnapshotStore, snapshot_name
@@ -13,6 +16,8 @@ from lockstep.engine.run.setup import EngineSetup
 from lockstep.runtime import Runtime, logger
 
 KEPT = 2
+_OUTCOMES = 8
+"""Outcomes that are remembered, for who asked for a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +37,27 @@ class _Expected:
 
 
 class Persister:
-    """One engine's staged snapshots. Not to be shared between threads."""
+    """One engine's staged snapshots.
+
+    What is expected comes from the thread that follows the sequence log, while another one hands out; a third may have
+    the engine begin anew.
+    """
 
     def __init__(self, setup: EngineSetup, runtime: Runtime) -> None:
         self._setup, self._runtime = setup, runtime
         self._staged = SnapshotStore(setup.staging, setup.belongs, runtime)
         self._wanted: dict[str, _Expected] = {}
+        self._handing_out = Lock()
         self.last: Persisted | None = None
+        self.outcomes: dict[str, Mapping[str, Any]] = {}
+        """What became of the last snapshots that this engine was to write, by the ids of their persist points."""
+
+    def go_on(self, setup: EngineSetup) -> Persister:
+        """The persister of the same engine after it began anew: what was not written then never will be."""
+        self.give_up("the engine began anew before it was written")
+        other = Persister(setup, self._runtime)
+        other.last, other.outcomes = self.last, self.outcomes
+        return other
 
     def expect(self, point: PersistPoint, position: Position) -> None:
         """A persist point was decided on; this engine's workers write it if it is theirs."""
@@ -47,15 +66,19 @@ class Persister:
 
     def step(self, published: int) -> Persisted | None:
         """Hand out the next snapshot that may be used by others: all its output is out, and all shards wrote it."""
-        for name, expected in self._wanted.items():
-            if expected.block <= published and self._is_staged(name):
-                return self._hand_out(self._staged.find(name, self._setup.shards), expected.point)
+        with self._handing_out:
+            for name, expected in list(self._wanted.items()):
+                if expected.block <= published and self._is_staged(name):
+                    return self._hand_out(self._staged.find(name, self._setup.shards), expected.point)
         return None
 
-    def give_up(self) -> None:
-        """Let go of what could not be handed out."""
-        self._wanted.clear()
-        shutil.rmtree(self._setup.staging, ignore_errors=True)
+    def give_up(self, reason: str) -> None:
+        """Let go of what could not be handed out, and remember why."""
+        with self._handing_out:
+            for name, expected in list(self._wanted.items()):
+                self._note(expected.point, {"failed": reason})
+                del self._wanted[name]
+            shutil.rmtree(self._setup.staging, ignore_errors=True)
 
     def _is_staged(self, name: str) -> bool:
         """Whether every shard has written its part: a file appears whole or not at all."""
@@ -67,9 +90,14 @@ class Persister:
             pages = self._staged.load(info, shard)
             head = pages.pop("head")
             target.write(name=info.name, shard=shard, shards=info.shards, head=head, pages=pages)
+        target.find(info.name, info.shards)  # as it is in the folder, or an error
         target.prune(KEPT)
         shutil.rmtree(info.path)
         del self._wanted[info.name]
+        self._note(point, {"block": info.block})
         self.last = Persisted(info.name, info.block, self._runtime.wall_ns(), Path(point.path))
         logger.info("Persisted block %d to %s", info.block, point.path, extra={"action": "persist"})
         return self.last
+
+    def _note(self, point: PersistPoint, outcome: Mapping[str, Any]) -> None:
+        self.outcomes = dict([*self.outcomes.items(), (point.id, outcome)][-_OUTCOMES:])

@@ -96,9 +96,8 @@ class SnapshotStore:
             made_ns=self._runtime.wall_ns(), head=len(head), pages=persistfile.sizes(pages),
         )  # fmt: skip
         make_folder(self.folder, may_be_link=True)
-        make_folder(self.folder / name, may_be_link=False)
         final = self.folder / name / f"{shard:05d}-of-{shards:05d}.snapshot"
-        write_aside(final, persistfile.pieces(index, head, pages), self._runtime.new_id().hex())
+        write_aside(final, lambda: persistfile.pieces(index, head, pages), self._runtime.new_id().hex())
         with unusable(self.folder):
             sync(self.folder)  # also if another shard made the snapshot's folder, and was killed since
 
@@ -112,14 +111,17 @@ class SnapshotStore:
         others = [info for info in good if fingerprint not in (None, info.fingerprint)]
         return [*bad, *((info.path, f"it is of another model, {info.fingerprint}") for info in others)]
 
-    def newest(self, fingerprint: str, shards: int, upto: int | None = None) -> SnapshotInfo | None:
-        """The newest good one for this model and number of shards, not behind entry `upto`; refusals are logged."""
+    def newest(self, fingerprint: str | None, shards: int, upto: int | None = None) -> SnapshotInfo | None:
+        """The newest good one for this number of shards, not behind entry `upto`; refusals are logged.
+
+        With a fingerprint those of other models are refused too.
+        """
         for candidate in reversed(self._candidates()):
             if candidate.shards not in (0, shards) or (upto is not None and candidate.number > upto):
                 continue
             try:
                 info = self._info(candidate)
-                if info.fingerprint == fingerprint:
+                if fingerprint in (None, info.fingerprint):
                     return info
                 reason = f"it is of another model, {info.fingerprint}"
             except SnapshotRefused as error:

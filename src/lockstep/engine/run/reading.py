@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lockstep.core.outputs import Lineage
 from lockstep.core.sequence import SequenceState
 from lockstep.engine.errors import FrameDamaged, InputChanged, LogTooShort
 from lockstep.engine.events.columns import EventBatch, Int64s, concat
@@ -15,13 +16,14 @@ from lockstep.engine.events.frames import FrameHead, decode_frame, decode_frames
 from lockstep.engine.kernels.span import Span
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.run.decisions import Decision, counted
-from lockstep.engine.run.position import Position, Tally
+from lockstep.engine.run.position import Position, Sender, Tally
 from lockstep.engine.run.streams import ProjectStreams, sources
 from lockstep.errors import DataError, FormatTooNew, Trimmed
-from lockstep.log.batch import BatchView
+from lockstep.log.batch import NO_PRODUCER, BatchView
 from lockstep.log.port import Bus, Log
 
 _READ_BYTES = 8 << 20
+_DIGEST_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class Range:
     broken: tuple[BrokenFrame, ...]
     turn: Decision | None = None
     """The one entry of the range, if it turns something: a model, a reset or a snapshot."""
+    lineage: Lineage = ()
+    """The digests of the sequence for its blocks."""
 
 
 class RangeReader:
@@ -88,12 +92,12 @@ class RangeReader:
 
     def start(self) -> Position:
         """Before the first entry."""
-        return Position(ends=tuple(0 for _ in self._inputs))
+        return Position(ends={node.path: 0 for node, _ in self._inputs})
 
     def check_reach(self, position: Position) -> None:
         """Refuse if an input begins behind a position that is still needed."""
-        for (node, log), needed in zip(self._inputs, position.ends, strict=True):
-            first = log.bounds().first
+        for node, log in self._inputs:
+            needed, first = position.ends[node.path], log.bounds().first
             if needed < first:
                 raise LogTooShort(window=node.path, stream=log.name, needed=needed, first=first)
 
@@ -102,7 +106,7 @@ class RangeReader:
 
         An entry that turns something is a range of its own.
         """
-        collected, end = _Collected(Tally.at(position)), position
+        collected, end, lineage = _Collected(Tally.at(position)), position, []
         room = float("inf") if max_events is None else position.events + max_events
         for state, entry in counted(self._sequence, position.sequence, upto):
             decision = Decision.of(entry)
@@ -111,6 +115,8 @@ class RangeReader:
                     return self._turn(position, state, decision)
                 break
             self._take(decision, end.ends, collected)
+            if collected.tally.block > end.block:
+                lineage.append((collected.tally.block, lineage_digest(state)))
             end = end.after(state, decision, collected.tally)
             if end.events >= room:
                 break
@@ -119,7 +125,7 @@ class RangeReader:
         batches, marked = self._decoded(collected)
         transactional = np.sort(np.concatenate(marked)) if marked else np.array([], np.int64)
         span = Span(position.block + 1, end.block, batches, tuple(collected.ticks), transactional)
-        return Range(span, end, tuple(collected.broken))
+        return Range(span, end, tuple(collected.broken), lineage=tuple(lineage))
 
     def _turn(self, position: Position, state: SequenceState, decision: Decision) -> Range:
         end = position.after(state, decision, Tally.at(position))
@@ -131,13 +137,19 @@ class RangeReader:
             name = self._sequence.name
             raise DataError(reason=f"Entry {upto} of {name} is not there; the last is {end.number}.")
 
-    def _take(self, decision: Decision, ends: tuple[int, ...], into: _Collected) -> None:
+    def _take(self, decision: Decision, ends: Mapping[str, int], into: _Collected) -> None:
         into.tally.crc = 0
-        ranges = zip(self._inputs, ends, decision.ends, strict=True)
-        for source, ((node, log), start, stop) in enumerate(ranges):
-            for offset, value in values_between(log, start, stop, node.path):
+        for node, log in self._inputs:
+            records = records_between(log, ends[node.path], decision.ends[node.path], node.path)
+            for offset, value, sender in records:
                 into.tally.sum_up(value)
-                self._take_frame(node, source, log.name, offset, value, into)
+                first, head = into.tally.block + 1, head_of(value)
+                known = into.tally.take(head, node.path, sender)
+                if known is None:
+                    reason = "messages of its client before it are missing" if head else "it is not an event frame"
+                    into.broken.append(BrokenFrame(log.name, offset, first, reason))
+                elif head is not None and known < head.blocks:
+                    into.pieces.setdefault(node.path, []).append(_Piece(log.name, offset, value, first, known))
         if decision.tick_us is not None:
             into.tally.block += 1
             into.ticks.append((into.tally.block, decision.tick_us))
@@ -147,16 +159,6 @@ class RangeReader:
             raise DataError(reason=f"{self._sequence.name} says {said} where its inputs hold {found}.")
         if decision.crc is not None and decision.crc != tally.crc:
             raise InputChanged(stream=self._sequence.name, block=decision.blocks)
-
-    def _take_frame(self, node: Node, source: int, stream: str, offset: int, value: bytes, into: _Collected) -> None:
-        """Number a frame's blocks, leaving out those that came before."""
-        first, head = into.tally.block + 1, head_of(value)
-        known = into.tally.take(head, source)
-        if head is None or known is None:
-            reason = "it is not an event frame" if head is None else "messages of its client before it are missing"
-            into.broken.append(BrokenFrame(stream, offset, first, reason))
-        elif known < head.blocks:
-            into.pieces.setdefault(node.path, []).append(_Piece(stream, offset, value, first, known))
 
     def _decoded(self, into: _Collected) -> tuple[dict[str, EventBatch], list[Int64s]]:
         """The events of each source, and which blocks are transactional."""
@@ -203,6 +205,11 @@ class RangeReader:
         return None if self._needed is None else self._needed.get(node.path, frozenset())
 
 
+def lineage_digest(state: SequenceState) -> str:
+    """What out streams say of a sequence: the beginning of its digest."""
+    return state.digest[:_DIGEST_CHARS]
+
+
 def head_of(value: bytes) -> FrameHead | None:
     """The head of a record that is a frame."""
     try:
@@ -213,6 +220,12 @@ def head_of(value: bytes) -> FrameHead | None:
 
 def values_between(log: Log, start: int, stop: int, window: str = "") -> Iterator[tuple[int, bytes]]:
     """The records of a log from `start` up to `stop`, with their offsets."""
+    for offset, value, _ in records_between(log, start, stop, window):
+        yield offset, value
+
+
+def records_between(log: Log, start: int, stop: int, window: str = "") -> Iterator[tuple[int, bytes, Sender | None]]:
+    """The records of a log from `start` up to `stop`, with their offsets, and who sent them if that was numbered."""
     while start < stop:
         try:
             stored = log.read(start, max_bytes=_READ_BYTES)
@@ -223,7 +236,8 @@ def values_between(log: Log, start: int, stop: int, window: str = "") -> Iterato
             raise DataError(reason=f"{log.name} ends before offset {stop}, which its sequence log names.")
         for entry in stored:
             view = BatchView(entry.base, entry.data, log.name)
+            producer = None if view.producer == NO_PRODUCER else view.producer.hex()
             for index, value in enumerate(view.values()):
                 if start <= view.base + index < stop:
-                    yield view.base + index, value
+                    yield view.base + index, value, (producer, view.sequence + index) if producer else None
             start = view.end

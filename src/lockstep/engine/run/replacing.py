@@ -20,7 +20,7 @@ from lockstep.engine.model.guard import clock_of
 from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.plan_state import Keeping, retention_of
 from lockstep.engine.model.windows import CopyWindow
-from lockstep.engine.run.eras import Past, PastReader, crossed, read_past
+from lockstep.engine.run.eras import Past, PastReader, read_past
 from lockstep.engine.run.history import LogHistory
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.streams import ProjectStreams, sources
@@ -66,7 +66,7 @@ class Replaced:
 
 def replace_model(before: Standing, end: Position, graph: Graph, wanted: frozenset[str], seat: Seat) -> Replaced:
     """Go over to another model at the entry before `end`, which is the end of the range that the entry is."""
-    position = _crossed(before, end, graph)
+    position = end.only(node.path for node in sources(graph))
     past = before.past.changed(position, graph)
     stale = stale_windows(before.graph, graph, seat, begun=wanted - before.wanted)
     rebuilt = Standing(graph=graph, wanted=wanted, pages={}, marks=(), past=past)
@@ -78,9 +78,15 @@ def replace_model(before: Standing, end: Position, graph: Graph, wanted: frozens
     return _replaced(replace(rebuilt, pages=found, marks=marks), position, seat)
 
 
-def empty_windows(before: Standing, end: Position, graph: Graph, wanted: frozenset[str], seat: Seat) -> Replaced:
+def empty_windows(
+    before: Standing,  # noqa: ARG001 - as replace_model has it
+    end: Position,
+    graph: Graph,
+    wanted: frozenset[str],
+    seat: Seat,
+) -> Replaced:
     """Begin anew at the entry before `end`, with this model or another: no rows, no counts, no clock and no past."""
-    position = _crossed(before, end, graph)
+    position = end.only(node.path for node in sources(graph))
     fresh = Standing(graph=graph, wanted=wanted, pages={}, marks=(), past=Past.begin(position, graph))
     return _replaced(fresh, position, seat)
 
@@ -182,10 +188,6 @@ def missing_history(
     ]
 
 
-def _crossed(before: Standing, end: Position, graph: Graph) -> Position:
-    return crossed(end, before.past.eras[-1].paths, tuple(node.path for node in sources(graph)))
-
-
 def _replaced(standing: Standing, position: Position, seat: Seat) -> Replaced:
     evaluator, history = seated(standing, seat)
     return Replaced(evaluator=evaluator, history=history, position=position, past=standing.past, pages=standing.pages)
@@ -200,8 +202,8 @@ def _gaps(past: Past, bus: Bus, streams: ProjectStreams) -> Iterator[tuple[str, 
     """Each log that begins behind what is needed of it, with both offsets."""
     needed = {streams.sequence: past.base.sequence.upto + 1}
     for era in past.eras:
-        for node, start in zip(era.nodes(), era.begins, strict=True):
-            needed.setdefault(streams.input(node), start)
+        for node in era.nodes():
+            needed.setdefault(streams.input(node), era.begins[node.path])
     for name, start in needed.items():
         first = bus.open(name).bounds().first
         if start < first:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
+from math import inf
 from typing import Any, get_type_hints
 
-from lockstep.errors import AppendUncertain, DataError, Trimmed
+from lockstep.engine.errors import NameTaken
+from lockstep.engine.run.outages import BUS_AWAY
+from lockstep.errors import DataError, Trimmed
 from lockstep.log.batch import NO_PRODUCER, BatchView, pack
 from lockstep.log.port import Log
-from lockstep.runtime import logger
+from lockstep.runtime import Runtime, logger
+
+_NAME_CHECKS = 10
+"""Reports of its own after which an engine no longer looks whether another one has its name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """How one engine is, by its own word. Nothing is decided by it: it is for people."""
+    """How one engine is, by its own word. Nothing that is computed depends on it."""
 
     engine: str
     incarnation: str
@@ -57,14 +64,58 @@ class Report:
     """How often it took over since it started."""
     election: str = ""
     """What says whether it may try to lead, and what that says now; empty: the group's log alone."""
+    persisted: Mapping[str, Any] = field(default_factory=dict)
+    """Of the last snapshots that it was to write, by the id of the persist point: `block`, or why it `failed`."""
+    ready: Mapping[str, Any] = field(default_factory=dict)
+    """Of the last models that were proposed, by the id of the proposal: why it can't run them; empty: it can."""
 
 
 def write_report(log: Log, report: Report) -> None:
     """Put a report on the stream, under the engine's name as its key."""
     text = json.dumps({"kind": "report", **asdict(report)}, separators=(",", ":"))
     keys = [report.engine.encode()]
-    with suppress(AppendUncertain):  # the next one says it again
+    with suppress(*BUS_AWAY):  # the next one says it again
         log.append([pack([text.encode()], producer=NO_PRODUCER, sequence=0, created_ns=report.at_ns, keys=keys)])
+
+
+class NameCheck:
+    """Refuses an engine whose name another one of its project has.
+
+    The one that reported first keeps the name. Two reports of it must come while the newcomer looks: one alone may be
+    the last word of an engine that was killed. Order is that of the stream, so that no two clocks are compared. An
+    engine that has run for a while is not ended by one that wakes up later.
+    """
+
+    def __init__(self, log: Log, project: str, name: str, member: str) -> None:
+        self._log, self._project, self._name, self._member = log, project, name, member
+        earlier = latest_reports(log).get(name)
+        self._earlier = {earlier.member} if earlier is not None else set[str]()
+        self._at, self._left = log.bounds().next, _NAME_CHECKS
+        self._heard: Counter[str] = Counter()
+        self._is_known = False
+        """Whether a report of this engine is on the stream: who comes later is the newcomer."""
+
+    def check(self) -> None:
+        """Look at what was reported since the last time; NameTaken if another engine has the name."""
+        if not self._left:
+            return
+        self._left -= 1
+        for report in self._since():
+            if report.member == self._member:
+                self._is_known = True
+            elif report.member in self._earlier or not self._is_known:
+                self._earlier.add(report.member)
+                self._heard[report.member] += report.state != "stopping"
+                if self._heard[report.member] > 1:
+                    raise NameTaken(name=self._name, project=self._project, pid=report.pid, host=report.host)
+
+    def _since(self) -> Iterator[Report]:
+        for view in _views(self._log, self._at):
+            self._at = view.end
+            for key, value in zip(view.keys(), view.values(), strict=True):
+                report = _read(value, view) if key == self._name.encode() else None
+                if report is not None:
+                    yield report
 
 
 def latest_reports(log: Log) -> dict[str, Report]:
@@ -80,14 +131,50 @@ def latest_reports(log: Log) -> dict[str, Report]:
     return dict(sorted(found.items()))
 
 
+class ReportBoard:
+    """The newest report of each engine, and how long ago it came, on the clock of the process that looks.
+
+    The times that reports carry are wall clocks of other machines, and say nothing about how fresh they are.
+    """
+
+    def __init__(self, log: Log, runtime: Runtime) -> None:
+        self._log, self._runtime = log, runtime
+        self._at: int | None = None
+        self._since = 0.0
+        self._newest: dict[str, Report] = {}
+        self._heard: dict[str, float] = {}
+
+    def look(self) -> dict[str, Report]:
+        """Read what is new; the newest report of each engine."""
+        now = self._runtime.monotonic()
+        if self._at is None:  # when these were written nobody knows
+            self._at, self._since = self._log.bounds().next, now
+            self._newest = latest_reports(self._log)
+            return self._newest
+        for view in _views(self._log, self._at):
+            for report in filter(None, (_read(value, view) for value in view.values())):
+                self._newest[report.engine], self._heard[report.engine] = report, now
+            self._at = view.end
+        return self._newest
+
+    def silence_s(self, engine: str) -> float:
+        """Seconds since a report of an engine came; infinite if none came since this process began to look."""
+        return self._runtime.monotonic() - self._heard.get(engine, -inf)
+
+    def watched_s(self) -> float:
+        """For how many seconds this process has been looking."""
+        return 0.0 if self._at is None else self._runtime.monotonic() - self._since
+
+
 def all_reports(log: Log) -> Iterator[Report]:
     """Every report that is still there, in order."""
     for view in _views(log):
         yield from filter(None, (_read(value, view) for value in view.values()))
 
 
-def _views(log: Log) -> Iterator[BatchView]:
-    at, end = log.bounds().first, log.bounds().next
+def _views(log: Log, start: int = 0) -> Iterator[BatchView]:
+    bounds = log.bounds()
+    at, end = max(start, bounds.first), bounds.next
     while at < end:
         try:
             stored = log.read(at)

@@ -14,19 +14,18 @@ from lockstep.engine.run.snapshot import HEAD, decode_head
 from lockstep.runtime import logger
 
 
-def begin_with_newest(
-    setup: EngineSetup, fingerprint: str, folder: Path | None, *, throw_away: bool = False
-) -> EngineSetup:
+def begin_with_newest(setup: EngineSetup, folder: Path | None, *, throw_away: bool = False) -> EngineSetup:
     """The setup of an engine that starts. A snapshot that is newer than its own state goes into a fresh checkpoint.
 
-    With `throw_away` its own state does not count.
+    A snapshot names its model, which may have been replaced since: the sequence log says so behind it. With
+    `throw_away` its own state does not count.
     """
     own = Path(setup.folder)
     kept = kept_position(own, setup.shards)
     if folder is None or not folder.exists():
         return replace(setup, known=kept.tree() if kept else None)
     store = SnapshotStore(folder, setup.belongs)
-    found = store.newest(fingerprint, setup.shards)
+    found = store.newest(None, setup.shards)
     if found is None or (kept is not None and kept.number >= found.number and not throw_away):
         return replace(setup, known=kept.tree() if kept else None)
     shutil.rmtree(own / "checkpoint", ignore_errors=True)
@@ -40,11 +39,11 @@ def _seeded(setup: EngineSetup, store: SnapshotStore, found: SnapshotInfo) -> En
     return replace(setup, seed=str(found.path), first=found.number, known=head.position.tree())
 
 
-def check_restorable(setup: EngineSetup, fingerprint: str, folder: Path) -> SnapshotInfo:
+def check_restorable(setup: EngineSetup, folder: Path) -> SnapshotInfo:
     """The snapshot that would be begun with; an error that says why if there is none."""
     store = SnapshotStore(folder, setup.belongs)
-    found = store.newest(fingerprint, setup.shards)
+    found = store.newest(None, setup.shards)
     if found is None:
-        reasons = [f"{place.name}: {reason}" for place, reason in store.refused(fingerprint)]
+        reasons = [f"{place.name}: {reason}" for place, reason in store.refused()]
         raise SnapshotRefused(place=folder, reason="; ".join(reasons) or "there is none")
     return found

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from lockstep.core.doubts import contradicts
 from lockstep.core.leader import Apply, LeaderState, Lost, Observed, Propose, Send, StepDown, Tick, Won, leads, step
-from lockstep.core.sequence import Entry, Mark
+from lockstep.core.sequence import Entry, Mark, SequenceState
+from lockstep.engine.errors import SequenceBroken
 from lockstep.engine.run.decisions import Decision, Statement, encode, records
+from lockstep.engine.run.log_length import LengthCheck
+from lockstep.engine.run.modelclock import ModelClock
+from lockstep.engine.run.outages import BUS_AWAY
 from lockstep.engine.run.position import Position, Tally
-from lockstep.engine.run.reading import head_of, values_between
-from lockstep.errors import AppendUncertain
+from lockstep.engine.run.reading import head_of, records_between
+from lockstep.errors import Trimmed
 from lockstep.log.batch import pack
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime, logger
+
+_LENGTH_S = 1.0
+"""How often a sequencer looks where its log ends."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,20 +41,9 @@ class Inputs:
     logs: Mapping[str, Log]
     tick_us: int | None = None
 
-    def ends(self, before: Inputs, ends: Sequence[int]) -> tuple[int, ...]:
+    def ends(self, ends: Mapping[str, int]) -> dict[str, int]:
         """Where each input is taken up: where the model before had come to, or at its beginning."""
-        known = dict(zip(before.logs, ends, strict=True))
-        return tuple(known.get(path, log.bounds().first) for path, log in self.logs.items())
-
-    def clients(self, before: Inputs, clients: Mapping[str, int]) -> dict[str, int]:
-        """Clients by the places of their inputs now; those of inputs that are gone are left out."""
-        places, found = {path: place for place, path in enumerate(self.logs)}, {}
-        for client, last in clients.items():
-            place, _, name = client.partition("/")
-            path = list(before.logs)[int(place)]
-            if path in places:
-                found[f"{places[path]}/{name}"] = last
-        return found
+        return {path: ends.get(path, log.bounds().first) for path, log in self.logs.items()}
 
 
 class Sequencer:
@@ -74,12 +71,19 @@ class Sequencer:
         self._producer, self._sent = runtime.new_id(), 0
         self._leader = LeaderState(me or runtime.new_id().hex(), position.sequence, resend_after=options.resend_s)
         self._proposed: tuple[str, Tally] = ("", Tally.at(position))
-        self._next_tick = 0.0
+        self._next_tick, self._clock = 0.0, ModelClock()
+        self._proposed_at = self._read_at = runtime.monotonic()
+        """When it made its last proposal, and when it last read the sequence log to its end."""
+        self._unwritten_since: float | None = None
+        """Since when no append to the sequence log was acknowledged."""
         self._asked: list[Decision] = []
         """Decisions to be made as soon as possible; their ends and counts are filled in then."""
         self._turned: list[tuple[Position, Decision]] = []
         self._restate = restate
+        self._length, self._length_due = LengthCheck(sequence, runtime.monotonic), 0.0
+        self._last_read: tuple[int, Mark | Entry] | None = None
         self._observe()
+        self._clock = ModelClock()  # when the ticks before were written nobody knows
 
     @property
     def leads(self) -> bool:
@@ -91,9 +95,14 @@ class Sequencer:
         """The epoch in force, whoever leads."""
         return self._leader.sequence.epoch
 
+    def unwritten_s(self) -> float:
+        """For how many seconds nothing that it appended was acknowledged; 0 if the last append was."""
+        return 0.0 if self._unwritten_since is None else self._runtime.monotonic() - self._unwritten_since
+
     def lead(self, epoch: int = 0) -> None:
         """Take over: mark an epoch of its own, at least this one, and decide from then on."""
         self._observe()
+        self._check_last()
         self.is_deposed = False
         self._leader, _ = step(self._leader, Won(max(epoch, self._leader.sequence.epoch + 1)))
 
@@ -101,11 +110,13 @@ class Sequencer:
         """Decide on nothing more."""
         self._leader, _ = step(self._leader, Lost())
         self._leader, self._asked = replace(self._leader, waiting=()), []
+        self._unwritten_since = None
 
     def step(self) -> bool:
         """Do what is due; true if there may be more to do at once."""
         before = self.position.number
         self._observe()
+        self._check_length()
         if self.leads and not self._leader.waiting:
             self._propose()
         self._send()
@@ -114,32 +125,31 @@ class Sequencer:
 
     def tick(self, time_us: int) -> None:
         """Have the clock tick, behind everything that is decided so far."""
-        self.ask(Decision((), 0, 0, time_us))
+        self.ask(Decision({}, 0, 0, time_us))
 
     def nudge(self) -> None:
         """Decide on nothing new: an entry for the sake of its number, so that what is decided is evaluated again."""
-        self.ask(Decision((), 0, 0))
+        self.ask(Decision({}, 0, 0))
 
     def ask(self, decision: Decision) -> None:
         """Have something decided next; its ends and counts are filled in."""
         self._asked.append(decision)
 
     def turned(self) -> list[tuple[Position, Decision]]:
-        """The entries since the last call that turned something, or let logs be trimmed; each with where it stands."""
+        """The entries since the last call that concern the engine itself; each with where it stands."""
         found, self._turned = self._turned, []
         return found
 
     def is_caught_up(self) -> bool:
         """Whether everything on the inputs is decided."""
-        ends = tuple(log.bounds().next for log in self._inputs.logs.values())
+        ends = {path: log.bounds().next for path, log in self._inputs.logs.items()}
         return self.leads and not self._leader.waiting and not self._asked and ends == self.position.ends
 
     def _propose(self) -> None:
         """Only while leading, as what is proposed names ends that nobody else may have moved meanwhile."""
-        tally, asked = Tally.at(self.position), None
-        while self._asked and asked is None:
-            first = self._asked.pop(0)
-            asked = None if self.position.knows(first) else first
+        tally = Tally.at(self.position)
+        self._asked = [decision for decision in self._asked if not self.position.knows(decision)]
+        asked = self._asked[0] if self._asked else None
         if asked is not None:
             clients = dict(self.position.clients) if asked.reset else None
             decision = replace(asked, ends=self._ends_of(asked), clients=clients)
@@ -151,27 +161,26 @@ class Sequencer:
                 return
         tally.block += decision.tick_us is not None
         body = replace(decision, blocks=tally.block, events=tally.events).body()
-        self._proposed = (body, tally)
+        self._proposed, self._asked = (body, tally), self._asked[1:] if asked is not None else self._asked
+        self._proposed_at = self._runtime.monotonic()
         self._leader, _ = step(self._leader, Propose(body))
 
-    def _ends_of(self, asked: Decision) -> tuple[int, ...]:
+    def _ends_of(self, asked: Decision) -> Mapping[str, int]:
         if asked.states is None or self._restate is None:
             return self.position.ends
-        return self._restate(asked.states).ends(self._inputs, self.position.ends)
+        return self._restate(asked.states).ends(self.position.ends)
 
-    def _look_ahead(self, tally: Tally) -> tuple[int, ...]:
+    def _look_ahead(self, tally: Tally) -> dict[str, int]:
         """How far the next entry takes each input; they are counted on the way."""
-        ends, room = [], self.position.events + self._options.entry_events
-        for source, (log, start) in enumerate(zip(self._inputs.logs.values(), self.position.ends, strict=True)):
-            ends.append(take_frames(log, start, tally, source, room))
-        return tuple(ends)
+        ends, room = self.position.ends, self.position.events + self._options.entry_events
+        return {path: take_frames(log, ends[path], tally, path, room) for path, log in self._inputs.logs.items()}
 
     def _tick_due(self) -> int | None:
         every, now = self._inputs.tick_us, self._runtime.monotonic()
         if every is None or now < self._next_tick:
             return None
         self._next_tick = now + every / 1e6
-        return self._runtime.wall_ns() // 1000
+        return self._clock.next(self._runtime.wall_ns() // 1000, now)
 
     def _send(self) -> None:
         self._leader, actions = step(self._leader, Tick(self._runtime.monotonic()))
@@ -184,51 +193,88 @@ class Sequencer:
         now = self._runtime.wall_ns()
         batch = pack([encode(record)], producer=self._producer, sequence=self._sent, created_ns=now)
         try:
-            self._sequence.append([batch])
-        except AppendUncertain as error:  # done means read back: what is not is sent again
+            (base,) = self._sequence.append([batch])
+            self._unwritten_since = None
+            self._length.appended(base, self._leader.sequence.upto + 1, self.position.block)
+        except BUS_AWAY as error:  # done means read back: what is not is sent again
+            if self._unwritten_since is None:
+                self._unwritten_since = self._runtime.monotonic()
             logger.warning("An entry was not acknowledged", extra={"action": "sequence", "reason": str(error)})
 
     def _observe(self) -> None:
         for at, record in records(self._sequence, self._leader.sequence.upto + 1):
-            self._leader, actions = step(self._leader, Observed(at, record))
+            known = self._leader.sequence
+            if isinstance(record, Entry) and contradicts(known, record):
+                raise SequenceBroken(stream=self._sequence.name, number=record.number, last=known.number)
+            after, actions = step(self._leader, Observed(at, record))
             for action in actions:
-                if isinstance(action, Apply):
-                    self._apply(action.entry)
-                elif isinstance(action, StepDown):
-                    self.is_deposed = True
-                    self.follow()
+                if isinstance(action, Apply):  # it reads the inputs: if that fails the record is read again
+                    self._apply(action.entry, after.sequence)
+            self._leader, self._last_read = after, (at, record)
+            if any(isinstance(action, StepDown) for action in actions):
+                self.is_deposed = True
+                self.follow()
+        self._read_at = self._runtime.monotonic()
 
-    def _apply(self, entry: Entry) -> None:
+    def _check_length(self) -> None:
+        """Look now and then whether the log still holds what was read from it."""
+        now = self._runtime.monotonic()
+        if now >= self._length_due:
+            self._length_due = now + _LENGTH_S
+            self._length.check(self._leader.sequence.upto + 1, self.position.block)
+            self._check_last()
+
+    def _check_last(self) -> None:
+        """Raise if another record stands where the last one was read: the log lost it, and grew again since."""
+        if self._last_read is None:
+            return
+        try:
+            found = next(records(self._sequence, self._last_read[0]), self._last_read)
+        except Trimmed:  # what is let go of was read by everybody who needs it
+            return
+        if found != self._last_read:
+            self._length.appended(self._last_read[0], self._last_read[0] + 1, self.position.block)
+
+    def _apply(self, entry: Entry, sequence: SequenceState) -> None:
         decision = Decision.of(entry)
         body, tally = self._proposed
         if entry.body != body:  # another leader's
             tally = Tally.at(self.position)
             if decision.states is None:
-                ranges = zip(self._inputs.logs.values(), self.position.ends, decision.ends, strict=True)
-                for source, (log, start, stop) in enumerate(ranges):
-                    take_frames(log, start, tally, source, stop=stop)
+                for path, log in self._inputs.logs.items():
+                    take_frames(log, self.position.ends[path], tally, path, stop=decision.ends[path])
             tally.block += decision.tick_us is not None
-        before, self.position = self.position, self.position.after(self._leader.sequence, decision, tally)
+        before, position, inputs = self.position, self.position.after(sequence, decision, tally), self._inputs
         if decision.states is not None and self._restate is not None and not before.knows(decision):
             inputs = self._restate(decision.states)
-            self.position = replace(self.position, clients=inputs.clients(self._inputs, self.position.clients))
-            self._inputs = inputs
-        if (decision.turns or decision.trim is not None) and not before.knows(decision):
+            position = position.only(inputs.logs)
+        self.position, self._inputs = position, inputs
+        if decision.tick_us is not None:
+            self._saw_tick(decision.tick_us, is_own=entry.body == body)
+        concerns_engine = decision.turns or decision.trim is not None or decision.prepare is not None
+        if concerns_engine and not before.knows(decision):
             self._turned.append((self.position, decision))
+
+    def _saw_tick(self, time_us: int, *, is_own: bool) -> None:
+        """A tick that was made here may come back late: what counts is when it was made."""
+        if is_own:
+            self._clock.saw(time_us, self._proposed_at)
+        else:
+            self._clock.saw(time_us, self._runtime.monotonic(), self._read_at)
 
 
 def take_frames(
-    log: Log, start: int, tally: Tally, source: int, room: int | None = None, stop: int | None = None
+    log: Log, start: int, tally: Tally, source: str, room: int | None = None, stop: int | None = None
 ) -> int:
     """Count the frames of an input from `start` on while they fit into `room`, at least one; return where it ended.
 
     At least one, so that an input that is always full does not shut out the others.
     """
     stop, began = log.bounds().next if stop is None else stop, tally.events
-    for offset, value in values_between(log, start, stop):
+    for offset, value, sender in records_between(log, start, stop):
         head = head_of(value)
         if head is not None and room is not None and tally.events > began and tally.events + head.events > room:
             return offset
         tally.sum_up(value)
-        tally.take(head, source)
+        tally.take(head, source, sender)
     return stop

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,20 @@ class EngineSetup:
     def spool(self, shard: int) -> Path:
         """Where a shard leaves its output; nobody reuses what an earlier process left."""
         return Path(self.folder) / "spool" / self.incarnation / str(shard)
+
+    def end_orders(self) -> None:
+        """Let no batch of this incarnation begin any more; the process that plans them looks at the disk."""
+        with suppress(OSError):  # a full disk: what runs is stopped all the same
+            self._ended.parent.mkdir(parents=True, exist_ok=True)
+            self._ended.touch()
+
+    def orders_ended(self) -> bool:
+        """Whether nothing more is to be begun."""
+        return self._ended.exists()
+
+    @property
+    def _ended(self) -> Path:
+        return Path(self.folder) / "spool" / self.incarnation / "ended"
 
     @property
     def staging(self) -> Path:

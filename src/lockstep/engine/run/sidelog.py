@@ -10,14 +10,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lockstep.errors import AppendUncertain
+from lockstep.errors import AppendUncertain, Trimmed
 from lockstep.log.batch import NO_PRODUCER, BatchView, pack
 from lockstep.log.port import Log
-from lockstep.runtime import Runtime
+from lockstep.runtime import Runtime, logger
 
 _RECORDS_MAX = 1000
 """Records in one batch of the log."""
-_TRIES = 5
 
 Item = Mapping[str, Any]
 NOWHERE = (0, -1)
@@ -25,36 +24,54 @@ NOWHERE = (0, -1)
 
 
 class SideLog:
-    """Writes items in order. Not to be shared between threads."""
+    """Writes items in order; they are there when they were read back. Not to be shared between threads."""
 
-    def __init__(self, log: Log, runtime: Runtime) -> None:
-        self._log, self._runtime = log, runtime
-        self._last = NOWHERE
+    def __init__(self, log: Log, runtime: Runtime, *, resend_s: float = 0.5) -> None:
+        self._log, self._runtime, self._resend_s = log, runtime, resend_s
+        self._last, self._at, self._sent_at = NOWHERE, 0, float("-inf")
 
     def look(self) -> None:
         """Find out what is there."""
-        self._last = max(self._last, last_place(self._log))
+        bounds = self._log.bounds()
+        self._last, self._at = max(self._last, last_place(self._log)), bounds.next
+        self._sent_at = float("-inf")
 
-    def add(self, items: Sequence[Item]) -> None:
-        """Write those that are not there yet; sorted by block."""
-        fresh = [item for item in numbered(items) if place_of(item) > self._last]
-        for at in range(0, len(fresh), _RECORDS_MAX):
-            self._append(fresh[at : at + _RECORDS_MAX])
+    def write(self, items: Sequence[Item]) -> bool:
+        """Write those that are not there yet, sorted by block; true once all were read back. Else call it again."""
+        fresh = self._missing(numbered(items))
+        while fresh and self._runtime.monotonic() - self._sent_at >= self._resend_s:
+            chunk = fresh[:_RECORDS_MAX]
+            self._append(chunk)
+            fresh = self._missing(fresh)
+            if self._last >= place_of(chunk[-1]):  # the next one need not wait
+                self._sent_at = float("-inf")
+        return not fresh
+
+    def _missing(self, items: Sequence[Item]) -> list[Item]:
+        """Those that were not read back yet."""
+        if items and place_of(items[-1]) > self._last:
+            self._read()
+        return [item for item in items if place_of(item) > self._last]
 
     def _append(self, items: Sequence[Item]) -> None:
+        self._sent_at = self._runtime.monotonic()
         values = [json.dumps(item, ensure_ascii=False, default=str).encode() for item in items]
         batch = pack(values, producer=NO_PRODUCER, sequence=0, created_ns=self._runtime.wall_ns())
-        for attempt in range(_TRIES):
-            try:
-                self._log.append([batch])
-                break
-            except AppendUncertain:
-                self.look()
-                if self._last >= place_of(items[-1]):
-                    break
-                if attempt == _TRIES - 1:
-                    raise
-        self._last = place_of(items[-1])
+        try:
+            self._log.append([batch])
+        except AppendUncertain as error:  # done means read back: what is not is sent again
+            words = "Bad records or notices were not acknowledged"
+            logger.warning(words, extra={"action": "publish", "reason": str(error)})
+
+    def _read(self) -> None:
+        try:
+            while stored := self._log.read(self._at):
+                for entry in stored:
+                    view = BatchView(entry.base, entry.data, self._log.name)
+                    self._last = max([self._last, *(place_of(json.loads(value)) for value in view.values())])
+                    self._at = view.end
+        except Trimmed:  # the stream keeps the newest only
+            self._at = self._log.bounds().first
 
 
 def numbered(items: Sequence[Item]) -> list[Item]:

@@ -13,7 +13,7 @@ from lockstep.engine.errors import ModelMismatch, SnapshotDamaged
 from lockstep.engine.run.position import Position
 from lockstep.errors import FormatTooNew
 
-VERSION = 2
+VERSION = 3
 HEAD = "head"
 Pages = Mapping[str, bytes | None]
 """Pages by name; None removes one."""
@@ -26,7 +26,8 @@ class Head:
     fingerprint: str
     position: Position
     marks: tuple[Position, ...]
-    last_out: Mapping[str, int]
+    last_out: Mapping[str, tuple[int, str]]
+    """The last block of each published window, with its digest."""
     model: str = ""
     """The model that the state is of, as YAML, and below the windows whose blocks it publishes."""
     publish: tuple[str, ...] = ()
@@ -69,9 +70,10 @@ def decode_head(page: bytes, fingerprint: str | None, place: str) -> Head:
     if tree["version"] > VERSION:
         raise FormatTooNew(what=f"The snapshot {place}", found=tree["version"], known=VERSION)
     if tree["version"] < VERSION:
-        raise SnapshotDamaged(place=place, reason=f"it is of version {tree['version']}, which did not name its model")
+        raise SnapshotDamaged(place=place, reason=f"it is of version {tree['version']}, which is too old")
     if fingerprint is not None and tree["fingerprint"] != fingerprint:
         raise ModelMismatch(place=place, found=tree["fingerprint"], wanted=fingerprint)
     marks = tuple(Position.of(mark) for mark in tree["marks"])
     position, publish = Position.of(tree["position"]), tuple(tree["publish"])
-    return Head(tree["fingerprint"], position, marks, tree["last_out"], tree["model"], publish, tree["past"])
+    last_out = {path: (block, digest) for path, (block, digest) in tree["last_out"].items()}
+    return Head(tree["fingerprint"], position, marks, last_out, tree["model"], publish, tree["past"])

@@ -1,20 +1,34 @@
-"""The spool: what workers computed, in files, until it is published. A file appears whole or not at all."""
+"""The spool: what workers computed, in files, until it is published. A file appears whole or not at all.
+
+A file is the size of its head (8 bytes), the head, the frames, and the CRC-32C of all that (4 bytes). What fails its
+checksum is computed again, and never published.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from io import RawIOBase
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import msgpack
+from google_crc32c import extend
+from google_crc32c import value as crc32c
 
+from lockstep.core.outputs import Lineage
+from lockstep.engine.errors import BufferDamaged
+from lockstep.engine.events.frame_layout import RESIDUE
 from lockstep.errors import LockstepError
 
 _SUFFIX, _FAILURE, _PROGRESS = ".spool", "failure.json", "progress.msgpack"
+_SIZE, _SUM = 8, 4
+UNKNOWN = (-1, "")
+"""What a worker that replayed in silence knows of the last block of a window: nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +48,10 @@ class SpoolPart:
     counts: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     """How long it took to compute."""
+    lineage: Lineage = ()
+    """The digests of the sequence for the blocks from `first` on."""
+    before: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """For each window its last block before `first`, with its digest; UNKNOWN if the worker can't say."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,17 +82,40 @@ class Fill:
         return self.last - self.first + 1 if self.files else 0
 
 
-def _part(data: bytes) -> SpoolPart:
-    """A part as it was written: the size of the head, the head, and the frames, which are not copied."""
-    view, at = memoryview(data), 8 + int.from_bytes(data[:8], "little")
-    fields = msgpack.unpackb(view[8:at], strict_map_key=False)
+def _part(data: bytes, path: Path) -> SpoolPart:
+    """A part as it was written; its frames are not copied. BufferDamaged if it is not whole."""
+    if len(data) < _SIZE + _SUM or crc32c(data) != RESIDUE:
+        raise BufferDamaged(place=path, reason=f"its {len(data)} bytes fail their checksum")
+    view, at = memoryview(data), _SIZE + int.from_bytes(data[:_SIZE], "little")
+    fields = msgpack.unpackb(view[_SIZE:at], strict_map_key=False)
     frames: dict[str, list[memoryview]] = {}
-    for path, sizes in fields["frames"].items():
-        frames[path] = []
+    for window, sizes in fields["frames"].items():
+        frames[window] = []
         for size in sizes:
-            frames[path].append(view[at : at + size])
+            frames[window].append(view[at : at + size])
             at += size
-    return SpoolPart(**{**fields, "frames": frames})
+    lineage = tuple((block, digest) for block, digest in fields["lineage"])
+    before = {window: (block, digest) for window, (block, digest) in fields["before"].items()}
+    return SpoolPart(**{**fields, "frames": frames, "lineage": lineage, "before": before})
+
+
+def checksum(chunks: Iterable[bytes | memoryview]) -> int:
+    """The CRC-32C of chunks that follow each other."""
+    found = 0
+    for chunk in chunks:
+        found = extend(found, bytes(chunk))  # bytes are not copied
+    return found
+
+
+def write_all(file: RawIOBase, chunks: Iterable[bytes | memoryview]) -> None:
+    """Write every byte: a disk that is nearly full takes some, says how many, and fails only at the next write."""
+    for chunk in chunks:
+        left = memoryview(chunk)
+        while left:
+            written = file.write(left)
+            if not written:
+                raise OSError(errno.EIO, "nothing was written")
+            left = left[written:]
 
 
 class Spool:
@@ -91,9 +132,10 @@ class Spool:
         sizes = {path: [len(frame) for frame in frames] for path, frames in part.frames.items()}
         fields = {name: getattr(part, name) for name in SpoolPart.__dataclass_fields__} | {"frames": sizes}
         head = msgpack.packb(fields)
+        chunks = [len(head).to_bytes(_SIZE, "little") + head, *chain.from_iterable(part.frames.values())]
         try:
             with temporary.open("wb", buffering=0) as file:
-                file.writelines([len(head).to_bytes(8, "little"), head, *chain.from_iterable(part.frames.values())])
+                write_all(file, [*chunks, checksum(chunks).to_bytes(_SUM, "little")])
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
@@ -110,12 +152,15 @@ class Spool:
                 path.unlink(missing_ok=True)
 
     def part_with(self, block: int) -> SpoolPart | None:
-        """The part that holds a block, if it is there yet; parts that end before it are removed."""
+        """The part that holds a block, if it is there yet; parts that end before it are removed.
+
+        BufferDamaged if its file is not what was written.
+        """
         for path, first, last in self._files():
             if last < block:
                 path.unlink()
             elif first <= block:
-                return _part(path.read_bytes())
+                return _part(path.read_bytes(), path)
         return None
 
     def fail(self, error: LockstepError) -> None:

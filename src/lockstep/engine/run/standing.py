@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from lockstep.core.sequence import Entry
 from lockstep.engine.errors import ModelMismatch
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.guard import clock_dependence
 from lockstep.engine.model.loading import to_yaml
-from lockstep.engine.run.catalog import compiled, stated
-from lockstep.engine.run.decisions import Statement
+from lockstep.engine.run.catalog import compiled, stated, statement_at
+from lockstep.engine.run.decisions import Decision, Statement, counted, records
+from lockstep.engine.run.position import Position
 from lockstep.engine.run.sequencing import Inputs
 from lockstep.engine.run.streams import ProjectStreams, sources
 from lockstep.log.port import Bus, Log
+from lockstep.runtime import logger
 
 
 def statement_of(graph: Graph, wanted: frozenset[str]) -> Statement:
@@ -20,11 +24,60 @@ def statement_of(graph: Graph, wanted: frozenset[str]) -> Statement:
     return Statement(to_yaml(graph.project), tuple(sorted(wanted)))
 
 
-def check_stated(bus: Bus, streams: ProjectStreams, graph: Graph, wanted: frozenset[str]) -> None:
-    """Refuse a model or a choice of windows that is not the one in force."""
+@dataclass(frozen=True, slots=True)
+class ModelToRun:
+    """The model that an engine starts with, and which windows it publishes; `is_stated`: the sequence log says so."""
+
+    graph: Graph
+    wanted: frozenset[str]
+    is_stated: bool
+
+
+def model_to_run(bus: Bus, streams: ProjectStreams, graph: Graph, wanted: frozenset[str]) -> ModelToRun:
+    """The model in force, or the given one if none is stated yet.
+
+    An engine that was given a model that was in force before, or was about to be, starts with the one that is: all
+    engines may have ended while it was replaced. Any other model is refused.
+    """
     found = stated(bus, streams)
-    if found is not None:
-        compare(found, graph, wanted, streams.sequence)
+    if found is None:
+        return ModelToRun(graph, wanted, is_stated=False)
+    in_force = compiled(found)
+    if (in_force.fingerprint, frozenset(found.publish)) != (graph.fingerprint, wanted):
+        if not _was_stated(bus.open(streams.sequence), graph, wanted):
+            compare(found, graph, wanted, streams.sequence)
+        words = "%s runs model %s, which was replaced on its sequence log: the given model %s is not used"
+        extra = {"action": "model"}
+        logger.warning(words, streams.project, in_force.fingerprint, graph.fingerprint, extra=extra)
+    return ModelToRun(in_force, frozenset(found.publish), is_stated=True)
+
+
+def _was_stated(sequence: Log, graph: Graph, wanted: frozenset[str]) -> bool:
+    """Whether this model with these windows is on the sequence log, in force once or proposed."""
+    seen: set[str] = set()
+    for _, record in records(sequence, sequence.bounds().first):
+        decision = Decision.of(record) if isinstance(record, Entry) else None
+        states = None if decision is None else decision.states or decision.prepare
+        if states is None or frozenset(states.publish) != wanted or states.model in seen:
+            continue
+        if compiled(states).fingerprint == graph.fingerprint:
+            return True
+        seen.add(states.model)
+    return False
+
+
+def graph_at(bus: Bus, streams: ProjectStreams, position: Position) -> Graph | None:
+    """The model in force at a position; None: none was stated there."""
+    states = statement_at(bus.open(streams.sequence), position.stated_at)
+    return None if states is None else compiled(states)
+
+
+def statements_since(bus: Bus, streams: ProjectStreams, position: Position) -> list[Statement]:
+    """The statement of the model in force at a position, and those that follow it; none: no model was stated there."""
+    sequence = bus.open(streams.sequence)
+    first = statement_at(sequence, position.stated_at)
+    later = (Decision.of(entry).states for _, entry in counted(sequence, position.sequence))
+    return [states for states in (first, *later) if states is not None]
 
 
 def compare(found: Statement, graph: Graph, wanted: frozenset[str], place: str) -> None:
@@ -37,15 +90,15 @@ def compare(found: Statement, graph: Graph, wanted: frozenset[str], place: str) 
         raise ModelMismatch(place=place, found=f"published {published}", wanted=f"{', '.join(sorted(wanted))}")
 
 
-def input_logs(bus: Bus, streams: ProjectStreams, graph: Graph) -> Sequence[Log]:
-    """The inputs, in the order in which entries name them."""
-    return [bus.open(streams.input(node)) for node in sources(graph)]
+def input_logs(bus: Bus, streams: ProjectStreams, graph: Graph) -> dict[str, Log]:
+    """The inputs by the paths of their sources, in the order in which the blocks of an entry are numbered."""
+    return {node.path: bus.open(streams.input(node)) for node in sources(graph)}
 
 
 def inputs_of(bus: Bus, streams: ProjectStreams, graph: Graph, *, ticks: bool = False) -> Inputs:
     """The inputs by the paths of their sources, and how often the clock ticks, if any window follows it."""
     heartbeat = graph.project.heartbeat_us if ticks and clock_dependence(graph) else None
-    return Inputs({node.path: bus.open(streams.input(node)) for node in sources(graph)}, heartbeat)
+    return Inputs(input_logs(bus, streams, graph), heartbeat)
 
 
 def restating(bus: Bus, streams: ProjectStreams, *, ticks: bool) -> Callable[[Statement], Inputs]:

@@ -15,6 +15,8 @@ EVENT_STREAM = StreamConfig(capacity=None, max_record_bytes=64 << 20)
 CONTROL_STREAM = StreamConfig(capacity=None)
 BAD_RECORDS = StreamConfig(capacity=100_000)
 """The last bad records; all of them are counted."""
+NOTICES = StreamConfig(capacity=100_000)
+"""The last messages to people: of a mail server that is away for long, older ones are lost."""
 REPORTS = StreamConfig(capacity=2_000)
 """What each engine last said of itself."""
 SENT = StreamConfig(capacity=100)
@@ -90,8 +92,14 @@ class ProjectStreams:
         """Make what is missing; nothing that is there is changed."""
         wanted_streams = {self.input(node): EVENT_STREAM for node in sources(graph)}
         wanted_streams |= {self.output(node): EVENT_STREAM for node in graph.nodes if node.path in wanted}
-        wanted_streams |= dict.fromkeys((self.sequence, self.control, self.notices), CONTROL_STREAM)
-        wanted_streams |= {self.bad: BAD_RECORDS, self.reports: REPORTS, self.requests: REQUESTS, self.sent: SENT}
+        wanted_streams |= dict.fromkeys((self.sequence, self.control), CONTROL_STREAM)
+        wanted_streams |= {
+            self.notices: NOTICES,
+            self.bad: BAD_RECORDS,
+            self.reports: REPORTS,
+            self.requests: REQUESTS,
+            self.sent: SENT,
+        }
         present = set(bus.names())
         for name, config in wanted_streams.items():
             if name not in present:  # one that is there keeps the configuration its owner gave it

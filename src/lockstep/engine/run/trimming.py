@@ -2,40 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from lockstep.core.snapshots import Reach, Snapshot, trimmable
-from lockstep.engine.run.decisions import TrimPoint
+from lockstep.engine.run.decisions import Decision, Statement, TrimPoint, counted
 from lockstep.engine.run.persisting import SnapshotInfo, SnapshotStore
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.snapshot import HEAD, decode_head
+from lockstep.log.port import Log
 
 FIRST_SHARD = 0
 
 
-def trim_point(folder: Path, belongs: str, sources: list[str], decided: Position) -> TrimPoint | None:
+def trim_point(
+    folder: Path, belongs: str, sequence: Log, sources: Sequence[str], decided: Position, published: Position
+) -> TrimPoint | None:
     """The offsets below which nobody needs the sequence log and the inputs, or None: too few snapshots to say.
 
-    The entry that states the model in force is kept, and so is everything behind it.
+    Kept are the entry that states the model in force, the one that states the model of what is published, from where
+    an engine starts, and everything behind them.
     """
     store = SnapshotStore(folder, belongs)
-    found = [_snapshot(store, info, sources) for info in store.complete()]
+    found = [_snapshot(store, info) for info in store.complete() if _is_of_model_in_force(store, info, sequence)]
     reach = trimmable(found)
     if not reach.sequence and not any(reach.inputs.values()):
         return None
-    inputs = tuple(reach.inputs.get(name, 0) for name in sources)
-    return TrimPoint(max(0, min(reach.sequence, decided.stated_at)), inputs)
+    stated_at = min(decided.stated_at, published.stated_at)
+    return TrimPoint(max(0, min(reach.sequence, stated_at)), input_offsets(reach, sources, decided))
 
 
-def _snapshot(store: SnapshotStore, info: SnapshotInfo, sources: list[str]) -> Snapshot:
-    """Where somebody who begins with this snapshot reads on: in its windows' past, if they have one."""
-    reaches = [_reach(store.load(info, shard)[HEAD], info, sources) for shard in range(info.shards)]
-    inputs = {name: min(reach.inputs[name] for reach in reaches) for name in sources}
+def input_offsets(reach: Reach, sources: Sequence[str], decided: Position) -> dict[str, int]:
+    """The offset of each source's input below which nothing is needed: never behind what is decided."""
+    return {path: min(reach.inputs.get(path, 0), decided.ends.get(path, 0)) for path in sources}
+
+
+def _is_of_model_in_force(store: SnapshotStore, info: SnapshotInfo, sequence: Log) -> bool:
+    """Whether no other model was stated behind a snapshot: rebuilding its windows may need all there ever was."""
+    head = decode_head(store.load(info, FIRST_SHARD)[HEAD], info.fingerprint, info.name)
+    states = Statement(head.model, tuple(sorted(head.publish)))
+    later = (Decision.of(entry).states for _, entry in counted(sequence, head.position.sequence))
+    return all(each in (None, states) for each in later)
+
+
+def _snapshot(store: SnapshotStore, info: SnapshotInfo) -> Snapshot:
+    """Where an engine that begins with this snapshot reads on: in its windows' past, if they have one."""
+    reaches = [_reach(store.load(info, shard)[HEAD], info) for shard in range(info.shards)]
+    paths = {path for reach in reaches for path in reach.inputs}
+    inputs = {path: min(reach.inputs.get(path, 0) for reach in reaches) for path in paths}
     return Snapshot(info.name, info.number, Reach(min(reach.sequence for reach in reaches), inputs))
 
 
-def _reach(page: bytes, info: SnapshotInfo, sources: list[str]) -> Reach:
+def _reach(page: bytes, info: SnapshotInfo) -> Reach:
     head = decode_head(page, info.fingerprint, info.name)
     first = head.marks[0] if head.marks else head.position
-    ends = first.ends if len(first.ends) == len(sources) else tuple(0 for _ in sources)
-    return Reach(first.sequence.upto + 1, dict(zip(sources, ends, strict=True)))
+    return Reach(first.sequence.upto + 1, first.ends)

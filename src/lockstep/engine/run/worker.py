@@ -10,11 +10,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 
-from lockstep.engine.errors import BusNotShared, SnapshotDamaged
+from lockstep.core.outputs import agree, digest_of
+from lockstep.engine.errors import BusNotShared, OutputDiffers, SnapshotDamaged
 from lockstep.engine.events.frames import cut_frames
 from lockstep.engine.kernels.span import Results
 from lockstep.engine.model.loading import to_yaml
-from lockstep.engine.run.beats import Beats
+from lockstep.engine.run.beats import Beat, Beats
 from lockstep.engine.run.catalog import compiled, first_statement, last_reset
 from lockstep.engine.run.decisions import Decision, PersistPoint, Statement
 from lockstep.engine.run.eras import Past, PastReader, read_past
@@ -25,7 +26,7 @@ from lockstep.engine.run.records import bad_tree, broken_tree, notice_tree, with
 from lockstep.engine.run.replacing import Seat, Standing, empty_windows, page_changes, replace_model, seated
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.snapshot import HEAD, Head, Pages, decode_head, encode_head, seal, unseal
-from lockstep.engine.run.spool import Progress, Spool, SpoolPart
+from lockstep.engine.run.spool import UNKNOWN, Progress, Spool, SpoolPart
 from lockstep.engine.run.streams import FRAME_BYTES, FRAME_LIMIT
 from lockstep.engine.windows.operator import BadEvent
 from lockstep.log.port import Bus
@@ -50,10 +51,11 @@ class ShardWorker:
         """All pages of the state as it was taken last, sealed."""
         self._unstored: dict[str, bytes | None] = {}
         """Those that changed since a snapshot was handed out; None: the page is gone."""
-        self._last_out = dict(head.last_out) if head else {}
+        self._last_out: dict[str, tuple[int, str]] = dict(head.last_out) if head else {}
         self._stand(*first_standing(setup, self._seat, head, self._all))
-        self._published = 0 if setup.is_history else self._beats.last().published
+        self._beat = Beat() if setup.is_history else self._beats.last()
         self._check_published(head)
+        self._begin_outputs()
         self._check_reach()
         self._seconds = 0.0
         self.stored_head: bytes | None = stored.get(HEAD)
@@ -91,6 +93,10 @@ class ShardWorker:
         self._note()
         return self._snapshot()
 
+    @property
+    def _published(self) -> int:
+        return self._beat.published
+
     def _check_published(self, head: Head | None) -> None:
         """A snapshot is stored once its output is out; if it is not, the bus lost what it had acknowledged."""
         if head is not None and head.position.block > self._published:
@@ -114,10 +120,37 @@ class ShardWorker:
         silent = taken.end.block <= self._published
         results = self._evaluator.evaluate(taken.span, silent=silent)
         self.position = taken.end
-        if not silent:
+        if silent:
+            self._pass(start, taken)
+        else:
             self._write(start, taken, results, began)
         self._history.forget_before(self._evaluator.earliest_block())
         self._seconds += self._runtime.monotonic() - began
+
+    def _pass(self, start: Position, taken: Range) -> None:
+        """Blocks were replayed that are out: what they have left on the out streams, the newest beat knows."""
+        for path in self._wanted:
+            out = self._beat.out(path)
+            if path not in self._beat.last or out.last > taken.end.block:
+                self._last_out[path] = UNKNOWN
+            elif out.last > start.block:
+                digest = digest_of(taken.lineage, out.last)
+                if not agree(digest, out.digest):
+                    stream = self._seat.streams.output(self._wanted[path])
+                    raise OutputDiffers(block=out.last, stream=stream, found=out.digest, known=digest)
+                self._last_out[path] = (out.last, digest)
+
+    def _begin_outputs(self) -> None:
+        """What is known of the windows that are published from here on; of some it may be nothing."""
+        block = self.position.block
+        for path in self._wanted:
+            out = self._beat.out(path)
+            if block == 0:
+                self._last_out.setdefault(path, (0, ""))
+            elif path in self._beat.last and out.last <= block:
+                self._last_out.setdefault(path, (out.last, out.digest))
+            else:
+                self._last_out.setdefault(path, UNKNOWN)
 
     def _turn(self, taken: Range, decision: Decision) -> None:
         """Stop for a moment at an entry that asks for more than events."""
@@ -155,6 +188,7 @@ class ShardWorker:
         self._stand(
             Standing(graph=graph, wanted=wanted, pages=after.pages, marks=marks, past=after.past), after.position
         )
+        self._begin_outputs()
         self._take()
 
     def _persist(self, point: PersistPoint) -> None:
@@ -180,7 +214,8 @@ class ShardWorker:
         )
 
     def _write(self, start: Position, taken: Range, results: Results, began: float) -> None:
-        frames = {path: self._frames(path, results) for path in results.outputs if path in self._wanted}
+        before = {path: self._last_out[path] for path in self._wanted}
+        frames = {path: self._frames(path, results, taken) for path in results.outputs if path in self._wanted}
         broken = taken.broken if self._shard == 0 else ()
         counts = {path: counts.dump() for path, counts in self._evaluator.counts().items()}
         part = SpoolPart(
@@ -192,6 +227,8 @@ class ShardWorker:
             notices=[*map(notice_tree, results.notices)],
             counts=counts,
             seconds=self._runtime.monotonic() - began,
+            lineage=taken.lineage,
+            before=before,
         )
         self._spool.write(part)
 
@@ -201,15 +238,16 @@ class ShardWorker:
             return []
         return with_all_fields(bad, self._full_reader.read(start, self.position.number).span, self._evaluator.needed)
 
-    def _frames(self, path: str, results: Results) -> list[bytes]:
+    def _frames(self, path: str, results: Results, taken: Range) -> list[bytes]:
         """A window's blocks as frames that follow each other on its out stream."""
         batch, places = results.outputs[path], results.places.get(path)
         if not len(batch):
             return []
-        frames = cut_frames(
-            batch, max_bytes=FRAME_BYTES, previous=self._last_out.get(path, 0), places=places, limit=FRAME_LIMIT
-        )
-        self._last_out[path] = int(batch.block[-1])
+        previous, before = self._last_out[path]
+        frames = cut_frames(batch, max_bytes=FRAME_BYTES, previous=previous, places=places, limit=FRAME_LIMIT,
+                            before=before, lineage=taken.lineage)  # fmt: skip
+        last = int(batch.block[-1])
+        self._last_out[path] = (last, digest_of(taken.lineage, last))
         return frames
 
     def _snapshot(self) -> Pages:
@@ -221,7 +259,7 @@ class ShardWorker:
                 return {}
             self._take()
         assert self._taken is not None
-        self._published = max(self._published, self._beats.last().published)
+        self._beat = max(self._beat, self._beats.last(), key=lambda beat: beat.published)
         position, head = self._taken
         if self._published < position.block:
             return {}

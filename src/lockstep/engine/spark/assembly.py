@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from lockstep.engine.errors import LogTooShort
-from lockstep.engine.model.graph import Graph
+from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.plan import Plan, make_plan
-from lockstep.engine.run.beats import last_beat
+from lockstep.engine.run.beats import whole_position
+from lockstep.engine.run.catalog import compiled, published_nodes
+from lockstep.engine.run.log_length import LengthCheck
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.publishing import Publisher
 from lockstep.engine.run.reports import Report
@@ -20,8 +23,8 @@ from lockstep.engine.run.restoring import begin_with_newest
 from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.spool import Spool
-from lockstep.engine.run.standing import inputs_of, restating
-from lockstep.engine.run.streams import CONTROL_STREAM, ProjectStreams, sources
+from lockstep.engine.run.standing import graph_at, inputs_of, restating, statements_since
+from lockstep.engine.run.streams import CONTROL_STREAM, ProjectStreams
 from lockstep.engine.spark.options import EngineOptions, EngineStatus
 from lockstep.log.port import Bus
 from lockstep.log.urls import reopened_by
@@ -39,6 +42,8 @@ class Assembly:
     folder: Path
     runtime: Runtime
     options: EngineOptions
+    is_stated: bool = True
+    """Whether the sequence log stated the model when the engine started; else the first statement must be this one."""
 
     def identity(self) -> dict[str, str]:
         """What the state in the engine's folder belongs to."""
@@ -68,36 +73,49 @@ class Assembly:
             buffer_bytes=options.buffer_bytes,
             belongs=identity["sequence"],
         )
-        setup = begin_with_newest(setup, self.graph.fingerprint, self.persist_to())
+        setup = begin_with_newest(setup, self.persist_to())
         self._check_reach(Position.of(setup.known) if setup.known else Position())
         return setup
 
     def _check_reach(self, known: Position) -> None:
-        """Refuse to start if the sequence log no longer holds what follows the state that this engine has."""
+        """Refuse to start if the sequence log no longer holds what led to this engine's state, or what follows it."""
         log = self.bus.open(self.streams.sequence)
-        needed, first = known.sequence.upto + 1, log.bounds().first
-        if needed < first:
-            raise LogTooShort(window=self.graph.project.name, stream=log.name, needed=needed, first=first)
+        needed, bounds = known.sequence.upto + 1, log.bounds()
+        if needed < bounds.first:
+            raise LogTooShort(window=self.graph.project.name, stream=log.name, needed=needed, first=bounds.first)
+        LengthCheck(log, self.runtime.monotonic, 0.0).check(needed, known.block, bounds)
 
-    def sequencer(self, me: str) -> Sequencer:
-        """It begins where everything is published."""
-        beat, ticks = last_beat(self.bus.open(self.streams.control)), self.options.ticks
-        start = Position(ends=tuple(0 for _ in sources(self.graph)))
+    def published(self, known: Mapping[str, Any] | None = None) -> Position:
+        """Where an engine starts: where everything is published, as a beat says, or at its own state if that is newer.
+
+        Both name all clients; without either it counts from the first entry.
+        """
+        found = whole_position(self.bus.open(self.streams.control))
+        positions = [Position.of(tree) for tree in (found, known) if tree]
+        return max(positions, key=lambda position: position.number, default=Position())
+
+    def sequencer(self, me: str, start: Position) -> Sequencer:
+        """It begins at a position, with the model that was in force there."""
+        ticks, graph = self.options.ticks, graph_at(self.bus, self.streams, start) or self.graph
+        inputs = inputs_of(self.bus, self.streams, graph, ticks=ticks)
         return Sequencer(
             self.bus.open(self.streams.sequence),
-            inputs_of(self.bus, self.streams, self.graph, ticks=ticks),
+            inputs,
             self.runtime,
             SequencerOptions(entry_events=min(self.options.entry_events, self.options.batch_events)),
-            Position.of(beat.position) if beat.position else start,
+            start if start.ends else replace(start, ends=dict.fromkeys(inputs.logs, 0)),
             me=me,
             restate=restating(self.bus, self.streams, ticks=ticks),
         )
 
-    def publisher(self, spools: list[Spool], me: str) -> Publisher:
-        """It follows until it is told to lead."""
-        nodes = [node for node in self.graph.nodes if node.path in self.wanted]
+    def publisher(self, spools: list[Spool], me: str, start: Position) -> Publisher:
+        """It follows until it is told to lead. What models since `start` published may still have to go out."""
+        nodes: dict[str, Node] = {}
+        for states in statements_since(self.bus, self.streams, start):
+            nodes |= {node.path: node for node in published_nodes(states, compiled(states))}
+        nodes |= {node.path: node for node in self.graph.nodes if node.path in self.wanted}
         divided = divided_windows(make_plan(self.graph))
-        return Publisher(self.bus, self.streams, nodes, spools, self.runtime, me, divided)
+        return Publisher(self.bus, self.streams, list(nodes.values()), spools, self.runtime, me, divided)
 
 
 def divided_windows(plan: Plan) -> frozenset[str]:

@@ -3,48 +3,76 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from py4j.protocol import Py4JError
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from lockstep.engine.errors import SparkFailed
+from lockstep.engine.errors import SparkFailed, SparkUnavailable
 from lockstep.engine.run.publishing import merge_counts
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.spool import Fill, Progress, Spool
 from lockstep.engine.spark.listener import BatchFigures, FigureListener
 from lockstep.engine.spark.query import start_query
 from lockstep.engine.spark.session import start_session, stop_session
+from lockstep.engine.spark.settings import crash_files
 from lockstep.errors import LockstepError
+from lockstep.runtime import logger
+
+_BATCH_S_MAX, _LOOK_S = 10.0, 0.01
+"""How long a batch that has begun may take when a query is stopped, and how often it is looked at."""
+_LATE, _LATE_MAX = "Python worker failed to connect back", 5
+"""Spark gives a Python process ten seconds to start. On a machine that is very busy that is not enough: try again."""
 
 
 class Computing:
     """Evaluates what is decided, into spools. Starting takes seconds, and must come before there are threads."""
 
     def __init__(self, setup: EngineSetup, project: str, divided: frozenset[str]) -> None:
-        self.setup, self._project, self._divided = setup, project, divided
+        self.setup, self._project, self.divided = setup, project, divided
+        """`divided`: the windows of the model in force whose rows are divided over shards."""
         self._listener = FigureListener()
         self._queries: list[StreamingQuery] = []
         self._spark: SparkSession | None = None
+        self._crashed_before: set[Path] = set()
+        self._late = 0
         self.spools = self._new_spools()
 
     def start_spark(self, *, master: str | None, own: Mapping[str, str], inherit: Sequence[int], verbose: bool) -> None:
         """Start the JVM; before there are threads, as a process with threads is better not forked."""
         folder = Path(self.setup.folder)
+        self._crashed_before = crash_files(folder)
         self._spark = start_session(folder, master=master, own=own, inherit=inherit, verbose=verbose)
         self._spark.streams.addListener(self._listener)
 
     def start(self) -> None:
         """Begin to evaluate."""
-        assert self._spark is not None
         for shard in range(self.setup.shards):
-            checkpoint = str(Path(self.setup.folder) / "checkpoint" / str(shard))
-            self._queries.append(start_query(self._spark, self.setup, shard, checkpoint))
+            self._queries.append(self._start_query(shard))
+
+    def _start_query(self, shard: int) -> StreamingQuery:
+        assert self._spark is not None
+        checkpoint = str(Path(self.setup.folder) / "checkpoint" / str(shard))
+        while True:
+            try:
+                return start_query(self._spark, self.setup, shard, checkpoint)
+            except (PySparkException, Py4JError) as error:
+                if not self._was_late(error):
+                    raise SparkUnavailable(reason=f"its first query failed: {_first_words(error)}") from error
+
+    def _was_late(self, error: BaseException) -> bool:
+        """Whether a Python process did not start in time, and may be started once more."""
+        if _LATE not in str(error) or self._late >= _LATE_MAX:
+            return False
+        self._late += 1
+        logger.warning("A Python process of Spark did not start in time: once more", extra={"action": "spark"})
+        return True
 
     def restart(self, incarnation: str) -> None:
         """Throw hot state away and evaluate again from the last snapshot, into new spools."""
@@ -57,9 +85,14 @@ class Computing:
         """Raise what stopped it, if anything did."""
         try:
             failed = [query.exception() for query in self._queries]
+            late = [shard for shard, reason in enumerate(failed) if reason is not None and self._was_late(reason)]
+            for shard in late:
+                self._queries[shard] = self._start_query(shard)
+            if late:
+                return
             ended = [query for query in self._queries if not query.isActive]
         except (OSError, Py4JError) as error:
-            raise SparkFailed(project=self._project, reason="its JVM is gone") from error
+            raise SparkFailed(project=self._project, reason=self._end_of_jvm()) from error
         for spool in self.spools:
             failure = spool.failure()
             if failure is not None and any(failed):
@@ -85,7 +118,7 @@ class Computing:
         if not all(progress.fingerprint for progress in found):
             return None
         slowest = min(found, key=lambda progress: progress.number)
-        counts = merge_counts([progress.counts for progress in found], self._divided)
+        counts = merge_counts([progress.counts for progress in found], self.divided)
         return replace(slowest, counts={path: one.dump() for path, one in counts.items()})
 
     def buffer(self) -> Fill:
@@ -96,9 +129,17 @@ class Computing:
         return Fill(first, last, sum(fill.files for fill in used), sum(fill.size for fill in used))
 
     def stop_queries(self) -> None:
-        """Begin no new batches."""
+        """Begin no new batches, let those that run come to their end, and stop.
+
+        A query that is stopped within a batch interrupts its tasks. Spark then closes the state store although a task
+        may still read from it, and that can take the whole JVM down.
+        """
+        self.setup.end_orders()
+        end = time.monotonic() + _BATCH_S_MAX
         for query in self._queries:
             with suppress(OSError, Py4JError):  # a JVM that was told to end with us has nothing left to stop
+                while query.isActive and query.status["isTriggerActive"] and time.monotonic() < end:
+                    time.sleep(_LOOK_S)
                 query.stop()
         self._queries = []
 
@@ -107,6 +148,11 @@ class Computing:
         self.stop_queries()
         if self._spark is not None:
             stop_session(self._spark)
+
+    def _end_of_jvm(self) -> str:
+        """What is known about a JVM that is gone."""
+        left = sorted(crash_files(Path(self.setup.folder)) - self._crashed_before)
+        return f"its JVM crashed and left {left[-1]}, which says where" if left else "its JVM is gone"
 
     def _new_spools(self) -> list[Spool]:
         return [Spool(self.setup.spool(shard)) for shard in range(self.setup.shards)]
@@ -123,3 +169,9 @@ def _reason(words: str) -> str:
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Trimmed|Damaged)\b.*:", line)]
     return (errors or lines)[0].rstrip(".")
+
+
+def _first_words(error: BaseException) -> str:
+    """The error of the JVM in one line, without its stack; asked while the JVM can still answer."""
+    lines = [line.strip(": ") for line in str(error).splitlines() if not line.startswith("\t")]
+    return " ".join(lines[:2]).rstrip(".") or type(error).__name__

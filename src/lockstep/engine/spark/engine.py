@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from lockstep.engine.run.conducting import ACTIVE, STANDBY, RoleChange
 from lockstep.engine.run.folder import EngineFolder
 from lockstep.engine.run.mail import MailSender
 from lockstep.engine.run.mailing import Mailer
+from lockstep.engine.run.outages import BUS_AWAY, through_outages
 from lockstep.engine.run.reports import Report
 from lockstep.engine.run.restoring import begin_with_newest
-from lockstep.engine.run.standing import check_stated
+from lockstep.engine.run.standing import model_to_run
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.spark.assembly import Assembly, divided_windows
 from lockstep.engine.spark.computing import Computing
@@ -26,13 +28,15 @@ from lockstep.engine.spark.failover import STOPPING, Failover
 from lockstep.engine.spark.options import EngineOptions, EngineStatus, Progress, silent
 from lockstep.errors import TimedOut
 from lockstep.log.port import Bus
-from lockstep.runtime import Runtime, Task
+from lockstep.runtime import Runtime, Task, Waiter, logger
 
 __all__ = ["Engine", "EngineOptions", "EngineStatus", "check_shards"]
 
 _IDLE_S = 0.1
 _DRAIN_S = 10.0
 """When an engine stops, what it has computed is published for at most so long."""
+_TASKS_S = 10.0
+"""And its threads are waited for so long, all together."""
 
 OnRole = Callable[[RoleChange], None]
 
@@ -62,6 +66,7 @@ class Engine:
         self._folder: EngineFolder | None = None
         self._computing: Computing | None = None
         self._failover: Failover | None = None
+        self._mailer: Mailer | None = None
 
     @property
     def name(self) -> str:
@@ -95,9 +100,7 @@ class Engine:
     def start(self) -> None:
         """Lock the folder, start Spark, and follow what is decided; it stands for election when it is in step."""
         folder = self._folder = EngineFolder.open(self._path, self._runtime)
-        assembly, options = self._assembly, self._options
-        self.streams.create(self._bus, assembly.graph, assembly.wanted)
-        check_stated(self._bus, self.streams, assembly.graph, assembly.wanted)
+        assembly, options = self._take_model_in_force(), self._options
         identity = assembly.identity()
         folder.bind(identity)
         computing = self._computing = Computing(
@@ -110,17 +113,28 @@ class Engine:
         self._begin(computing)
         self._warm_up(computing)
 
+    def _take_model_in_force(self) -> Assembly:
+        """Start with the model that the sequence log states, if it states one."""
+        given = self._assembly
+        self.streams.create(self._bus, given.graph, given.wanted)
+        found = model_to_run(self._bus, self.streams, given.graph, given.wanted)
+        self.streams.create(self._bus, found.graph, found.wanted)
+        self._assembly = replace(given, graph=found.graph, wanted=found.wanted, is_stated=found.is_stated)
+        self._plan = make_plan(found.graph)
+        check_shards(self._plan, self._options.shards)
+        return self._assembly
+
     def _begin(self, computing: Computing) -> None:
         """Start the threads."""
         waiter = self._runtime.waiter()
         team = self._failover = Failover(self._assembly, computing, waiter, self._role_changed)
-        self._tasks["sequencer"] = self._runtime.spawn("lockstep-sequencer", team.sequence, waiter, self._crashed)
+        self._spawn("sequencer", team.sequence, waiter)
         self._spawn("publisher", team.publish)
         self._spawn("reporter", team.tell)
         self._spawn("desk", team.serve)
-        if any(isinstance(node.window, NotificationWindow) for node in self._assembly.graph.nodes):
-            mailer = Mailer(self._bus, self.streams, MailSender(os.environ, self._pause), self._runtime)
-            self._spawn("mailer", lambda: mailer.step() if self.role == ACTIVE else _IDLE_S)
+        sender = MailSender(os.environ, self._pause)
+        self._mailer = Mailer(self._bus, self.streams, sender, self._runtime, self._may_mail)
+        self._spawn("mailer", self._mail)
 
     def status(self) -> EngineStatus:
         """How far it is."""
@@ -170,10 +184,9 @@ class Engine:
             self._failover.state = STOPPING
         if self._computing is not None:
             self._computing.stop_queries()
-        for task in self._tasks.values():
-            task.stop()
+        are_stopped = self._stop_tasks()
         if self._failover is not None:
-            self._last_words(self._failover)
+            self._last_words(self._failover, may_publish=are_stopped)
         if self._computing is not None:
             self._computing.stop()
         if self._folder is not None:
@@ -190,11 +203,24 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _last_words(self, team: Failover) -> None:
+    def _stop_tasks(self) -> bool:
+        """Whether all threads have ended. One that waits for a bus that is away must not keep an engine from ending."""
+        end, are_stopped = self._runtime.monotonic() + _TASKS_S, True
+        for name, task in self._tasks.items():
+            try:
+                task.stop(max(0.0, end - self._runtime.monotonic()))
+            except TimedOut:
+                are_stopped = False
+                words = "The %s still waits for the bus: the engine ends without it"
+                logger.warning(words, name, extra={"action": "stop"})
+        return are_stopped
+
+    def _last_words(self, team: Failover, *, may_publish: bool) -> None:
         end = self._runtime.monotonic() + _DRAIN_S
-        if team.role == ACTIVE and self._crash is None:
-            while team.publisher.step() and self._runtime.monotonic() < end:
-                pass
+        with suppress(*BUS_AWAY):  # another engine publishes it
+            if team.role == ACTIVE and self._crash is None and may_publish:
+                while team.publisher.step() and self._runtime.monotonic() < end:
+                    pass
         team.close()
 
     def _warm_up(self, computing: Computing) -> None:
@@ -209,27 +235,38 @@ class Engine:
 
     def _is_caught_up(self) -> bool:
         team = self._team()
-        with team.books:
-            return team.sequencer.is_caught_up()
+        try:
+            with team.books:
+                return team.sequencer.is_caught_up()
+        except BUS_AWAY:  # nobody knows
+            return False
 
     def _recompute(self, computing: Computing, team: Failover) -> None:
         """What is to be published and is not in the buffer any more comes from the last snapshot and the log."""
         self._tasks["publisher"].stop()
         computing.stop_queries()
         if team.restore is not None:
-            fingerprint = team.in_force.graph.fingerprint
-            computing.setup = begin_with_newest(computing.setup, fingerprint, team.restore, throw_away=True)
+            computing.setup = begin_with_newest(computing.setup, team.restore, throw_away=True)
         computing.restart(self._runtime.new_id().hex())
         team.recomputed()
         self._spawn("publisher", team.publish)
+
+    def _mail(self) -> float:
+        """Send notices while this engine leads and its model, as it is now, makes some."""
+        assert self._mailer is not None
+        notifies = any(isinstance(node.window, NotificationWindow) for node in self.graph.nodes)
+        return self._mailer.step() if notifies and self._may_mail() else _IDLE_S
+
+    def _may_mail(self) -> bool:
+        return self.role == ACTIVE and self._team().election.is_leading()
 
     def _team(self) -> Failover:
         assert self._failover is not None
         return self._failover
 
-    def _spawn(self, name: str, step: Callable[[], float | None]) -> None:
-        waiter = self._runtime.waiter()
-        self._tasks[name] = self._runtime.spawn(f"lockstep-{name}", step, waiter, self._crashed)
+    def _spawn(self, name: str, step: Callable[[], float | None], waiter: Waiter | None = None) -> None:
+        patient, waiter = through_outages(name, step), waiter or self._runtime.waiter()
+        self._tasks[name] = self._runtime.spawn(f"lockstep-{name}", patient, waiter, self._crashed)
 
     def _role_changed(self, change: RoleChange) -> None:
         reporter = self._tasks.get("reporter")

@@ -6,12 +6,14 @@ No threads here: an engine calls these steps from its own.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from threading import Lock
 
-from lockstep.engine.errors import BufferGap
+from lockstep.engine.errors import BufferDamaged, BufferGap
 from lockstep.engine.gates.gated import GatedElection
 from lockstep.engine.gates.opening import open_gate
 from lockstep.engine.model.graph import Node
@@ -24,7 +26,8 @@ from lockstep.engine.run.desk import Desk, standbys
 from lockstep.engine.run.election import Election
 from lockstep.engine.run.persister import Persister
 from lockstep.engine.run.position import Position
-from lockstep.engine.run.reports import Report, write_report
+from lockstep.engine.run.readiness import why_not_runnable
+from lockstep.engine.run.reports import NameCheck, Report, ReportBoard, write_report
 from lockstep.engine.run.spool import Progress as Computed
 from lockstep.engine.run.standing import compare, input_logs, statement_of
 from lockstep.engine.run.watching import Progress, buffer_too_small
@@ -39,6 +42,9 @@ _POLL_S, _ENTRY_S, _DESK_S, _IDLE_S = 0.004, 0.01, 0.05, 0.1
 _FOLLOW_S = 0.02
 """A standby looks less often than a leader for what is published."""
 REPORT_S = 1.0
+LOOK_S = 0.5
+"""How often an engine reads what the others report."""
+_READY_KEPT = 4
 STALL_S = 5.0
 """A leader that published nothing for so long, although a standby could, lets it."""
 STARTING, RUNNING, STOPPING = "starting", "running", "stopping"
@@ -54,21 +60,31 @@ class Failover:
         self._bus, self._streams, self._runtime = assembly.bus, assembly.streams, assembly.runtime
         self._options = options = assembly.options
         self.in_force = InForce(assembly.graph, assembly.wanted)
-        self.sequencer = assembly.sequencer(computing.setup.incarnation)
-        self.publisher = assembly.publisher(computing.spools, computing.setup.incarnation)
+        start = assembly.published(computing.setup.known)
+        self.sequencer = assembly.sequencer(computing.setup.incarnation, start)
+        self.publisher = assembly.publisher(computing.spools, computing.setup.incarnation, start)
         self.election = self._make_election(changed)
         self._conductor = Conductor(
             self.election, self.sequencer, self.publisher, self._runtime, self._last_computed, on_role
         )
         self.books = Lock()
         self.state, self.http = STARTING, ""
-        self.gap: BufferGap | None = None
+        self.gap: BufferGap | BufferDamaged | None = None
         self.restore: Path | None = None
         """From where the state is to be taken anew, if it is."""
         self._new_nodes: list[Node] = []
+        """Windows that a new model publishes, and below its divided ones: from the sequencer to the publisher."""
+        self._new_divided: frozenset[str] = frozenset()
+        self._handover = Lock()
+        self._to_turn: deque[tuple[Position, Decision]] = deque()
         self._peak = self._reported = 0
         self._warned, self._led_at = False, self._runtime.monotonic()
         self._reports = self._bus.open(self._streams.reports)
+        self._name_check = NameCheck(self._reports, self._streams.project, options.name, self.election.me)
+        self._board, self._looked_at = ReportBoard(self._reports, self._runtime), -inf
+        self._proposed: list[tuple[str, Statement]] = []
+        self._ready: dict[str, str] = {}
+        """Of the last models that were proposed: why this engine can't run them, or nothing."""
         self._persister = Persister(computing.setup, self._runtime)
         self._office = self._make_office(assembly.persist_to())
         self._desk = Desk(self._office, Answerer(self._bus, self._streams, options.name, self._runtime))
@@ -88,7 +104,7 @@ class Failover:
             name=self._options.name, runtime=self._runtime, bus=self._bus, streams=self._streams,
             in_force=self.in_force, sequencer=self.sequencer, publisher=self.publisher, computing=self._computing,
             election=self.election, books=self.books, report=self.report, folder=folder,
-            restore_from=self._restore_from,
+            restore_from=self._restore_from, board=self._board,
         )  # fmt: skip
 
     @property
@@ -121,6 +137,8 @@ class Failover:
             takeovers=self._conductor.takeovers,
             http=self.http,
             election=self.election.gate(),
+            persisted=dict(self._persister.outcomes),
+            ready=dict(self._ready),
         )
 
     def sequence(self) -> float:
@@ -132,8 +150,11 @@ class Failover:
                 self._state_model()
             self.sequencer.step()
             after = self.sequencer.position
-            for position, decision in self.sequencer.turned():
-                self._turn(position, decision)
+            self._to_turn.extend(self.sequencer.turned())
+            while self._to_turn:  # one stays until it is done: the bus may be away
+                self._turn(*self._to_turn[0])
+                self._to_turn.popleft()
+        self._step_back_if_unheard()
         self._join_when_in_step()
         if after is before:
             return _POLL_S
@@ -141,13 +162,17 @@ class Failover:
 
     def publish(self) -> float:
         """Publish if it leads; let go of what is published if it does not."""
-        if self._new_nodes:
-            nodes, self._new_nodes = self._new_nodes, []
-            self.publisher.use(nodes, divided_windows(make_plan(self.in_force.graph)))
+        with self._handover:
+            nodes, divided = self._new_nodes, self._new_divided
+        if nodes:
+            self.publisher.use(nodes, divided)
+            with self._handover:  # what came meanwhile is left for the next step; if the bus was away, all of it
+                self._new_nodes = self._new_nodes[len(nodes) :]
         try:
             more = self._conductor.publish()
             return 0.0 if more else _POLL_S if self.publisher.epoch is not None else _FOLLOW_S
-        except BufferGap as error:
+        except (BufferGap, BufferDamaged) as error:
+            logger.warning("%s", error, extra={"action": "buffer"})
             self.gap = error
             self.election.step_back()
             return _IDLE_S
@@ -155,6 +180,8 @@ class Failover:
     def serve(self) -> float:
         """What is asked of this engine while it leads, and snapshots that became complete."""
         self._hand_out_snapshot()
+        self._look_around()
+        self._try_proposals()
         if self.role == ACTIVE:
             self._desk.step()
             self._housekeeping.step()
@@ -168,6 +195,7 @@ class Failover:
         """Write a report; say once if the buffer is too small for what comes."""
         report, options = self.report(), self._options
         write_report(self._reports, report)
+        self._name_check.check()
         rate, self._reported = (report.block - self._reported) / REPORT_S, report.block
         if not self._warned and buffer_too_small(rate, options.lease_s, options.buffer_blocks):
             self._warned = True
@@ -178,9 +206,8 @@ class Failover:
     def recomputed(self) -> None:
         """What is to be published and was not in the buffer any more comes into other spools."""
         self.publisher.take_from(self._computing.spools)
-        last, self._persister = self._persister.last, Persister(self._computing.setup, self._runtime)
-        self._persister.last = last
-        self.gap, self.state = None, STARTING
+        self._persister = self._persister.go_on(self._computing.setup)
+        self.gap, self.restore, self.state = None, None, STARTING
 
     def close(self) -> None:
         """Let a standby lead, and say goodbye."""
@@ -189,29 +216,39 @@ class Failover:
 
     def _turn(self, position: Position, decision: Decision) -> None:
         """What an entry means to the engine itself; its windows are the workers' business."""
+        if decision.prepare is not None and decision.request is not None:
+            self._proposed.append((decision.request, decision.prepare))
         if decision.persist is not None:
             self._persister.expect(decision.persist, position)
         if decision.trim is not None and self.sequencer.leads:
             self._bus.open(self._streams.sequence).trim(decision.trim.sequence)
-            inputs = input_logs(self._bus, self._streams, self.in_force.graph)
-            for log, offset in zip(inputs, decision.trim.inputs, strict=True):
-                log.trim(offset)
+            for path, log in input_logs(self._bus, self._streams, self.in_force.graph).items():
+                log.trim(decision.trim.inputs.get(path, 0))
         if decision.states is not None:
             self._restated(position, decision.states)
 
     def _restated(self, position: Position, states: Statement) -> None:
-        """A model was stated: the first one must be this engine's, a later one takes its place."""
-        if position.number == 1:
+        """A model was stated: the first one of the project must be this engine's, a later one takes its place."""
+        if position.number == 1 and not self._assembly.is_stated:
             compare(states, self.in_force.graph, self.in_force.wanted, self._streams.sequence)
             return
         graph, wanted = compiled(states), frozenset(states.publish)
-        self._new_nodes = [node for node in graph.nodes if node.path in wanted]
+        self._computing.divided = divided = divided_windows(make_plan(graph))
+        with self._handover:
+            self._new_nodes = [*self._new_nodes, *(node for node in graph.nodes if node.path in wanted)]
+            self._new_divided = divided
         self.in_force.graph, self.in_force.wanted = graph, wanted
+
+    def _step_back_if_unheard(self) -> None:
+        """A leader whose appends to the sequence log fail for a lease lets another try, whatever else it can reach."""
+        if self.sequencer.unwritten_s() > self._options.lease_s:
+            logger.warning("The sequence log can't be written: another engine is to lead", extra={"action": "role"})
+            self.election.step_back()
 
     def _state_model(self) -> None:
         """Say first what everything that follows is to be computed with."""
         states = statement_of(self.in_force.graph, self.in_force.wanted)
-        self.sequencer.ask(Decision((), 0, 0, states=states, request="first"))
+        self.sequencer.ask(Decision({}, 0, 0, states=states, request="first"))
 
     def _join_when_in_step(self) -> None:
         """Whoever leads must be able to publish soon: not while the log is still replayed."""
@@ -223,13 +260,34 @@ class Failover:
             self.state = RUNNING
 
     def _hand_out_snapshot(self) -> None:
-        """A folder that can't be used now must not end the engine; whoever asked for the snapshot is not answered."""
+        """A folder that can't be used now must not end the engine; the report says what became of the snapshot."""
         try:
             if self._persister.step(self.publisher.published) is not None:
                 write_report(self._reports, self.report())
         except LockstepError as error:
             logger.warning("A snapshot could not be handed out: %s", error, extra={"action": "persist"})
-            self._persister.give_up()
+            self._persister.give_up(str(error))
+            write_report(self._reports, self.report())
+
+    def _look_around(self) -> None:
+        """Read reports also while nobody asks for them: how fresh they are is known only to one that looks."""
+        now = self._runtime.monotonic()
+        if now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            self._board.look()
+
+    def _try_proposals(self) -> None:
+        """Say of each model that is to come into force whether this engine could run it."""
+        with self.books:
+            proposed, self._proposed = self._proposed, []
+        for request, states in proposed[-_READY_KEPT:]:
+            reason = self._why_not_runnable(states)
+            self._ready = dict([*self._ready.items(), (request, reason)][-_READY_KEPT:])
+        if proposed:
+            write_report(self._reports, self.report())
+
+    def _why_not_runnable(self, states: Statement) -> str:
+        return why_not_runnable(states, self._computing.setup.shards)
 
     def _yield_if_stalled(self) -> None:
         """A live beat over dead workers helps nobody: let a standby lead that is further."""

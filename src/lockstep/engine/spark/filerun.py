@@ -46,7 +46,7 @@ class Ingest:
             node.path: EventPublisher(connection, streams.input(node), node.schema) for node in sources(graph)
         }
         inputs = inputs_of(connection.bus, streams, graph)
-        position = Position(ends=tuple(0 for _ in inputs.logs))
+        position = Position(ends=dict.fromkeys(inputs.logs, 0))
         options = SequencerOptions(entry_events=cut)
         self._sequencer = Sequencer(connection.bus.open(streams.sequence), inputs, runtime, options, position)
         self._sequencer.lead()

@@ -12,19 +12,21 @@ from lockstep.engine.model.graph import Graph
 from lockstep.engine.run.decisions import Decision, PersistPoint, Statement
 from lockstep.engine.run.desk import standbys
 from lockstep.engine.run.election import Election
+from lockstep.engine.run.outages import BUS_AWAY
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.publishing import Publisher
 from lockstep.engine.run.replacing import Seat
-from lockstep.engine.run.reports import Report, latest_reports
+from lockstep.engine.run.reports import Report, ReportBoard
 from lockstep.engine.run.restoring import check_restorable
 from lockstep.engine.run.sequencing import Sequencer
 from lockstep.engine.run.standing import input_logs, statement_of
-from lockstep.engine.run.streams import ProjectStreams, sources
+from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.run.trimming import trim_point
 from lockstep.engine.spark.computing import Computing
 from lockstep.engine.spark.options import EngineOptions
+from lockstep.errors import LockstepError
 from lockstep.log.port import Bus, Log
-from lockstep.runtime import Runtime
+from lockstep.runtime import Runtime, logger
 
 
 @dataclass(slots=True)
@@ -52,6 +54,7 @@ class Office:
     report: Callable[[], Report]
     folder: Path | None
     restore_from: Callable[[Path], None]
+    board: ReportBoard
 
     def graph(self) -> Graph:
         """The model in force."""
@@ -83,13 +86,21 @@ class Office:
         """Where its workers sit."""
         return Seat(bus=self.bus, streams=self.streams, shards=self.computing.setup.shards)
 
-    def inputs(self) -> list[Log]:
-        """The inputs of the model in force."""
-        return list(input_logs(self.bus, self.streams, self.in_force.graph))
+    def inputs(self) -> Mapping[str, Log]:
+        """The inputs of the model in force, by the paths of their sources."""
+        return input_logs(self.bus, self.streams, self.in_force.graph)
 
     def reports(self) -> dict[str, Report]:
         """What all engines say of themselves."""
-        return latest_reports(self.bus.open(self.streams.reports))
+        return self.board.look()
+
+    def silence_s(self, engine: str) -> float:
+        """Seconds since a report of an engine came, on this engine's own clock."""
+        return self.board.silence_s(engine)
+
+    def watched_s(self) -> float:
+        """For how many seconds this engine has read reports."""
+        return self.board.watched_s()
 
     def hand_over(self) -> None:
         """Let a standby lead."""
@@ -101,16 +112,16 @@ class Office:
 
     def restore(self, folder: Path) -> int:
         """Begin again with the newest snapshot in a folder; a standby leads meanwhile, if there is one."""
-        found = check_restorable(self.computing.setup, self.in_force.graph.fingerprint, folder)
+        found = check_restorable(self.computing.setup, folder)
         if standbys(self):
             self.hand_over()
         self.restore_from(folder)
         return found.block
 
-    def purge(self, ends: tuple[int, ...]) -> None:
+    def purge(self, ends: Mapping[str, int]) -> None:
         """Let go of everything on the inputs below these offsets, and on the out streams."""
-        for log, end in zip(self.inputs(), ends, strict=True):
-            log.trim(end)
+        for path, log in self.inputs().items():
+            log.trim(ends.get(path, 0))
         for node in self.in_force.graph.nodes:
             if node.path in self.in_force.wanted:
                 log = self.bus.open(self.streams.output(node))
@@ -124,12 +135,14 @@ class Office:
         """Have everybody let go of what no snapshot needs, behind the last statement of the model."""
         if self.folder is None:
             return {"trimmed": False, "reason": "the engine has no --persist-to folder"}
-        names = [self.streams.input(node) for node in sources(self.in_force.graph)]
-        point = trim_point(self.folder, self.computing.setup.belongs, names, self.decided())
+        inputs, sequence = self.inputs(), self.bus.open(self.streams.sequence)
+        published = self.published() or Position()
+        point = trim_point(self.folder, self.computing.setup.belongs, sequence, list(inputs), self.decided(), published)
         if point is None:
-            return {"trimmed": False, "reason": "two complete snapshots are needed"}
-        self.decide(Decision((), 0, 0, trim=point))
-        return {"trimmed": True, "sequence": point.sequence, "inputs": dict(zip(names, point.inputs, strict=True))}
+            return {"trimmed": False, "reason": "two complete snapshots of the model in force are needed"}
+        self.decide(Decision({}, 0, 0, trim=point))
+        offsets = {log.name: point.inputs[path] for path, log in inputs.items()}
+        return {"trimmed": True, "sequence": point.sequence, "inputs": offsets}
 
 
 class Housekeeping:
@@ -146,12 +159,20 @@ class Housekeeping:
         if self._every is None or office.folder is None or office.runtime.monotonic() < self._due:
             return
         self._due = office.runtime.monotonic() + self._every
-        decided = office.decided()
+        try:
+            self._keep_house()
+        except BUS_AWAY:
+            raise
+        except LockstepError as error:  # a folder that can't be used now, perhaps later: that must not end the engine
+            logger.warning("Nothing was persisted or trimmed: %s", error, extra={"action": "persist"})
+
+    def _keep_house(self) -> None:
+        office, decided = self._office, self._office.decided()
         if decided.block > self._persisted:
             self._persisted = decided.block
             by = next(iter(standbys(office)), office.report())
             point = PersistPoint(office.runtime.new_id().hex()[:16], by.incarnation, str(office.folder))
-            office.decide(Decision((), 0, 0, persist=point))
+            office.decide(Decision({}, 0, 0, persist=point))
             if self._trims:
                 office.trim()
-                office.decide(Decision((), 0, 0, states=office.statement()))  # so that the next one reaches further
+                office.decide(Decision({}, 0, 0, states=office.statement()))  # so that the next one reaches further

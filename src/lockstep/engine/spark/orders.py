@@ -68,8 +68,10 @@ class OrderReader(DataSourceStreamReader):
         """
         if start.get("start") != self._known().incarnation:
             return {"number": start["number"], "start": self._known().incarnation}
+        if self._known().orders_ended():
+            return start
         self._started = self._started or time.monotonic()
-        stop = self._next().stop_after(start["number"])
+        stop = self._stop_after(start["number"])
         if stop != start["number"] or time.monotonic() - self._started > PULSE_S:
             self._started = time.monotonic()
             return {**start, "number": stop, "pulse": start.get("pulse", 0) + (stop == start["number"])}
@@ -83,6 +85,15 @@ class OrderReader(DataSourceStreamReader):
         """The order as a row."""
         assert isinstance(partition, Order)
         yield (self._shard, partition.start, partition.stop)
+
+    def _stop_after(self, start: int) -> int:
+        """As far as a batch may go; nowhere while the bus is away."""
+        from lockstep.engine.run.outages import BUS_AWAY
+
+        try:
+            return self._next().stop_after(start)
+        except BUS_AWAY:
+            return start
 
     def _known(self) -> EngineSetup:
         from lockstep.engine.run.setup import EngineSetup

@@ -28,10 +28,10 @@ class WindowProcessor(StatefulProcessor):
         """Evaluate the orders of one shard."""
         # Here, not at the top: of the processes that Spark makes for this class only one does the work.
         from lockstep.engine.run.setup import EngineSetup
-        from lockstep.engine.spark.hot import run_orders
+        from lockstep.engine.spark.hot import run_orders_patiently
 
         shard, orders = key[0], sorted((row["start"], row["stop"]) for row in rows)
-        pages = run_orders(EngineSetup.of(self._setup), shard, orders, self._stored, self._stored_head)
+        pages = run_orders_patiently(EngineSetup.of(self._setup), shard, orders, self._stored, self._stored_head)
         for name, page in pages.items():
             if page is not None:
                 self._pages.updateValue((name,), (page,))

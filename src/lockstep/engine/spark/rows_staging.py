@@ -74,7 +74,7 @@ def stage(
     with ExitStack() as undo:
         for part in rows:
             found = from_arrow(part, stream, runtime.wall_ns())
-            for shard, chosen in _by_shard(found, len(targets), partition + taken):
+            for shard, chosen in _by_shard(found, targets, partition + taken):
                 if shard not in logs:
                     name = f"{author.prefix(stream)}{batch}.{runtime.new_id().hex()}"
                     undo.callback(_delete, bus, name)
@@ -163,15 +163,16 @@ def _in_order(staged: Sequence[Staged]) -> Iterator[StagedLog]:
         yield from message.logs
 
 
-def _by_shard(rows: Rows, shards: int, turn: int) -> Iterator[tuple[int, Rows]]:
+def _by_shard(rows: Rows, targets: Sequence[Log], turn: int) -> Iterator[tuple[int, Rows]]:
     """Rows by the shard of their key; those without one take turns, the same turns when the batch comes again."""
+    shards, partitioner = len(targets), targets[0].config.partitioner
     if shards == 1:
         if rows.values:
             yield 0, rows
         return
     chosen: dict[int, list[int]] = {}
     for index, key in enumerate(rows.keys):
-        shard = (turn + index) % shards if key is None else shard_of(key, shards)
+        shard = (turn + index) % shards if key is None else shard_of(key, shards, partitioner)
         chosen.setdefault(shard, []).append(index)
     for shard in sorted(chosen):
         yield shard, rows.take(chosen[shard])

@@ -12,7 +12,7 @@ from pathlib import Path
 from shutil import which
 
 import pyspark
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
@@ -56,7 +56,8 @@ def start_session(
 ) -> SparkSession:
     """Start Spark. `folder` takes the JVM's words; `inherit` are descriptors that it holds as long as it lives.
 
-    The JVM ends when its standard input does, so also when this process is killed.
+    The JVM ends when its standard input does, so also when this process is killed. It is in a session of its own: a
+    Ctrl-C, or a signal to our process group, is for this process, which then ends Spark in order.
     """
     check_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable  # workers run the same Python; Spark takes it from here only
@@ -70,12 +71,16 @@ def start_session(
     with (folder / JVM_LOG).open("ab") as words:
         where = {} if verbose else {"stdout": words, "stderr": words}
         try:
-            gateway = launch_gateway(conf, {**where, "pass_fds": tuple(inherit)})  # type: ignore[no-untyped-call]
+            started = {**where, "pass_fds": tuple(inherit), "start_new_session": True}
+            gateway = launch_gateway(conf, started)  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
             raise SparkUnavailable(reason=f"its JVM ended at once: {_last_words(folder / JVM_LOG)}") from error
     give_way(gateway.proc.pid)
-    context = SparkContext(conf=conf, gateway=gateway)
-    context.setLogLevel("WARN" if verbose else "OFF")
+    try:
+        context = SparkContext(conf=conf, gateway=gateway)
+        context.setLogLevel("WARN" if verbose else "OFF")
+    except (OSError, Py4JNetworkError) as error:
+        raise SparkUnavailable(reason=f"its JVM ended while it started: {_last_words(folder / JVM_LOG)}") from error
     return SparkSession(context)
 
 
@@ -97,7 +102,8 @@ def stop_session(spark: SparkSession, timeout: float = 120.0) -> None:
     with suppress(OSError, Py4JError):  # it may have ended before us
         spark.stop()
     if gateway is not None:
-        gateway.shutdown()
+        with suppress(OSError, Py4JError):
+            gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None
     if process is not None and process.stdin is not None:
         process.stdin.close()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
 _STATE = "spark.sql.streaming.stateStore"
 _STREAMING = "org.apache.spark.sql.execution.streaming"
+CRASH_FILE = "hs_err_pid"
+"""How the files begin that a crashed JVM leaves; then comes its process id."""
 _QUIET = """status = off
 rootLogger.level = off
 rootLogger.appenderRef.none.ref = none
@@ -49,12 +52,21 @@ def settings(master: str | None, own: Mapping[str, str] | None = None) -> dict[s
 
 
 def java_options(folder: Path, archive: Path | None, *, verbose: bool) -> str:
-    """What the JVM is started with: a quick compiler and collector, no words unless asked for."""
+    """What the JVM is started with: a quick compiler and collector, no words unless asked for.
+
+    What it leaves if it crashes goes into `folder`, and not to where the engine was started.
+    """
     options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xss4m"]
+    options += [f"-XX:ErrorFile={folder}/{CRASH_FILE}%p.log", f"-XX:HeapDumpPath={folder}"]
     if archive is not None and archive.exists():
         options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
     if not verbose:
         quiet = folder / "log4j2.properties"
         quiet.write_text(_QUIET)
         options += ["-Xlog:disable", "-Xlog:all=error:stderr", f"-Dlog4j2.configurationFile=file:{quiet}"]
-    return " ".join(options)
+    return shlex.join(options)
+
+
+def crash_files(folder: Path) -> set[Path]:
+    """What JVMs that crashed have left in an engine's folder."""
+    return set(folder.glob(f"{CRASH_FILE}*.log"))

@@ -127,7 +127,7 @@ def _finder(loop: EventLoop) -> Finder:
     except KeyError:
         raise fault(loop.kind, 0, f"there is no loop of kind {loop.kind!r}", "Use regex, json or xml.") from None
     except Unreadable as error:
-        raise fault(loop.item, 0, str(error), "Mend the path.") from None
+        raise fault(loop.item, 0, str(error), "Fix the path.") from None
     except BadArgument as error:
         raise fault(loop.item, 0, error.reason, error.remedy) from None
 

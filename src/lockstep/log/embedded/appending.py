@@ -59,7 +59,7 @@ def _add(tables: Tables, info: LogInfo, row: LogRow, batch: Batch, stamp: int, h
     data = batch.seal(stamp)
     if history is not None:
         history.store(row.next, batch.count, data)
-    tables.put(ENTRIES, entry_key(info.number, row.next), data)
+    tables.put(ENTRIES, entry_key(info.number, row.next), data, reserved=info.is_group)
     after = replace(row, next=row.next + batch.count, stored_bytes=row.stored_bytes + len(data), append_ns=stamp)
     if batch.producer != NO_PRODUCER:
         _remember(tables, info, batch, after)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol, TypeVar
 
-from lockstep.errors import Closed, Trimmed
+from lockstep.errors import Closed, ForkedProcess, StoreFull, Trimmed
 from lockstep.log.batch import Batch
 from lockstep.log.config import StreamConfig
 from lockstep.log.embedded import catalogue, retention
@@ -16,7 +18,7 @@ from lockstep.log.embedded.tables import LOGS, LogRow, Store, Tables, log_key
 from lockstep.log.embedded.transaction import Changes, View, append_to, entries_from
 from lockstep.log.history import History
 from lockstep.log.port import DENSE, READ_BYTES_DEFAULT, Bounds, Entry, LogWaiter, Promises, Transaction
-from lockstep.runtime import Runtime
+from lockstep.runtime import Runtime, release_when_dropped
 
 T = TypeVar("T")
 
@@ -60,7 +62,11 @@ class EmbeddedBus:
         """Histories of the user's own, by the scheme of their URL."""
         self._histories: dict[tuple[str, str], History] = {}
         self._opening = threading.Lock()
+        self._pid = os.getpid()
         self._closed = False
+        self._finalizer = release_when_dropped(
+            self, runtime, f"The connection to {url}", partial(_release, self._histories, bells, store)
+        )
 
     def create(self, name: str, config: StreamConfig) -> EmbeddedLog:
         """See Bus."""
@@ -81,6 +87,30 @@ class EmbeddedBus:
             info = catalogue.get(tables, name, self.url)
         return self._log(info)
 
+    def create_many(self, names: Sequence[str], config: StreamConfig) -> None:
+        """Create those of many logs that are missing, in one transaction."""
+        self.check_open()
+        for name in names:
+            catalogue.check_name(name)
+        histories = [self._history(config.history, name) for name in names]
+
+        def job(tables: Tables) -> None:
+            for name, history in zip(names, histories, strict=True):
+                self._find_or_add(tables, name, config, history)
+
+        self._store.write(job)
+
+    def alter(self, name: str, config: StreamConfig) -> EmbeddedLog:
+        """See Bus."""
+        self.check_open()
+
+        def job(tables: Tables) -> LogInfo:
+            info = catalogue.get(tables, name, self.url)
+            info.config.check_alterable(name, config)
+            return catalogue.alter(tables, info, config)
+
+        return self._log(self._store.write(job))
+
     def delete(self, name: str) -> None:
         """See Bus."""
         self.check_open()
@@ -90,7 +120,7 @@ class EmbeddedBus:
         """See Bus."""
         self.check_open()
         with self._store.read() as tables:
-            return [info.name for info in catalogue.all_logs(tables)]
+            return catalogue.all_names(tables)
 
     def waiter(self) -> LogWaiter:
         """See Bus."""
@@ -123,14 +153,15 @@ class EmbeddedBus:
 
     def close(self) -> None:
         """See Bus."""
+        if self._pid != os.getpid():
+            return  # a child may forget what it inherited, but must leave the parent's locks alone
         with self._opening:
             if self._closed:
                 return
             self._closed = True
-        for history in self._histories.values():
-            history.close()
-        self._bells.close()
-        self._store.close()
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        _release(self._histories, self._bells, self._store)
 
     def history_of(self, info: LogInfo) -> History | None:
         """The history of a stream, opened once."""
@@ -141,7 +172,9 @@ class EmbeddedBus:
         return self._runtime.wall_ns()
 
     def check_open(self) -> None:
-        """Raise Closed after close."""
+        """Raise Closed after close, and ForkedProcess in a child that inherited it."""
+        if self._pid != os.getpid():
+            raise ForkedProcess(bus=self.url, parent=self._pid, child=os.getpid())
         if self._closed:
             raise Closed(what=f"Bus {self.url}")
 
@@ -179,6 +212,13 @@ class EmbeddedBus:
         return info
 
 
+def _release(histories: Mapping[tuple[str, str], History], bells: Bells, store: Store) -> None:
+    for history in histories.values():
+        history.close()
+    bells.close()
+    store.close()
+
+
 class EmbeddedLog:
     """See Log."""
 
@@ -191,7 +231,12 @@ class EmbeddedLog:
     def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
         """See Log."""
         self._bus.check_open()
-        bases = self._store.write(lambda tables: append_to(self._bus, tables, self.info, batches, expected_next))
+        try:
+            bases = self._append(batches, expected_next)
+        except StoreFull:
+            if not self._make_room():
+                raise
+            bases = self._append(batches, expected_next)
         if wake:
             self._bells.ring(self.info)
         return bases
@@ -203,7 +248,7 @@ class EmbeddedLog:
         with self._store.read() as tables:
             row = catalogue.row(tables, self.info, self._bus.url)
             if offset < row.first:
-                return [self._from_history(offset, row.first)]
+                return [self._from_history(offset, row.first, catalogue.trimmed(tables, self.info))]
             if offset >= row.next:
                 return []
             for entry in entries_from(tables, self.info, offset):
@@ -217,10 +262,13 @@ class EmbeddedLog:
         """See Log."""
         self._bus.check_open()
         with self._store.read() as tables:
-            row = catalogue.row(tables, self.info, self._bus.url)
+            info = catalogue.current(tables, self.info, self._bus.url)
+            row = catalogue.row(tables, info, self._bus.url)
+            trimmed = catalogue.trimmed(tables, info)
+        self._adopt(info)
         history = self._bus.history_of(self.info)
-        if history is not None and (oldest := history.read(0)) is not None:
-            return Bounds(min(oldest.base, row.first), row.next)
+        if history is not None and (oldest := history.read(trimmed)) is not None:
+            return Bounds(min(max(oldest.base, trimmed), row.first), row.next)
         return Bounds(row.first, row.next)
 
     def trim(self, before: int) -> None:
@@ -237,15 +285,48 @@ class EmbeddedLog:
     def close(self) -> None:
         """See Log."""
 
+    def _adopt(self, info: LogInfo) -> None:
+        """Take over what another handle or process altered."""
+        if info is not self.info:
+            self.info, self.config = info, info.config
+
+    def _append(self, batches: Sequence[Batch], expected_next: int | None) -> list[int]:
+        def job(tables: Tables) -> tuple[list[int], LogInfo]:
+            info = catalogue.current(tables, self.info, self._bus.url)
+            return append_to(self._bus, tables, info, batches, expected_next), info
+
+        bases, info = self._store.write(job)
+        self._adopt(info)
+        return bases
+
+    def _make_room(self) -> bool:
+        """Drop what retention lets go by now: a refused append takes its own deletes back with it."""
+        freed = False
+        while self._store.write(self._drop_due):
+            freed = True
+        return freed
+
+    def _drop_due(self, tables: Tables) -> bool:
+        info = catalogue.current(tables, self.info, self._bus.url)
+        row = catalogue.row(tables, info, self._bus.url)
+        after = retention.drop_due(tables, info, row, self._bus.now_ns())
+        if after != row:
+            tables.put(LOGS, self._key, after.pack())
+        return after.stored_bytes < row.stored_bytes
+
     def _trim_some(self, tables: Tables, before: int) -> bool:
         row = catalogue.row(tables, self.info, self._bus.url)
+        if self.config.history is not None:
+            catalogue.set_trimmed(tables, self.info, min(before, row.next))
         after = retention.drop_below(tables, self.info, row, before)
         tables.put(LOGS, self._key, after.pack())
         return row.stored_bytes - after.stored_bytes > 0
 
-    def _from_history(self, offset: int, first: int) -> Entry:
+    def _from_history(self, offset: int, first: int, trimmed: int) -> Entry:
+        """The batch that holds an offset which the stream itself no longer has. A hole in the history is a gap."""
         history = self._bus.history_of(self.info)
-        entry = None if history is None else history.read(offset)
-        if entry is None or entry.base >= first:
-            raise Trimmed(offset=offset, stream=self.name, first=first)
+        entry = None if history is None else history.read(max(offset, trimmed))
+        if entry is None or offset < trimmed or entry.base > offset:
+            readable = first if entry is None else min(max(entry.base, trimmed), first)
+            raise Trimmed(offset=offset, stream=self.name, first=readable)
         return entry

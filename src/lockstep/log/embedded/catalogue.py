@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from lockstep.errors import BadName, StreamNotFound
-from lockstep.log.config import StreamConfig
+from lockstep.log.config import GROUP_LOG_PREFIX, StreamConfig
 from lockstep.log.embedded.tables import (
     CATALOGUE,
     ENTRIES,
@@ -34,6 +34,13 @@ class LogInfo:
     identity: str
     config: StreamConfig
     created_ns: int
+    entry: bytes = field(default=b"", compare=False, repr=False)
+    """As it is stored, to see whether it was altered."""
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it is the log of a group, for which a full store keeps room."""
+        return self.name.startswith(GROUP_LOG_PREFIX)
 
 
 def check_name(name: str) -> None:
@@ -60,11 +67,25 @@ def add(tables: Tables, name: str, config: StreamConfig, identity: str, created_
     """Make a log; the name must be free."""
     number = int(tables.get(META, NEXT_NUMBER) or b"0")
     tables.put(META, NEXT_NUMBER, str(number + 1).encode())
-    info = LogInfo(name, number, identity, config, created_ns)
-    settings = {"number": number, "identity": identity, "created_ns": created_ns, "config": config.to_dict()}
-    tables.put(CATALOGUE, name.encode(), json.dumps(settings).encode())
+    info = _put(tables, LogInfo(name, number, identity, config, created_ns))
     tables.put(LOGS, log_key(number), LogRow().pack())
     return info
+
+
+def alter(tables: Tables, info: LogInfo, config: StreamConfig) -> LogInfo:
+    """Give a log another configuration."""
+    return _put(tables, replace(info, config=config))
+
+
+def current(tables: Tables, info: LogInfo, bus: str) -> LogInfo:
+    """A log as it is now, cheaply if it was not altered; StreamNotFound if it was deleted, or deleted and made anew."""
+    data = tables.get(CATALOGUE, info.name.encode())
+    if data == info.entry:
+        return info
+    found = None if data is None else decode(info.name, data)
+    if found is None or found.number != info.number:
+        raise StreamNotFound(name=info.name, bus=bus)
+    return found
 
 
 def remove(tables: Tables, info: LogInfo) -> None:
@@ -74,7 +95,28 @@ def remove(tables: Tables, info: LogInfo) -> None:
         for key in [key for key, _ in scan_prefix(tables, table, prefix)]:
             tables.delete(table, key)
     tables.delete(LOGS, prefix)
+    tables.delete(META, _trimmed_key(info))
     tables.delete(CATALOGUE, info.name.encode())
+
+
+def all_names(tables: Tables) -> list[str]:
+    """The names of all logs, in order."""
+    return [key.decode() for key, _ in tables.scan(CATALOGUE, b"")]
+
+
+def trimmed(tables: Tables, info: LogInfo) -> int:
+    """Below what a log with a history was trimmed: the history still has it, and nobody may read it."""
+    return int(tables.get(META, _trimmed_key(info)) or b"0") if info.config.history is not None else 0
+
+
+def set_trimmed(tables: Tables, info: LogInfo, before: int) -> None:
+    """Trim below `before`; never goes back."""
+    if before > trimmed(tables, info):
+        tables.put(META, _trimmed_key(info), str(before).encode())
+
+
+def _trimmed_key(info: LogInfo) -> bytes:
+    return b"trimmed-" + str(info.number).encode()
 
 
 def all_logs(tables: Tables) -> Iterator[LogInfo]:
@@ -95,4 +137,16 @@ def decode(name: str, data: bytes) -> LogInfo:
     """An entry of the catalogue."""
     stored = json.loads(data)
     config = StreamConfig.from_dict(stored["config"])
-    return LogInfo(name, stored["number"], stored["identity"], config, stored["created_ns"])
+    return LogInfo(name, stored["number"], stored["identity"], config, stored["created_ns"], data)
+
+
+def _put(tables: Tables, info: LogInfo) -> LogInfo:
+    settings = {
+        "number": info.number,
+        "identity": info.identity,
+        "created_ns": info.created_ns,
+        "config": info.config.to_dict(),
+    }
+    entry = json.dumps(settings).encode()
+    tables.put(CATALOGUE, info.name.encode(), entry, reserved=info.is_group)
+    return replace(info, entry=entry)

@@ -26,8 +26,14 @@ DELETES_PER_APPEND = 256  # more than are added, bounds the work of one transact
 
 def enforce(tables: Tables, info: LogInfo, row: LogRow, now_ns: int, *, added: int = 0) -> LogRow:
     """The row after retention, with whole batches below its first offset removed."""
-    config = info.config
     limit = DELETES_PER_APPEND + added
+    row = drop_due(tables, info, row, now_ns, limit)
+    return _below_ceiling(tables, info, row, limit) if info.config.protect else row
+
+
+def drop_due(tables: Tables, info: LogInfo, row: LogRow, now_ns: int, limit: int = DELETES_PER_APPEND) -> LogRow:
+    """The row without what retention lets go by now."""
+    config = info.config
     wanted = row.first
     if config.capacity is not None:
         wanted = max(wanted, row.next - config.capacity)
@@ -35,8 +41,7 @@ def enforce(tables: Tables, info: LogInfo, row: LogRow, now_ns: int, *, added: i
         wanted = max(wanted, _by_bytes_and_age(tables, info, row, now_ns, limit))
     if config.protect:
         wanted = max(row.first, min([wanted, *_held(tables, info)]))
-    row = drop_below(tables, info, row, wanted, limit)
-    return _below_ceiling(tables, info, row, limit) if config.protect else row
+    return drop_below(tables, info, row, wanted, limit)
 
 
 def _below_ceiling(tables: Tables, info: LogInfo, row: LogRow, limit: int) -> LogRow:

@@ -41,8 +41,8 @@ class Tables(Protocol):
     def get(self, table: str, key: bytes) -> bytes | None:
         """The value, or None."""
 
-    def put(self, table: str, key: bytes, value: bytes) -> None:
-        """Set a value."""
+    def put(self, table: str, key: bytes, value: bytes, *, reserved: bool = False) -> None:
+        """Set a value. `reserved`: it may use the room that a full store keeps for the logs of groups."""
 
     def delete(self, table: str, key: bytes) -> None:
         """Remove a key; nothing happens if it is not there."""

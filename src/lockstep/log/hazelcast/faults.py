@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hazelcast import errors as hz
 
-from lockstep.errors import LockstepError, ServerRefused, ServerUnfit, ServerUnreachable, StoreFull
+from lockstep.errors import DataError, LockstepError, ServerRefused, ServerUnfit, ServerUnreachable, StoreFull
 
 _LONGEST = 200
 _REFUSED = (
@@ -32,4 +32,6 @@ def meaning(error: BaseException, server: str, what: str) -> LockstepError:
     if isinstance(error, hz.SplitBrainProtectionError):
         reason = f"too few members are left for its split-brain protection ({words(error)})"
         return ServerUnfit(server=server, reason=reason, setting="split-brain-protection, or start the missing members")
+    if isinstance(error, hz.HazelcastSerializationError):
+        return DataError(reason=f"{what} on {server} holds something that lockstep did not write: {words(error)}.")
     return ServerUnreachable(server=server, reason=words(error))

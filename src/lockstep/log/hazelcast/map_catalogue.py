@@ -76,6 +76,10 @@ class MapCatalogue:
         """See Catalogue."""
         self._change(known, lambda entry: {**entry, "head": max(head, entry["head"])})
 
+    def alter(self, known: Known, config: StreamConfig) -> None:
+        """See Catalogue."""
+        self._change(known, lambda entry: {**entry, "config": config.to_dict()})
+
     def close(self) -> None:
         """See Catalogue: nothing of its own."""
 

@@ -12,7 +12,7 @@ from lockstep.log.hazelcast.naming import check_prefix
 from lockstep.log.hazelcast.wire import HazelcastWire
 from lockstep.log.network.address import Address, parse_address
 from lockstep.log.network.bus import NetworkBus
-from lockstep.log.network.checks import judge
+from lockstep.log.network.checks import judge, of_login
 from lockstep.log.port import Bus
 from lockstep.runtime import Runtime
 
@@ -27,6 +27,7 @@ def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Ma
     """The bus at an address; see docs/howto/bus-hazelcast.md."""
     address = parse_address("hazelcast", target, options, environ=environ, default_port=PORT, known=OPTIONS)
     prefix = check_prefix(address.prefix, address.safe_url)
+    judge(of_login(address), strict=address.strict)
     backups, append_bytes = _backups(address), address.whole("append_bytes", APPEND_BYTES)
     cluster = address.path or CLUSTER
     hello = greet(address, cluster, runtime.new_id(), runtime.monotonic)

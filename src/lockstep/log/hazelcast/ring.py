@@ -10,10 +10,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from hazelcast.errors import HazelcastError
 from hazelcast.future import Future, combine_futures
 from hazelcast.proxy.ringbuffer import OVERFLOW_POLICY_OVERWRITE
 
-from lockstep.log.hazelcast.faults import NOT_DONE
+from lockstep.errors import DataError
+from lockstep.log.hazelcast.faults import NOT_DONE, words
 from lockstep.log.hazelcast.link import Link
 
 MARK = b"lockstep ring 1"
@@ -87,7 +89,7 @@ class Ring:
 
     def end_read(self, reading: Future[Any]) -> list[Item]:
         """What was asked for."""
-        found = items_of(self._link.answer(reading, self.name))
+        found = self._items(self._link.answer(reading, self.name))
         if found:
             self.saw(found[-1][0])
         return found
@@ -128,7 +130,15 @@ class Ring:
         result, tail = self._link.ask(
             lambda: combine_futures([self.begin_read(start, count), self._proxy.tail_sequence()]), self.name
         )
-        return items_of(result), tail
+        return self._items(result), tail
+
+    def _items(self, result: Any) -> list[Item]:
+        """The items of an answer; DataError for what is none of ours."""
+        try:
+            return items_of(result)
+        except (HazelcastError, TypeError) as error:
+            reason = f"Ring {self.name} on {self._link.server} holds something that lockstep did not write"
+            raise DataError(reason=f"{reason}: {words(error)}.") from error
 
     def _woken(self, waited: Future[Any]) -> None:
         """Something came, or waiting failed: either way it is time to look."""

@@ -13,6 +13,7 @@ from hazelcast.future import Future, combine_futures
 
 from lockstep.errors import ServerUnreachable
 from lockstep.log.hazelcast.faults import meaning
+from lockstep.log.hazelcast.mending import refuse_pickle
 from lockstep.log.network.address import Address
 
 _GIVEN_UP_S = 1.0
@@ -27,11 +28,12 @@ class PatientClient(HazelcastClient):
     no copy that they make is acknowledged.
     """
 
-    def __init__(self, config: Any, others_s: float) -> None:
-        self._others_s = others_s
+    def __init__(self, config: Any, others_s: float, server: str) -> None:
+        self._others_s, self._server = others_s, server
         super().__init__(config)
 
     def _start(self) -> None:
+        refuse_pickle(getattr(self, "_serialization_service", None), self._server)
         bound_connecting(self._connection_manager, self.cluster_service.get_members, self._others_s)
         start: Any = super()._start  # which has no hints
         start()
@@ -70,7 +72,7 @@ def started(config: Any, address: Address) -> HazelcastClient:
 
     def build() -> None:
         try:
-            PatientClient.__init__(client, config, address.timeout_s * _FOR_OTHERS)
+            PatientClient.__init__(client, config, address.timeout_s * _FOR_OTHERS, address.safe_url)
             if given_up.is_set():
                 client.shutdown()
         except BaseException as error:  # noqa: BLE001 - raised by whoever waits for it

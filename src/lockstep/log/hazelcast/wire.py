@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Sequence
 
+from lockstep.log.config import StreamConfig
 from lockstep.log.hazelcast.checks import cluster_findings, stream_findings
 from lockstep.log.hazelcast.link import Link
 from lockstep.log.hazelcast.map_catalogue import MapCatalogue
 from lockstep.log.hazelcast.naming import map_name, ring_name
 from lockstep.log.hazelcast.ring import Ring
-from lockstep.log.hazelcast.topic import RingTopic
+from lockstep.log.hazelcast.topic import RingTopic, slack
 from lockstep.log.network.checks import Finding
 from lockstep.log.network.wire import Catalogue, Known
-from lockstep.log.port import Promises
+from lockstep.log.port import DROPPED_BY_READERS, Promises
 
 
 class HazelcastWire:
@@ -30,6 +32,17 @@ class HazelcastWire:
 
     def make(self, known: Known) -> None:
         """See Wire: the ring was made before the entry in the catalogue."""
+
+    def alter(self, known: Known, config: StreamConfig) -> None:
+        """See Wire: what a ring can hold is a setting of the members; beyond it, publishing fails."""
+
+    def room(self, name: str) -> int:
+        """How many messages the ring of a new stream would hold: a setting of the members, by the name of the ring."""
+        ring = Ring(self._link, ring_name(self._prefix, name, uuid.uuid4().hex))
+        try:
+            return ring.capacity - slack(ring.capacity)
+        finally:
+            ring.destroy()  # to ask about a ring makes it
 
     def remove(self, known: Known) -> None:
         """See Wire."""
@@ -85,5 +98,5 @@ def promises(members: int, backups: int) -> Promises:
         )
     return Promises(
         durability="memory", may_lose=lost, opened_by="network", retention=("capacity", "bytes", "age"),
-        sync_replicas=copies, notifies=True,
+        sync_replicas=copies, notifies=True, copies=DROPPED_BY_READERS, takes_back=True,
     )  # fmt: skip

@@ -9,6 +9,7 @@ from lockstep.log.network.checks import Finding
 
 _REPLICAS, _IN_SYNC = 3, 2
 _FOR_EVER = "-1"
+STAMPED_BY, BROKER = "message.timestamp.type", "LogAppendTime"
 
 
 def of_copies(server: str, topic: str, layout: Layout, config: Mapping[str, str]) -> list[Finding]:
@@ -41,6 +42,14 @@ def of_keeping(server: str, topic: str, config: Mapping[str, str]) -> list[Findi
             problem = f"the topic {topic} has {setting}={value}: it may delete what the stream still keeps"
             found.append(Finding(server, problem, f"{setting} of the topic {topic} to {_FOR_EVER}"))
     return found
+
+
+def of_stamps(server: str, topic: str, config: Mapping[str, str]) -> list[Finding]:
+    """Whether age is measured by the broker's clock, or by the clocks of those who write and read."""
+    if config.get(STAMPED_BY) == BROKER:
+        return []
+    problem = f"the topic {topic} keeps the times of its writers, so that a writer's clock decides what is too old"
+    return [Finding(server, problem, f"{STAMPED_BY} of the topic {topic} to {BROKER}")]
 
 
 def of_partitions(server: str, topic: str, has: int, wanted: int) -> list[Finding]:

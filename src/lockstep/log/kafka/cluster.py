@@ -80,8 +80,10 @@ class Cluster:
         self.address, self._runtime = address, runtime
         self.notes = Notes()
         set_up = settings.consumer(address, self.notes, wait_ms=settings.READER_WAIT_MS, eof=False)
+        self._set_up = set_up
         self._asker = Consumer(set_up)  # assigned nothing, so that no fetch holds up its questions
         self._admin_or_none: AdminClient | None = None
+        self._closed = False
         self._lock = threading.Lock()
 
     def connect(self, topic: str) -> int:
@@ -175,9 +177,10 @@ class Cluster:
 
     def close(self) -> None:
         """End the connections."""
-        self._asker.close()
         with self._lock:
+            self._closed = True
             self._admin_or_none = None
+        self._asker.close()
 
     def _metadata(self, topic: str, within_s: float, *, must_be: bool = False) -> Any:
         found = self._asker.list_topics(topic, timeout=within_s)
@@ -232,8 +235,21 @@ class Cluster:
                 else:
                     patience = begun + _patience_s(error, end - begun)
                 if self._runtime.monotonic() + _PAUSE_S >= patience or self.notes.refused:
+                    if error.code() in PASSING:
+                        self._renew_asker()
                     raise self._trouble(error, topic) from raised
                 self._runtime.waiter().wait(_PAUSE_S)
+
+    def _renew_asker(self) -> None:
+        """Ask with a new client from now on: one that got no answer may go on asking a leader that is dead.
+
+        The old one ends when the last thread that asks with it is done.
+        """
+        with self._lock:
+            old = self._asker
+            if not self._closed:
+                self._asker = Consumer(self._set_up)
+        del old  # not within the lock: its end may take a moment
 
     def _until(self, is_so: Callable[[], bool], what: str) -> None:
         end = self._runtime.monotonic() + self.address.timeout_s

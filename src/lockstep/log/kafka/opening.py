@@ -27,8 +27,8 @@ from lockstep.log.kafka.troubles import error_of
 from lockstep.log.kafka.wire import KafkaWire
 from lockstep.log.network.address import Address, parse_address
 from lockstep.log.network.bus import NetworkBus
-from lockstep.log.network.checks import judge
-from lockstep.log.port import Promises
+from lockstep.log.network.checks import judge, of_login
+from lockstep.log.port import DROPPED_BY_READERS, Promises
 from lockstep.runtime import Runtime
 
 PORT = 9092
@@ -61,6 +61,7 @@ def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Ma
     """The bus on the servers at an address."""
     address = parse_address("kafka", target, options, environ=environ, default_port=PORT, known=settings.OPTIONS)
     _check(address)
+    judge(of_login(address), strict=address.strict)
     with ExitStack() as undo:
         cluster = _cluster(address, runtime)
         undo.callback(cluster.close)
@@ -112,6 +113,7 @@ def promises(layout: Layout, config: Mapping[str, str]) -> Promises:
         sync_replicas=in_sync - 1,
         async_replicas=layout.replicas - in_sync,
         notifies=True,
+        copies=DROPPED_BY_READERS,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import cast
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE
 from confluent_kafka import Message as KafkaMessage
 
 from lockstep.errors import BadArgument
@@ -44,7 +44,14 @@ def from_kafka(message: KafkaMessage) -> Message:
             producer, sequence, append_ns, created_ns = _ORIGIN.unpack(data)
         else:
             headers.append((name, data))
-    return Message(message.offset() or 0, _sealed(message, producer, sequence, created_ns, append_ns, tuple(headers)))
+    sealed = _sealed(message, producer, sequence, created_ns, append_ns, tuple(headers))
+    return Message(message.offset() or 0, sealed, stored_ns(message))
+
+
+def stored_ns(message: KafkaMessage) -> int | None:
+    """When the broker stored a message; None if the topic keeps the time of the client that sent it."""
+    kind, stamp_ms = message.timestamp()
+    return stamp_ms * _NS_PER_MS if kind == TIMESTAMP_LOG_APPEND_TIME else None
 
 
 def _sealed(

@@ -128,6 +128,10 @@ class Readers:
                 return
         reader.close()
 
+    def discard(self, reader: Reader) -> None:
+        """A reader that got no answer: its client may wait for a leader that is dead, and nobody gets it again."""
+        reader.close()
+
     def close(self) -> None:
         """End the connections of all that are free."""
         with self._lock:

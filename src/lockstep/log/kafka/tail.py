@@ -10,6 +10,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable
 from itertools import chain
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
@@ -91,10 +92,19 @@ class Feed:
 
 
 class Tail:
-    """See above. Its thread runs while something is watched; only it touches the consumer."""
+    """See above. Its thread runs while something is watched; only it touches the consumer.
 
-    def __init__(self, set_up: Settings, ends: AskEnds, runtime: Runtime) -> None:
-        self._set_up, self._ends, self._runtime = set_up, ends, runtime
+    If the thread fails, it starts again with a new consumer, and whoever waits is woken to look for himself.
+    """
+
+    def __init__(
+        self,
+        set_up: Settings,
+        ends: AskEnds,
+        runtime: Runtime,
+        make: Callable[[dict[str, Any]], Consumer] = Consumer,
+    ) -> None:
+        self._set_up, self._ends, self._runtime, self._make = set_up, ends, runtime, make
         self._lock = threading.Lock()
         self._feeds: dict[Place, Feed] = {}
         self._thread: threading.Thread | None = None
@@ -141,14 +151,36 @@ class Tail:
             self._thread.start()
 
     def _run(self) -> None:
+        while True:
+            try:
+                self._follow_watched()
+            except Exception as error:  # noqa: BLE001 - readers rely on this thread, so it starts again
+                logger.error(
+                    "Following streams on Kafka failed and is started again", exc_info=error,
+                    extra={"action": "follow_restarted"},
+                )  # fmt: skip
+                self._start_over()
+            else:
+                return
+
+    def _follow_watched(self) -> None:
+        """Until nothing is watched any more."""
         following: dict[Place, Feed] = {}
-        consumer = Consumer(dict(self._set_up))
+        consumer = self._make(dict(self._set_up))
         try:
             while self._goes_on():
                 self._adjust(consumer, following)
                 self._pump(consumer, following)
         finally:
             consumer.close()
+
+    def _start_over(self) -> None:
+        self._runtime.waiter().wait(_RETRY_S)
+        with self._lock:
+            feeds = list(self._feeds.values())
+        for feed in feeds:
+            feed.begin(-1)
+            feed.retry_at = 0.0
 
     def _goes_on(self) -> bool:
         with self._lock:

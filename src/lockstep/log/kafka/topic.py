@@ -82,7 +82,7 @@ class Appends:
 
     def back(self, message: KafkaMessage) -> Message:
         """See Format."""
-        return Message(message.offset() or 0, message.value() or b"")
+        return Message(message.offset() or 0, message.value() or b"", plain.stored_ns(message))
 
 
 class Records:
@@ -194,10 +194,10 @@ class KafkaTopic:
             except OutOfRange:  # dropped meanwhile, or the leader has changed
                 self._let_go()
             except KafkaException as raised:
-                self._let_go()
+                self._discard()
                 self._look_again(error_of(raised))
             if self.link.runtime.monotonic() >= deadline:
-                self._let_go()
+                self._discard()
                 raise ServerUnreachable(server=self.link.server, reason=f"{self.stream} could not be read in time")
 
     def _look_again(self, error: KafkaError) -> None:
@@ -225,6 +225,11 @@ class KafkaTopic:
         if self._reader is not None:
             reader, self._reader = self._reader, None
             self.link.readers.take_back(reader)
+
+    def _discard(self) -> None:
+        if self._reader is not None:
+            reader, self._reader = self._reader, None
+            self.link.readers.discard(reader)
 
     def _pieces(self, messages: list[Outgoing]) -> Iterator[list[Outgoing]]:
         """The limit of a topic is for what the client sends in one request, which may be several messages."""

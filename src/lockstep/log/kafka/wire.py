@@ -80,11 +80,17 @@ class KafkaWire:
         place, wanted = self._place(known.name), _partitions(known)
         if (found := self._link.cluster.layout(place.topic)) is None:
             try:
-                found = self._link.cluster.create(place.topic, wanted, self._replicas, self._topics)
+                found = self._link.cluster.create(place.topic, wanted, self._replicas, self._settings(known))
             except (ServerUnfit, ServerRefused):
                 self.catalogue.remove(known)  # the server will never have it
                 raise
         judge(checks.of_partitions(self._link.server, place.topic, found.partitions, wanted))
+
+    def alter(self, known: Known, config: StreamConfig) -> None:
+        """See Wire: the topic keeps everything until it is told to drop it."""
+        del config
+        if known.identity.startswith(FOREIGN):
+            raise UnsupportedByBackend(bus=self.url, feature=f"alter {known.name}, a topic that others made")
 
     def remove(self, known: Known) -> None:
         """See Wire."""
@@ -151,6 +157,12 @@ class KafkaWire:
         self._link.sender.close()
         self._link.cluster.close()
 
+    def _settings(self, known: Known) -> dict[str, str]:
+        """The settings of a new topic; where only we read the messages, the broker stamps them with its own clock."""
+        if known.identity.startswith(RECORDS):
+            return dict(self._topics)
+        return {**self._topics, checks.STAMPED_BY: checks.BROKER}
+
     def _place(self, name: str) -> Place:
         place = place_of(self._prefix, name)
         if place is None:
@@ -185,6 +197,7 @@ class KafkaWire:
             *checks.of_partitions(server, place.topic, layout.partitions, _partitions(known)),
             *(finding for finding in checks.of_copies(server, place.topic, layout, config) if layout.brokers > 1),
             *checks.of_keeping(server, place.topic, config),
+            *(checks.of_stamps(server, place.topic, config) if known.config.retain_age_s is not None else []),
         ]
 
     def _open(self, name: str) -> Topic:

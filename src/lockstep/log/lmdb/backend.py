@@ -18,8 +18,8 @@ from lockstep.log.lmdb.environment import REGISTRY, Environment
 from lockstep.log.lmdb.replica import Mirror
 from lockstep.log.lmdb.settings import FILE, Settings, Wish, load, load_or_make
 from lockstep.log.lmdb.store import LmdbStore
-from lockstep.log.port import Entry, Promises
-from lockstep.runtime import Runtime
+from lockstep.log.port import DROPPED_BY_BUS, Entry, Promises
+from lockstep.runtime import Runtime, logger
 
 MAY_LOSE = {
     "fsync": "nothing, unless the disk does",
@@ -37,6 +37,11 @@ def open_lmdb(
     with ExitStack() as undo:
         environment = REGISTRY.acquire(folder, map_bytes=settings.map_bytes, durability=settings.durability)
         undo.callback(REGISTRY.release, environment)
+        if environment.map_bytes < settings.map_bytes:
+            logger.warning(
+                "The map of %s was enlarged to %d bytes; this process has it open with %d until it closes it",
+                folder, settings.map_bytes, environment.map_bytes, extra={"action": "map_enlarged"},
+            )  # fmt: skip
         mirror = _open_mirror(folder, settings)
         if mirror is not None:
             undo.callback(mirror.close)
@@ -59,6 +64,9 @@ def _promises(settings: Settings) -> Promises:
         conditional=True,
         dedupe=True,
         notifies=True,
+        history=True,
+        copies=DROPPED_BY_BUS,
+        ordered_times=True,
     )
 
 

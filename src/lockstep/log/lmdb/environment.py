@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -13,15 +14,16 @@ from typing import Any
 
 import lmdb
 
-from lockstep.errors import Forbidden, ForkedProcess, NotAStore, StoreBroken, StoreFull
+from lockstep.errors import Forbidden, ForkedProcess, IllegalState, NotAStore, StoreBroken, StoreFull
 from lockstep.log.embedded.tables import TABLES
-from lockstep.log.lmdb.room import is_nearly_full, left_for_publishers, load_ballast
+from lockstep.log.lmdb.room import is_nearly_full, left_for_users, load_ballast, reserve
 from lockstep.log.lmdb.tables import LmdbTables
 from lockstep.runtime import logger
 
 READERS_MAX = 2048
 READER_CHECK_S = 5.0
 RELAXED_SYNC_S = 1.0
+_FORK_WAITS_S, _CLOSE_WAITS_S = 1.0, 2.0
 
 
 class Environment:
@@ -33,7 +35,9 @@ class Environment:
         self.users = 0
         self.broken: str | None = None
         self.writing: int | None = None
-        self._map_bytes = map_bytes
+        self.gate = threading.Lock()
+        """Held while something is written, and while the process forks."""
+        self.map_bytes = map_bytes
         self._checked_at = self._synced_at = time.monotonic()
         try:
             self.lmdb = lmdb.open(
@@ -67,8 +71,13 @@ class Environment:
         return LmdbTables(transaction, self.handles)
 
     def room(self, transaction: Any) -> int:
-        """Bytes that publishers may still add."""
-        return left_for_publishers(transaction, self.handles, self._map_bytes)
+        """Bytes that users may still add; negative if groups use some of their reserve."""
+        return left_for_users(transaction, self.handles, self.map_bytes)
+
+    @property
+    def reserved_for_groups(self) -> int:
+        """Bytes that the logs of groups may take beyond that."""
+        return reserve(self.map_bytes) // 2
 
     def after_commit(self) -> None:
         """Housekeeping that some writer has to do now and then."""
@@ -100,6 +109,9 @@ class Environment:
         text = str(error)
         if isinstance(error, lmdb.MapFullError):
             return self.full()
+        if isinstance(error, lmdb.MapResizedError):
+            reason = "another process enlarged its map; open the bus again in this one"
+            return IllegalState(what=f"The store {self.path}", action="be used", reason=reason)
         full = isinstance(error, lmdb.DiskError) or "No space" in text or "too large" in text
         # What LMDB says when a write comes out short, as the last one on a disk does.
         short = "Input/output error" in text and is_nearly_full(self.path)
@@ -112,7 +124,7 @@ class Environment:
 
     def full(self) -> StoreFull:
         """The error for a map without room."""
-        return StoreFull(stream=f"lmdb:{self.path}", reason=f"its map of {self._map_bytes} bytes is full")
+        return StoreFull(stream=f"lmdb:{self.path}", reason=f"its map of {self.map_bytes} bytes is full")
 
     @contextmanager
     def failing_clearly(self) -> Iterator[None]:
@@ -144,6 +156,8 @@ class ReadView:
         except lmdb.ReadersFullError:
             environment.lmdb.reader_check()
             self._transaction = environment.lmdb.begin()
+        except lmdb.MapResizedError as error:
+            raise environment.failure(error) from error
         return LmdbTables(self._transaction, environment.handles)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -157,6 +171,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, int], Environment] = {}
+        self._inherited: dict[tuple[int, int], Any] = {}
+        self._stopped: list[Environment] = []
         self._lock = threading.Lock()
 
     def acquire(self, path: Path, *, map_bytes: int, durability: str) -> Environment:
@@ -164,6 +180,9 @@ class Registry:
         status = path.stat()
         key = (status.st_dev, status.st_ino)
         with self._lock:
+            if key in self._inherited:
+                _close_inherited(path, self._inherited[key])
+                del self._inherited[key]
             if key not in self._open:
                 self._open[key] = Environment(path, map_bytes=map_bytes, durability=durability)
             self._open[key].users += 1
@@ -190,16 +209,46 @@ class Registry:
                 self._open = {key: value for key, value in self._open.items() if value is not environment}
                 environment.close()
 
-    def forget_after_fork(self) -> None:
-        """In a child: drop what was inherited, so that the child can open its own."""
-        self._lock = threading.Lock()
-        for environment in self._open.values():
-            environment.lmdb.close()
+    def before_fork(self) -> None:
+        """Let writers finish, if they do so soon: a child could not close what a thread of the parent was using."""
+        for environment in list(self._open.values()):
+            if environment.writing != threading.get_ident() and environment.gate.acquire(timeout=_FORK_WAITS_S):
+                self._stopped.append(environment)
+
+    def after_fork_in_parent(self) -> None:
+        """Let them go on."""
+        while self._stopped:
+            self._stopped.pop().gate.release()
+
+    def after_fork_in_child(self) -> None:
+        """Forget what was inherited; it is closed when the child opens the same folder.
+
+        Not here, and never by the collector: closing waits for calls under way, and their threads do not exist here.
+        """
+        self._lock, self._stopped = threading.Lock(), []
+        for key, environment in self._open.items():
+            environment.gate = threading.Lock()
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(environment.lmdb))
+            self._inherited[key] = environment.lmdb
         self._open = {}
 
 
+def _close_inherited(path: Path, inherited: Any) -> None:
+    """Close what a child inherited, in a thread of its own because it may never return."""
+    closing = threading.Thread(target=inherited.close, name="lockstep-close-inherited", daemon=True)
+    closing.start()
+    closing.join(_CLOSE_WAITS_S)
+    if closing.is_alive():
+        reason = "a thread of the parent was using it when this process was forked; spawn the child, or fork earlier"
+        raise IllegalState(what=f"The store {path}", action="be opened in a forked child", reason=reason)
+
+
 REGISTRY = Registry()
-os.register_at_fork(after_in_child=REGISTRY.forget_after_fork)
+os.register_at_fork(
+    before=REGISTRY.before_fork,
+    after_in_parent=REGISTRY.after_fork_in_parent,
+    after_in_child=REGISTRY.after_fork_in_child,
+)
 
 
 def _open_error(path: Path, error: lmdb.Error) -> Exception:

@@ -1,6 +1,7 @@
-"""Room to get out of a full store: deleting takes pages too, so publishers are stopped while some are left.
+"""Room to work in a full store: groups go on, and deleting takes pages too, so users are stopped while some are left.
 
-In the map, a part is kept from publishers. On a full disk, a file of nothing is thrown out for those who delete.
+In the map, a part is kept from users' records and state: half of it for the logs of groups, the rest for those who
+delete. On a full disk, files of nothing are thrown out: one for groups, one for those who delete.
 """
 
 from __future__ import annotations
@@ -11,29 +12,37 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lockstep.log.embedded.tables import CELLS, ENTRIES, JOURNAL, PRODUCERS
+from lockstep.log.embedded.tables import CATALOGUE, CELLS, ENTRIES, JOURNAL, LOGS, PRODUCERS
 
 BALLAST_BYTES = 1 << 20
-_BALLAST_FILE = "ballast"
+_BALLAST_FILE, _GROUPS_BALLAST_FILE = "ballast", "ballast.groups"
 _RESERVE_BYTES = 512 << 10
 _RESERVE_PART = 16
 _NEARLY_FULL_BYTES = 4 << 20
-_LARGE_TABLES = (ENTRIES, CELLS, PRODUCERS, JOURNAL)  # what is in the others, the reserve has room for
+_LARGE_TABLES = (ENTRIES, CELLS, CATALOGUE, LOGS, PRODUCERS, JOURNAL)  # the reserve has room for the others
 
 
-def left_for_publishers(transaction: Any, handles: Mapping[str, Any], map_bytes: int) -> int:
-    """Bytes of the map that publishers may still take. Pages that were freed count as room."""
-    reserve = max(map_bytes // _RESERVE_PART, min(_RESERVE_BYTES, map_bytes // 4))
+def reserve(map_bytes: int) -> int:
+    """Bytes of the map that users' records and state may not take."""
+    return max(map_bytes // _RESERVE_PART, min(_RESERVE_BYTES, map_bytes // 4))
+
+
+def left_for_users(transaction: Any, handles: Mapping[str, Any], map_bytes: int) -> int:
+    """Bytes of the map that users may still take. Pages that were freed count as room."""
     used = 0
     for name in _LARGE_TABLES:
         table = transaction.stat(handles[name])
         used += (table["branch_pages"] + table["leaf_pages"] + table["overflow_pages"]) * table["psize"]
-    return map_bytes - reserve - used
+    return map_bytes - reserve(map_bytes) - used
 
 
 def load_ballast(folder: Path) -> None:
-    """Lay in the ballast, if it is missing and there is plenty of room."""
-    path = folder / _BALLAST_FILE
+    """Lay in the ballast, if some is missing and there is plenty of room."""
+    for name in (_BALLAST_FILE, _GROUPS_BALLAST_FILE):
+        _load(folder, folder / name)
+
+
+def _load(folder: Path, path: Path) -> None:
     if path.exists() or disk_left(folder) < 4 * BALLAST_BYTES:
         return
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -45,13 +54,17 @@ def load_ballast(folder: Path) -> None:
         os.close(descriptor)
 
 
-def throw_ballast(folder: Path) -> bool:
-    """Give the disk back what the ballast takes; False if it was gone already."""
-    try:
-        (folder / _BALLAST_FILE).unlink()
-    except FileNotFoundError:
-        return False
-    return True
+def throw_ballast(folder: Path, *, for_groups: bool = False) -> bool:
+    """Give the disk back what the ballast takes, or only that of groups; False if it was gone already."""
+    names = (_GROUPS_BALLAST_FILE,) if for_groups else (_BALLAST_FILE, _GROUPS_BALLAST_FILE)
+    thrown = False
+    for name in names:
+        try:
+            (folder / name).unlink()
+            thrown = True
+        except FileNotFoundError:
+            continue
+    return thrown
 
 
 def is_nearly_full(folder: Path) -> bool:

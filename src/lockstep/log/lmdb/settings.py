@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from lockstep.errors import BadConfig, ConfigMismatch, Forbidden, FormatTooNew, NotAStore, StoreNotFound
+from lockstep.errors import BadConfig, ConfigMismatch, Forbidden, FormatTooNew, NotAStore, ParentMissing, StoreNotFound
 
 FILE = "lockstep.json"
 FORMAT = 1
@@ -20,7 +20,7 @@ DURABILITIES = ("fsync", "relaxed")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Everybody who opens the store gets the same; a wish that differs is refused."""
+    """Everybody who opens the store gets the same; a wish that differs is refused, except for a larger map."""
 
     identity: str
     durability: str = "fsync"
@@ -80,7 +80,7 @@ def check_folder(folder: Path, *, create: bool) -> None:
             if not create:
                 raise StoreNotFound(path=folder)
             if not folder.parent.is_dir():
-                raise StoreNotFound(path=folder.parent)
+                raise ParentMissing(path=folder, parent=folder.parent)
             folder.mkdir(mode=0o700, exist_ok=True)
         strangers = [item.name for item in folder.iterdir() if not item.name.startswith(FILE)]
     except PermissionError as error:
@@ -126,7 +126,7 @@ def load(folder: Path) -> Settings:
 
 
 def _adopt(folder: Path, settings: Settings, wish: Wish, check: Check) -> Settings:
-    """The stored settings; a replica may be added to a store that has none, nothing else may differ."""
+    """The stored settings; a replica may be added to a store that has none, and the map enlarged. Nothing else."""
     added = {}
     for name, wanted in asdict(wish).items():
         stored = getattr(settings, name)
@@ -135,7 +135,10 @@ def _adopt(folder: Path, settings: Settings, wish: Wish, check: Check) -> Settin
         if name in ("replica", "async_replica") and stored is None:
             added[name] = wanted
             continue
-        raise ConfigMismatch(what="Store", name=str(folder), field=name, stored=stored, given=wanted)
+        if name == "map_bytes" and wanted > stored:
+            added[name] = wanted
+            continue
+        raise ConfigMismatch(what="Store", name=str(folder), field=name, stored=stored, given=wanted, otherwise="")
     if added:
         settings = replace(settings, **added)
         check(settings)

@@ -31,7 +31,7 @@ class LmdbStore:
         self._waiting: deque[_Ticket[Any]] = deque()
         self._turn = threading.Lock()
         self._leading: int | None = None
-        self._adding = self._mirrored = False
+        self._adds_data = self._adds_group_records = self._mirrored = False
         if mirror is not None:
             mirror.catch_up(environment)
 
@@ -120,19 +120,19 @@ class LmdbStore:
         try:
             return self._run_once(tickets)
         except StoreFull:
-            if self._adding or not self._throw_ballast():
+            if self._adds_data or not self._throw_ballast(for_groups=self._adds_group_records):
                 raise
-        return self._run_once(tickets)  # it deletes, and that is how room is made
+        return self._run_once(tickets)  # it deletes, and that is how room is made; or it is a group's
 
-    def _throw_ballast(self) -> bool:
+    def _throw_ballast(self, *, for_groups: bool) -> bool:
         folders = [self.environment.path, *(self.mirror.folders if self.mirror is not None else ())]
-        thrown = [throw_ballast(folder) for folder in folders]
+        thrown = [throw_ballast(folder, for_groups=for_groups) for folder in folders]
         return any(thrown)
 
     def _run_once(self, tickets: list[_Ticket[Any]]) -> list[Any]:
-        self._adding = self._mirrored = False
+        self._adds_data = self._adds_group_records = self._mirrored = False
         try:
-            with self._begin() as transaction:
+            with self.environment.gate, self._begin() as transaction:
                 results = self._prepare(transaction, tickets)
         except lmdb.Error as error:
             failure = self.environment.failure(error)
@@ -161,7 +161,7 @@ class LmdbStore:
             return results
         finally:
             self.environment.writing = None  # while the lock is held: afterwards another connection may be writing
-            self._adding = tables.adds_records
+            self._adds_data, self._adds_group_records = tables.adds_data, tables.adds_group_records
 
     def _uncertain(self, reason: str) -> AppendUncertain:
         return AppendUncertain(stream=f"lmdb:{self.environment.path}", reason=reason)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from lockstep.log.embedded.tables import ENTRIES
+from lockstep.log.embedded.tables import CATALOGUE, CELLS, ENTRIES
+
+_DATA = frozenset({ENTRIES, CELLS, CATALOGUE})
+"""Tables that grow with what users store."""
 
 Touched = dict[tuple[str, bytes], None]
 
@@ -13,8 +16,12 @@ Touched = dict[tuple[str, bytes], None]
 class Space(Protocol):
     """What limits how much may be stored."""
 
+    @property
+    def reserved_for_groups(self) -> int:
+        """Bytes that the logs of groups may take beyond the room of users."""
+
     def room(self, transaction: Any) -> int:
-        """Bytes that publishers may still add."""
+        """Bytes that users may still add; negative if groups use some of their reserve."""
 
     def full(self) -> Exception:
         """The error when they would add more."""
@@ -33,7 +40,7 @@ class LmdbTables:
         value: bytes | None = self._transaction.get(key, db=self._handles[table])
         return value
 
-    def put(self, table: str, key: bytes, value: bytes) -> None:
+    def put(self, table: str, key: bytes, value: bytes, *, reserved: bool = False) -> None:  # noqa: ARG002
         """See Tables."""
         self._transaction.put(key, value, db=self._handles[table])
 
@@ -58,30 +65,38 @@ class LmdbTables:
 
 
 class RecordingTables(LmdbTables):
-    """Tables that remember which keys changed, for a replica, and ask for room before they add records."""
+    """Tables that remember which keys changed, for a replica, and ask for room before users' data is added."""
 
-    __slots__ = ("_left", "_space", "touched")
+    __slots__ = ("_left", "_space", "adds_data", "adds_group_records", "touched")
 
     def __init__(self, transaction: Any, handles: Mapping[str, Any], space: Space) -> None:
         super().__init__(transaction, handles)
         self.touched: Touched = {}
         self._space = space
         self._left: int | None = None
+        self.adds_data = self.adds_group_records = False
+        """What this transaction stores; one that stores neither may use the last room there is."""
 
-    @property
-    def adds_records(self) -> bool:
-        """True if this transaction stores batches; one that only deletes may use the last room there is."""
-        return self._left is not None
-
-    def put(self, table: str, key: bytes, value: bytes) -> None:
+    def put(self, table: str, key: bytes, value: bytes, *, reserved: bool = False) -> None:
         """See Tables."""
-        if table == ENTRIES:
-            left = self._space.room(self._transaction) if self._left is None else self._left
-            self._left = left - len(key) - len(value)
-            if self._left < 0:
-                raise self._space.full()
+        if table in _DATA:
+            before = self.get(table, key) if table == CELLS else None
+            added = len(key) + len(value) if before is None else len(value) - len(before)
+            if added > 0:
+                self._use_room(added, reserved)
         self.touched[table, key] = None
         super().put(table, key, value)
+
+    def _use_room(self, size: int, reserved: bool) -> None:
+        if self._left is None:
+            self._left = self._space.room(self._transaction)
+        self._left -= size
+        if reserved:
+            self.adds_group_records = True
+        else:
+            self.adds_data = True
+        if self._left < (-self._space.reserved_for_groups if reserved else 0):
+            raise self._space.full()
 
     def delete(self, table: str, key: bytes) -> None:
         """See Tables."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -56,6 +57,8 @@ class Address:
     path: str = ""
     user: str | None = None
     password: Secret | None = None
+    password_file: str | None = None
+    """Where the password was read from, if it was a file."""
     tls: Tls | None = None
     timeout_s: float = TIMEOUT_S
     """Every try ends within about this time."""
@@ -72,6 +75,11 @@ class Address:
     def servers(self) -> str:
         """Host and port of each, for people and for clients that want them so."""
         return ",".join(f"{host}:{port}" for host, port in self.hosts)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nothing leaves this machine."""
+        return all(_is_loopback(host) for host, _ in self.hosts)
 
     @property
     def safe_url(self) -> str:
@@ -107,13 +115,14 @@ def parse_address(
             raise BadUrl(url=shown, reason=f"it has no option {name!r}; there are {', '.join((*COMMON, *known))}")
     if not target.startswith("//") or not servers:
         raise BadUrl(url=shown, reason=f"write {scheme}://HOST:PORT")
-    user, password = _login(scheme, login, options, environ, shown)
+    user, password, file = _login(scheme, login, options, environ, shown)
     return Address(
         scheme=scheme,
         hosts=tuple(_host(part, default_port, shown) for part in servers.split(",")),
         path=unquote(path),
         user=user,
         password=password,
+        password_file=file,
         tls=_tls(options, shown),
         timeout_s=_seconds("timeout_s", options, TIMEOUT_S, shown),
         patience_s=_seconds("patience_s", options, PATIENCE_S, shown),
@@ -125,13 +134,15 @@ def parse_address(
 
 def _login(
     scheme: str, login: str, options: Mapping[str, str], environ: Mapping[str, str], shown: str
-) -> tuple[str | None, Secret | None]:
+) -> tuple[str | None, Secret | None, str | None]:
+    """User, password, and the file that the password was read from."""
     given, _, text = login.partition(":")
     variable = f"LOCKSTEP_{scheme.upper()}_"
     user = unquote(given) or options.get("user") or environ.get(variable + "USER")
     file = options.get("password_file") or environ.get(variable + "PASSWORD_FILE")
-    secret = unquote(text) or (_read(file, shown) if file else None) or environ.get(variable + "PASSWORD")
-    return user or None, Secret(secret) if secret else None
+    in_url, in_file = unquote(text), _read(file, shown) if file and not text else None
+    secret = in_url or in_file or environ.get(variable + "PASSWORD")
+    return user or None, Secret(secret) if secret else None, file if in_file else None
 
 
 def _read(path: str, shown: str) -> str:
@@ -139,6 +150,13 @@ def _read(path: str, shown: str) -> str:
         return Path(path).expanduser().read_text().strip()
     except OSError as error:
         raise BadUrl(url=shown, reason=f"its password file can't be read: {error.strerror or error}") from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def _host(text: str, default_port: int, shown: str) -> tuple[str, int]:

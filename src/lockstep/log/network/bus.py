@@ -18,7 +18,7 @@ from lockstep.log.network.netlog import NetworkLog
 from lockstep.log.network.waiting import NetworkWaiter
 from lockstep.log.network.wire import Known, Topic, TopicGone, Wire
 from lockstep.log.port import Log, LogWaiter, Transaction
-from lockstep.runtime import Runtime
+from lockstep.runtime import Runtime, release_when_dropped
 
 T = TypeVar("T")
 IDLE_TOPICS = 32
@@ -40,6 +40,9 @@ class NetworkBus:
         self._heads: dict[str, int] = {}
         self._closed = False
         self._pid = os.getpid()
+        self.has_rings = hasattr(wire, "room")
+        """Whether its topics hold so many messages and no more."""
+        self._finalizer = release_when_dropped(self, runtime, f"The connection to {self.url}", partial(_release, wire))
 
     def create(self, name: str, config: StreamConfig) -> NetworkLog:
         """See Bus."""
@@ -59,6 +62,22 @@ class NetworkBus:
         if known is None:
             raise StreamNotFound(name=name, bus=self.url)
         return self.patiently(lambda: self._log(known))
+
+    def alter(self, name: str, config: StreamConfig) -> NetworkLog:
+        """See Bus."""
+        known = self.patiently(lambda: self.look_up(name))
+        if known is None:
+            raise StreamNotFound(name=name, bus=self.url)
+        known.config.check_alterable(name, config)
+        self._check_possible(config)
+        self.patiently(lambda: self.wire.alter(known, config))  # before anybody counts on it
+        self.patiently(lambda: self.wire.catalogue.alter(known, config))
+        return self.open(name)
+
+    def room(self, name: str) -> int | None:
+        """How many records a new stream of a name can hold in any case; None if that is not limited."""
+        ask = getattr(self.wire, "room", None)
+        return None if ask is None else self.patiently(lambda: int(ask(name)))
 
     def delete(self, name: str) -> None:
         """See Bus."""
@@ -114,8 +133,9 @@ class NetworkBus:
             self._closed = True
         for topic in {log.topic for log in list(self._open)} | {topic for _, topic in list(self._idle)}:
             topic.close()
-        self.wire.catalogue.close()
-        self.wire.close()
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        _release(self.wire)
 
     def patiently(self, work: Callable[[], T]) -> T:
         """Do something while the bus is open; again and again, up to a bound, while its server is away."""
@@ -141,6 +161,10 @@ class NetworkBus:
     def now_ns(self) -> int:
         """The wall clock, for stamps."""
         return self._runtime.wall_ns()
+
+    def monotonic(self) -> float:
+        """The clock of this process."""
+        return self._runtime.monotonic()
 
     def look_up(self, name: str) -> Known | None:
         """What is known about a stream now: in the catalogue, or as a topic of somebody else."""
@@ -201,3 +225,8 @@ class NetworkBus:
         for kind, limit in wanted.items():
             if limit is not None and kind not in self.promises.retention:
                 raise UnsupportedByBackend(bus=self.url, feature=f"bound a stream by {kind}")
+
+
+def _release(wire: Wire) -> None:
+    wire.catalogue.close()
+    wire.close()

@@ -1,20 +1,39 @@
 """The catalogue as a topic of its own: what was written first counts, and everybody reads the same.
 
-Messages are JSON: {"add": name, "identity": ..., "config": {...}}, {"remove": name, "identity": ...} and
-{"trim": name, "identity": ..., "head": offset}. What does not fit what came before it is passed over.
+Messages are JSON objects:
+
+| message                                                  | meaning                                                  |
+| -------------------------------------------------------- | -------------------------------------------------------- |
+| {"add": name, "identity": ..., "config": {...}}          | a stream was created                                     |
+| {"remove": name, "identity": ...}                        | it was deleted                                           |
+| {"trim": name, "identity": ..., "head": offset}          | everything below an offset is gone                       |
+| {"alter": name, "identity": ..., "config": {...}}        | it got other settings                                    |
+| {"snapshot": id, "upto": n, "part": i, "of": k, "streams": [...]} | all streams, as the messages below n leave them |
+
+What does not fit what came before it is passed over. A snapshot makes the messages below `upto` needless: readers
+begin with the last one that is complete, and the server is told to drop what lies before it. Everybody folds the same
+messages to the same state, so it does not matter who writes a snapshot, or that two do.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from lockstep.log.config import StreamConfig
 from lockstep.log.network.wire import Known, Topic
 
 READ_BYTES = 4 << 20
+SNAPSHOT_EVERY = 1000
+"""A snapshot is written after so many messages, or after as many as there are streams if these are more."""
+_PART_BYTES = 256 << 10
+
+Entry = Mapping[str, Any]
+Streams = dict[str, Known]
 
 
 class TopicCatalogue:
@@ -23,8 +42,10 @@ class TopicCatalogue:
     def __init__(self, topic: Topic) -> None:
         self._topic = topic
         self._lock = threading.Lock()
-        self._known: dict[str, Known] = {}
-        self._next = 0
+        self._known: Streams = {}
+        self._next: int | None = None
+        self._folded = 0
+        """Messages since the snapshot that was read or written last."""
 
     def find(self, name: str) -> Known | None:
         """See Catalogue."""
@@ -43,9 +64,9 @@ class TopicCatalogue:
         self._write({"add": known.name, "identity": known.identity, "config": known.config.to_dict()})
         with self._lock:
             if known.name not in self._known:  # the server lost entries, and the numbers of these come again
-                self._known, self._next = {}, 0
+                self._known, self._next = {}, None
                 self._catch_up()
-            return self._known[known.name]
+            return self._known.get(known.name, known)  # removed by another meanwhile: it was there, and is gone
 
     def remove(self, known: Known) -> bool:
         """See Catalogue."""
@@ -60,34 +81,116 @@ class TopicCatalogue:
         """See Catalogue."""
         self._write({"trim": known.name, "identity": known.identity, "head": head})
 
+    def alter(self, known: Known, config: StreamConfig) -> None:
+        """See Catalogue."""
+        self._write({"alter": known.name, "identity": known.identity, "config": config.to_dict()})
+
     def close(self) -> None:
         """See Catalogue."""
         with self._lock:
             self._topic.close()
 
-    def _write(self, entry: Mapping[str, Any]) -> None:
+    def _write(self, entry: Entry) -> None:
         with self._lock:
             self._topic.send([json.dumps(entry).encode()])
             self._catch_up()
+            if self._folded >= max(SNAPSHOT_EVERY, len(self._known)):
+                self._write_snapshot()
+
+    def _write_snapshot(self) -> None:
+        """Sum up what was read, and let the server drop it once all parts are stored."""
+        assert self._next is not None, "it was read before"
+        upto = self._next
+        for part in snapshot_parts(self._known, upto, self._part_bytes()):
+            self._topic.send([part])
+        self._folded = 0
+        self._topic.drop(upto)
+
+    def _part_bytes(self) -> int:
+        most = self._topic.limits.append_bytes
+        return _PART_BYTES if most is None else min(_PART_BYTES, most // 2)
 
     def _catch_up(self) -> None:
-        while messages := self._topic.fetch(self._next, READ_BYTES):
+        at = self._begin() if self._next is None else self._next
+        for number, entry in self._entries(at):
+            if number > at and self._topic.ends().first > at:  # dropped before it was read: others wrote a snapshot
+                self._next = None
+                self._catch_up()
+                return
+            at = number + 1
+            fold(self._known, entry)
+            self._next = at
+            self._folded = 0 if "snapshot" in entry else self._folded + 1
+
+    def _begin(self) -> int:
+        """Take over the last complete snapshot, looking back from the end, further each time; where to go on."""
+        ends, back = self._topic.ends(), 2 * SNAPSHOT_EVERY
+        while True:
+            start = max(ends.next - back, ends.first)
+            parts: dict[str, list[Entry]] = {}
+            found: list[Entry] | None = None
+            for _, entry in self._entries(start):
+                if "snapshot" in entry:
+                    whole = parts.setdefault(entry["snapshot"], [])
+                    whole.append(entry)
+                    found = whole if len({part["part"] for part in whole}) == entry["of"] else found
+            if found is not None and found[0]["upto"] >= ends.first:
+                self._known, self._next = restore(found), found[0]["upto"]
+                return int(found[0]["upto"])
+            if start <= ends.first:
+                self._known, self._next = {}, ends.first
+                return ends.first
+            back *= 4
+
+    def _entries(self, start: int) -> Iterator[tuple[int, Entry]]:
+        while messages := self._topic.fetch(start, READ_BYTES):
             for message in messages:
-                fold(self._known, json.loads(message.data))
-                self._next = message.number + 1
+                yield message.number, json.loads(message.data)
+            start = messages[-1].number + 1
 
 
-def fold(known: dict[str, Known], entry: Mapping[str, Any]) -> None:
+def fold(known: Streams, entry: Entry) -> None:
     """Take one entry in."""
     if "add" in entry:
         name = entry["add"]
         known.setdefault(name, Known(name, entry["identity"], StreamConfig.from_dict(entry["config"])))
         return
-    name = entry.get("remove", entry.get("trim"))
-    found = known.get(name)
+    name = next((entry[kind] for kind in ("remove", "trim", "alter") if kind in entry), None)
+    found = known.get(name) if name is not None else None
     if found is None or found.identity != entry["identity"]:
         return
     if "remove" in entry:
-        del known[name]
+        del known[found.name]
+    elif "alter" in entry:
+        known[found.name] = replace(found, config=StreamConfig.from_dict(entry["config"]))
     else:
-        known[name] = found.trimmed(entry["head"])
+        known[found.name] = found.trimmed(entry["head"])
+
+
+def snapshot_parts(known: Streams, upto: int, part_bytes: int) -> Iterator[bytes]:
+    """A snapshot as messages of a size that the server takes."""
+    rows = [
+        {"name": one.name, "identity": one.identity, "config": one.config.to_dict(), "head": one.head}
+        for one in known.values()
+    ]
+    parts: list[list[Mapping[str, Any]]] = [[]]
+    size = 0
+    for row in rows:
+        size += len(json.dumps(row)) + 2
+        if parts[-1] and size > part_bytes:
+            parts.append([])
+            size = len(json.dumps(row)) + 2
+        parts[-1].append(row)
+    number = uuid.uuid4().hex
+    for index, streams in enumerate(parts):
+        message = {"snapshot": number, "upto": upto, "part": index, "of": len(parts), "streams": streams}
+        yield json.dumps(message).encode()
+
+
+def restore(parts: list[Entry]) -> Streams:
+    """The streams of a complete snapshot."""
+    rows = [row for part in parts for row in part["streams"]]
+    return {
+        row["name"]: Known(row["name"], row["identity"], StreamConfig.from_dict(row["config"]), row["head"])
+        for row in rows
+    }

@@ -21,15 +21,17 @@ from lockstep.errors import (
 from lockstep.log.batch import NO_PRODUCER, Batch, peek
 from lockstep.log.network.bundles import bundle, first_origin, unbundle
 from lockstep.log.network.held import Held
-from lockstep.log.network.tally import Tally, is_bounded
+from lockstep.log.network.tally import Tally, is_bounded, only_by_age
 from lockstep.log.network.wire import Ends, Known, Message, Topic, TopicGone
 from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry
 
 T = TypeVar("T")
 SCAN_BYTES = 8 << 20
-LOOKED_BACK = 10_000
-"""So many messages are searched for an append whose acknowledgement was lost before it is sent again."""
 APPENDS_BETWEEN_DROPS = 200
+CONFIG_S = 1.0
+"""So long a reader goes by the configuration that it knows."""
+AGE_CHECKS = 1000
+"""Records leave a stream that is bounded by age alone in so many steps at the most, and once a second at the most."""
 DOUBTS_MAX = 1000
 
 
@@ -43,6 +45,9 @@ class Owner(Protocol):
 
     def now_ns(self) -> int:
         """The wall clock, for stamps."""
+
+    def monotonic(self) -> float:
+        """The clock of this process."""
 
     def look_up(self, name: str) -> Known | None:
         """What the catalogue says now."""
@@ -66,16 +71,23 @@ class NetworkLog:
         self._last: tuple[int, int] | None = None
         """The number of the last message that was seen, and the offset after it."""
         self._tally: Tally | None = None
+        self._age_head = 0
+        self._age_due = float("-inf")
+        self._config_due = bus.monotonic() + CONFIG_S
+        self._opened_at: int | None = None
+        """The number after the last message when this handle first appended, unless it had seen a message by then."""
         self._unsure: dict[tuple[bytes, int], int] = {}
+        """Appends that may have landed, each with the least number that it may have got."""
         self._since_drop = 0
         self._held = Held()
+        self._stamped_ns = 0
 
     def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
         """See Log."""
         del wake  # the server wakes whoever waits
         if expected_next is not None:
             raise UnsupportedByBackend(bus=self._bus.url, feature="append on a condition")
-        stamp = self._bus.now_ns()
+        stamp = self._stamp()
         sealed = [batch.seal(stamp) for batch in batches]
         return self._do(lambda: self._append(sealed, batches))
 
@@ -124,6 +136,12 @@ class NetworkLog:
                 reason = f"the topic of {self.name} is missing; whoever makes the stream may not have come so far"
                 raise ServerUnreachable(server=self._bus.url, reason=reason) from gone
 
+    def _stamp(self) -> int:
+        """The time for an append: never before that of the one before, although the clock may have been set back."""
+        with self._lock:
+            self._stamped_ns = max(self._bus.now_ns(), self._stamped_ns)
+            return self._stamped_ns
+
     def _append(self, sealed: Sequence[bytes], batches: Sequence[Batch]) -> list[int]:
         if not sealed:
             return []
@@ -139,6 +157,8 @@ class NetworkLog:
             held.begin(offset, offset // self.limits.stride)
         if found := held.take(offset, max_bytes):
             return found
+        if self._bus.monotonic() >= self._config_due:
+            self._refresh()
         if is_bounded(self.config):
             self._count_up_to(self.topic.ends())
             self._check_readable(offset, self._first_known())
@@ -161,12 +181,14 @@ class NetworkLog:
 
     def _append_bundle(self, data: bytes, first: Batch) -> list[int]:
         origin = first.producer, first.sequence
+        least = 0
         try:
+            least = self._least_number() if origin[0] != NO_PRODUCER else 0
             number = self._landed(origin) if origin in self._unsure else None
             if number is None:
                 number = self._send(data)
         except AppendUncertain:
-            self._doubt(origin)
+            self._doubt(origin, least)
             raise
         except LockstepError as error:
             if origin in self._unsure:  # this time nothing was stored; but an earlier time something may have been
@@ -174,15 +196,25 @@ class NetworkLog:
             raise
         self._unsure.pop(origin, None)
         entries = unbundle(data, number * self.limits.stride, self.name)
-        self._note(number, entries)
+        self._see(number, entries)
+        if self.config.retain_age_s is None:  # else when it is read: only then it is known when the server stored it
+            self._count_next(number, entries)
         self._drop_sometimes()
         return [entry.base for entry in entries]
 
-    def _doubt(self, origin: tuple[bytes, int]) -> None:
-        """Remember that this may have landed, and behind which message; the oldest doubts go."""
-        self._unsure.setdefault(origin, self._last[0] + 1 if self._last else -1)
+    def _doubt(self, origin: tuple[bytes, int], least: int) -> None:
+        """Remember that this may have landed, and the least number that it may have; the oldest doubts go."""
+        self._unsure.setdefault(origin, least)
         if len(self._unsure) > DOUBTS_MAX:
             del self._unsure[next(iter(self._unsure))]
+
+    def _least_number(self) -> int:
+        """The least number that a message can have which is sent now."""
+        if self._last is not None:
+            return self._last[0] + 1
+        if self._opened_at is None:
+            self._opened_at = self.topic.ends().next
+        return self._opened_at
 
     def _send(self, data: bytes) -> int:
         try:
@@ -197,8 +229,7 @@ class NetworkLog:
         if origin[0] == NO_PRODUCER:
             return None
         ends = self.topic.ends()
-        start = max(self._unsure[origin], ends.next - LOOKED_BACK, ends.first)
-        for message in self._messages(start, ends.next):
+        for message in self._messages(max(self._unsure[origin], ends.first), ends.next):
             if first_origin(message.data) == origin:
                 return message.number
         return None
@@ -220,22 +251,27 @@ class NetworkLog:
             if messages[0].number > held.number:
                 self._check_readable(offset, self.topic.ends().first * self.limits.stride)
             for message in messages:
-                entries = unbundle(message.data, message.number * self.limits.stride, self.name)
-                self._note(message.number, entries)
-                held.add(entries, message.number + 1)
+                held.add(self._note(message), message.number + 1)
         held.forget_before(offset)
 
-    def _note(self, number: int, entries: list[Entry]) -> int:
-        """Remember what was seen on the way, so that nothing has to be fetched twice; the offset after it."""
-        after = _after(entries)
+    def _note(self, message: Message) -> list[Entry]:
+        """The batches of a message that was fetched; what it says is remembered, so that it is not fetched again."""
+        entries = unbundle(message.data, message.number * self.limits.stride, self.name)
+        self._see(message.number, entries)
+        self._count_next(message.number, entries, message.time_ns)
+        return entries
+
+    def _see(self, number: int, entries: list[Entry]) -> None:
         if self._last is None or number > self._last[0]:
-            self._last = number, after
+            self._last = number, _after(entries)
+
+    def _count_next(self, number: int, entries: list[Entry], time_ns: int | None = None) -> None:
         if self._tally is not None and number == self._tally.next:
-            self._tally.add(number, entries)
-        return after
+            self._tally.add(number, entries, time_ns)
 
     def _first_known(self) -> int:
-        return max(self._bus.head(self.identity), self._tally.head if self._tally is not None else 0)
+        counted = self._tally.head if self._tally is not None else 0
+        return max(self._bus.head(self.identity), counted, self._age_head)
 
     def _check_readable(self, offset: int, first: int) -> None:
         if offset < first:
@@ -245,6 +281,9 @@ class NetworkLog:
         known = self._bus.look_up(self.name)
         if known is None or known.identity != self.identity:
             raise StreamNotFound(name=self.name, bus=self._bus.url)
+        self._config_due = self._bus.monotonic() + CONFIG_S
+        if known.config != self.config:  # others altered it
+            self.config, self._tally, self._age_head, self._age_due = known.config, None, 0, float("-inf")
 
     def _end(self, ends: Ends) -> int:
         """The offset after the last record, which only its message tells."""
@@ -257,28 +296,60 @@ class NetworkLog:
             return at_least
         if self._last is None or self._last[0] < ends.next - 1:
             for message in self.topic.fetch(ends.next - 1, 1):
-                self._note(message.number, unbundle(message.data, message.number * self.limits.stride, self.name))
+                self._note(message)
         assert self._last is not None, "a message that was stored is found"
         return self._last[1]
 
     def _forget_seen(self) -> None:
-        self._last, self._tally, self._held = None, None, Held()
+        self._last, self._tally, self._held, self._opened_at = None, None, Held(), None
+        self._unsure = dict.fromkeys(self._unsure, 0)
+        self._age_head, self._age_due = 0, float("-inf")
 
     def _count_up_to(self, ends: Ends) -> None:
         """Bring the tally of a bounded stream to the end."""
         if not is_bounded(self.config):
             return
+        if only_by_age(self.config) and self._find_age_head(ends):
+            return
         if self._tally is None or self._tally.next < ends.first:
             self._tally = self._begun_tally(ends)
         self._count(self._tally, ends)
 
+    def _find_age_head(self, ends: Ends) -> bool:
+        """Find the first message that is not too old beside the newest by halving; False if that can't be done.
+
+        It can where the server stamps messages in order. Stamps of writers may be out of order, and have to be counted.
+        """
+        age_s = self.config.retain_age_s or 0.0
+        if self._bus.monotonic() < self._age_due or ends.next <= ends.first:
+            return True
+        newest = self._first_from(ends.next - 1)
+        if newest is None or newest.time_ns is None:
+            return newest is None
+        self._age_due = self._bus.monotonic() + min(age_s / AGE_CHECKS, 1.0)
+        oldest_ns = newest.time_ns - int(age_s * 1e9)
+        low, high = max(ends.first, self._age_head // self.limits.stride), newest.number
+        while low < high:
+            middle = (low + high) // 2
+            found = self._first_from(middle)
+            if found is None or found.number >= high or (found.time_ns or 0) >= oldest_ns:
+                high = middle
+            else:
+                low = found.number + 1
+        if low > ends.first:
+            self._age_head = max(self._age_head, low * self.limits.stride)
+        return True
+
+    def _first_from(self, number: int) -> Message | None:
+        return next(iter(self.topic.fetch(number, 1)), None)
+
     def _begun_tally(self, ends: Ends) -> Tally:
         """A tally that begins far enough back: a message holds a record or more, but numbers may have gaps."""
-        only_count = self.config.retain_bytes is None and self.config.retain_age_s is None
-        back = self.config.capacity or 0 if only_count else ends.next - ends.first
+        by_count = self.config.capacity is not None and self.config.retain_bytes is None
+        back = self.config.capacity or 0 if by_count else ends.next - ends.first
         while True:
             start = max(ends.next - back, ends.first)
-            tally = Tally(self.config, start)
+            tally = Tally(self.config, start, self._bus.now_ns)
             self._count(tally, ends)
             if start == ends.first or tally.is_full:
                 return tally
@@ -287,8 +358,8 @@ class NetworkLog:
     def _count(self, tally: Tally, ends: Ends) -> None:
         for message in self._messages(tally.next, ends.next):
             entries = unbundle(message.data, message.number * self.limits.stride, self.name)
-            tally.add(message.number, entries)
-            self._note(message.number, entries)
+            tally.add(message.number, entries, message.time_ns)
+            self._see(message.number, entries)
 
     def _messages(self, start: int, stop: int) -> Iterator[Message]:
         while start < stop and (messages := self.topic.fetch(start, SCAN_BYTES)):

@@ -1,11 +1,17 @@
 """Retention where a server has none that is exact: which offset is the first that still counts.
 
-Every reader and writer of a bounded stream works it out for itself from the messages, and all come to the same answer.
+Every reader and writer of a bounded stream works it out for itself from the messages. Count and bytes give the same
+answer to all. So does age where the server stamps messages (Kafka, RabbitMQ): the time is that of the newest message.
+
+Where it does not (Hazelcast), the only stamps are those of the writers' clocks, of which one may be wrong. Time is then
+the observer's own clock, but not later than the newest stamp: a single clock that is ahead hides nothing from others.
+If clocks differ, records are kept longer than asked, never shorter.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lockstep.log.batch import peek
@@ -18,38 +24,40 @@ class _Stored:
     base: int
     count: int
     size: int
-    append_ns: int
+    time_ns: int
 
 
 class Tally:
     """The last batches of a stream with a limit, as far as they were looked at, and the first offset that counts."""
 
-    def __init__(self, config: StreamConfig, start: int) -> None:
+    def __init__(self, config: StreamConfig, start: int, now_ns: Callable[[], int]) -> None:
         self.next = start
         """The number of the message to look at next."""
         self.head = 0
         """Everything below is beyond the limits."""
-        self._config = config
+        self._config, self._now_ns = config, now_ns
         self._batches: deque[_Stored] = deque()
         self._records = self._bytes = 0
 
-    def add(self, number: int, entries: list[Entry]) -> None:
-        """Take in the message that comes next."""
+    def add(self, number: int, entries: list[Entry], time_ns: int | None = None) -> None:
+        """Take in the message that comes next; `time_ns` is when the server stored it, if it tells."""
         self.next = number + 1
         for entry in entries:
             count, append_ns = peek(entry.data)
-            self._batches.append(_Stored(entry.base, count, len(entry.data), append_ns))
+            stamp = append_ns if time_ns is None else time_ns
+            self._batches.append(_Stored(entry.base, count, len(entry.data), stamp))
             self._records += count
             self._bytes += len(entry.data)
-        self._enforce()
+        newest_ns = self._batches[-1].time_ns
+        self._enforce(newest_ns if time_ns is not None else min(self._now_ns(), newest_ns))
 
     @property
     def is_full(self) -> bool:
         """Whether as many records were counted as the stream may hold."""
         return self._config.capacity is not None and self._records >= self._config.capacity
 
-    def _enforce(self) -> None:
-        limits, now_ns = self._config, self._batches[-1].append_ns
+    def _enforce(self, now_ns: int) -> None:
+        limits = self._config
         while len(self._batches) > 1 and self._is_beyond(self._batches[0], now_ns):
             gone = self._batches.popleft()
             self._records -= gone.count
@@ -64,7 +72,12 @@ class Tally:
             return True
         if limits.retain_bytes is not None and self._bytes > limits.retain_bytes:
             return True
-        return limits.retain_age_s is not None and now_ns - oldest.append_ns > limits.retain_age_s * 1e9
+        return limits.retain_age_s is not None and now_ns - oldest.time_ns > limits.retain_age_s * 1e9
+
+
+def only_by_age(config: StreamConfig) -> bool:
+    """Whether age is the only limit: then nothing has to be counted."""
+    return config.retain_age_s is not None and config.capacity is None and config.retain_bytes is None
 
 
 def is_bounded(config: StreamConfig) -> bool:

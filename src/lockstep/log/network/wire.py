@@ -24,6 +24,8 @@ class Message:
 
     number: int
     data: bytes
+    time_ns: int | None = None
+    """When the server stored it, by the server's clock; None where the server does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,9 @@ class Catalogue(Protocol):
     def trim(self, known: Known, head: int) -> None:
         """Note that everything below an offset is gone."""
 
+    def alter(self, known: Known, config: StreamConfig) -> None:
+        """Give an entry another configuration, if it is still the one."""
+
     def close(self) -> None:
         """Give back what it uses."""
 
@@ -121,6 +126,9 @@ class Wire(Protocol):
 
     def make(self, known: Known) -> None:
         """See that the topic of a stream is there; nothing happens if it is. UnsupportedByBackend if it can't be."""
+
+    def alter(self, known: Known, config: StreamConfig) -> None:
+        """See that the topic of a stream can keep what another configuration asks for; UnsupportedByBackend if not."""
 
     def remove(self, known: Known) -> None:
         """Delete the topic of a stream; nothing happens if it is gone."""

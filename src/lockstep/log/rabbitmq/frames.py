@@ -24,6 +24,7 @@ _PUBLISH = struct.Struct(">IHHBIQI")
 _CREDIT = struct.Struct(">IHHBH")
 _REFUSED = struct.Struct(">QH")
 _CHUNK = struct.Struct(">HHBbbHIqQQIIII")
+_NS_PER_MS = 1_000_000
 _IS_BATCH = 0x80000000
 _STREAM = "the server's stream"
 
@@ -37,6 +38,8 @@ class Chunk:
     count: int
     entries: int
     data: bytes
+    time_ns: int | None = None
+    """When the server stored it."""
 
     @property
     def end(self) -> int:
@@ -49,7 +52,7 @@ class Chunk:
         for number in range(self.first, self.first + self.entries):
             begin, at = self._entry(number, at)
             if number >= start:
-                found.append(Message(number, self.data[begin:at]))
+                found.append(Message(number, self.data[begin:at], self.time_ns))
         return found
 
     def _entry(self, number: int, at: int) -> tuple[int, int]:
@@ -93,7 +96,8 @@ def credit(subscription: int, chunks: int) -> bytes:
 def read_chunk(payload: bytes) -> Chunk:
     """What a delivery holds."""
     found = _CHUNK.unpack_from(payload)
-    return Chunk(subscription=found[2], first=found[9], count=found[6], entries=found[5], data=payload)
+    time_ns = found[7] * _NS_PER_MS
+    return Chunk(subscription=found[2], first=found[9], count=found[6], entries=found[5], data=payload, time_ns=time_ns)
 
 
 def read_refusals(payload: bytes) -> tuple[int, list[tuple[int, int]]]:

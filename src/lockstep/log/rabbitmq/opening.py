@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from lockstep.errors import BadUrl
 from lockstep.log.network.address import Address, Secret, parse_address
 from lockstep.log.network.bus import NetworkBus
-from lockstep.log.network.checks import judge
+from lockstep.log.network.checks import judge, of_login
 from lockstep.log.port import Bus
 from lockstep.log.rabbitmq import retention
 from lockstep.log.rabbitmq.links import Links
@@ -24,6 +24,7 @@ _KNOWN = (*retention.OPTIONS, "amqp_port")
 def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Mapping[str, str]) -> Bus:
     """The bus at an address; raises within about its time-out if nobody answers, or says no."""
     address = read_address(target, options, environ)
+    judge(of_login(address), strict=address.strict)
     links = Links(address, login_of(address), runtime)
     try:
         wire = RabbitWire(address, links, runtime)

@@ -38,6 +38,16 @@ def gives_room_back(config: StreamConfig, address: Address) -> bool:
     return "max-length-bytes" in found or "max-age" in found
 
 
+def keeps(made: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """Whether a stream made with some settings never drops what others would keep."""
+    limits = [name for name in ("max-length-bytes", "max-age") if name in made]
+    return all(name in wanted and _number(wanted[name]) <= _number(made[name]) for name in limits)
+
+
+def _number(text: str) -> int:
+    return int(text.removesuffix("s"))
+
+
 def _segment(by_bytes: int | None, by_age: float | None, most: int) -> int:
     if most:  # the server's own default may be larger, and then it would keep nothing but the last segment
         return min(max(most // _SEGMENTS, 1), SEGMENT_MOST)

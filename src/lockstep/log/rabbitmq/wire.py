@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rstream import schema
 
-from lockstep.errors import DataError, ServerUnfit
+from lockstep.errors import DataError, ServerUnfit, UnsupportedByBackend
+from lockstep.log.config import StreamConfig
 from lockstep.log.network.address import Address
 from lockstep.log.network.catalogue import TopicCatalogue
 from lockstep.log.network.checks import Finding
 from lockstep.log.network.wire import STRIDE, Catalogue, Known, Topic, TopicGone
-from lockstep.log.port import Limits, Promises
+from lockstep.log.port import DROPPED_BY_READERS, Limits, Promises
 from lockstep.log.rabbitmq import checks, faults, retention
 from lockstep.log.rabbitmq.frames import PUBLISH_OVERHEAD
 from lockstep.log.rabbitmq.links import Links
@@ -22,6 +23,8 @@ from lockstep.runtime import Runtime
 
 _SETTING = "stream.frame_max in rabbitmq.conf"
 _SETTINGS = f"{', '.join(retention.OPTIONS)} in the URL, or the name"
+_CATALOGUE_SETTINGS = {"max-length-bytes": str(1 << 30), "stream-max-segment-size-bytes": str(16 << 20)}
+"""Snapshots in the catalogue make its old segments needless, long before they add up to this."""
 _PERHAPS_THERE = (faults.PRECONDITION, faults.REFUSED)
 
 
@@ -67,6 +70,14 @@ class RabbitWire:
                 reason=f"The server {self._address.servers} no longer has {stream!r}, which held the records of stream"
                 f" {known.name!r}: somebody deleted it there. Delete the stream and make it anew."
             )
+
+    def alter(self, known: Known, config: StreamConfig) -> None:
+        """See Wire: what the server drops by itself was fixed when the stream was made."""
+        made = retention.arguments(known.config, self._address)
+        if not retention.keeps(made, retention.arguments(config, self._address)):
+            words = ", ".join(f"{name}={value}" for name, value in made.items())
+            feature = f"keep more of stream {known.name} than it was created for ({words}); create another stream"
+            raise UnsupportedByBackend(bus=self.url, feature=feature)
 
     def remove(self, known: Known) -> None:
         """See Wire."""
@@ -124,7 +135,7 @@ class RabbitWire:
         try:
             return self._links.topology(self._catalogue_name, deadline)[1]
         except TopicGone:
-            self._create(self._catalogue_name, {}, deadline)
+            self._create(self._catalogue_name, _CATALOGUE_SETTINGS, deadline)
             return self._links.topology(self._catalogue_name, deadline)[1]
 
     def _check_disk(self, deadline: Deadline) -> list[Finding]:
@@ -172,4 +183,5 @@ def promises(replicas: int) -> Promises:
         sync_replicas=before,
         async_replicas=replicas - before,
         notifies=True,
+        copies=DROPPED_BY_READERS,
     )

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from lockstep.errors import Closed, Conflict, ForkedProcess, StreamNotFound, TimedOut, UnsupportedByBackend
@@ -14,14 +15,14 @@ from lockstep.log.embedded.tables import nested_write
 from lockstep.log.network.checks import Finding
 from lockstep.log.port import LogWaiter, Transaction
 from lockstep.log.redis import checks, lua
-from lockstep.log.redis.catalogue import Stored, check_name, decode, encode
+from lockstep.log.redis.catalogue import Stored, altered, check_name, decode, encode
 from lockstep.log.redis.checks import Facts
 from lockstep.log.redis.keys import Keys
 from lockstep.log.redis.log import RedisLog
 from lockstep.log.redis.server import Server
 from lockstep.log.redis.transaction import Changes, Stale, View
 from lockstep.log.redis.waiting import Follower, RedisWaiter
-from lockstep.runtime import Runtime
+from lockstep.runtime import Runtime, release_when_dropped
 
 T = TypeVar("T")
 
@@ -45,6 +46,9 @@ class RedisBus:
         self._lock = threading.Lock()
         self._closed = False
         self._pid = os.getpid()
+        self._finalizer = release_when_dropped(
+            self, runtime, f"The connection to {self.url}", partial(_release, self._follower, server)
+        )
 
     def create(self, name: str, config: StreamConfig) -> RedisLog:
         """See Bus."""
@@ -59,6 +63,21 @@ class RedisBus:
         """See Bus."""
         self.check_open()
         return self.handle(name, decode(self._get(name)))
+
+    def alter(self, name: str, config: StreamConfig) -> RedisLog:
+        """See Bus."""
+        self.check_may_write()
+        done = 0
+        while not done:  # as long as others alter it at the same time
+            entry = self._get(name)
+            decode(entry).config.check_alterable(name, config)
+            arguments = (name, entry, altered(entry, config))
+            [done] = self.server.ask(lua.ALTER.call((self.keys.changes, self.keys.catalogue), arguments), what=name)
+        return self.open(name)
+
+    def stored(self, name: str) -> Stored:
+        """What the catalogue says about a log now; StreamNotFound if there is none."""
+        return decode(self._get(name))
 
     def delete(self, name: str) -> None:
         """See Bus."""
@@ -115,8 +134,9 @@ class RedisBus:
             if self._closed or os.getpid() != self._pid:
                 return
             self._closed = True
-        self._follower.close()
-        self.server.close()
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        _release(self._follower, self.server)
 
     def check_open(self) -> None:
         """Raise Closed after close, ForkedProcess in a child that inherited it."""
@@ -194,3 +214,8 @@ class RedisBus:
             yield
         finally:
             self._turn.release()
+
+
+def _release(follower: Follower, server: Server) -> None:
+    follower.close()
+    server.close()

@@ -32,6 +32,11 @@ def encode(stored: Stored, created_ns: int) -> bytes:
     return json.dumps(settings).encode()
 
 
+def altered(entry: bytes, config: StreamConfig) -> bytes:
+    """An entry with another configuration."""
+    return json.dumps({**json.loads(entry), "config": config.to_dict()}).encode()
+
+
 @lru_cache(maxsize=1024)
 def decode(entry: bytes) -> Stored:
     """An entry from the server; transactions ask for the same ones again and again."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstep.errors import ServerRefused, ServerUnfit
 from lockstep.log.network.checks import Finding
-from lockstep.log.port import Limits, Promises
+from lockstep.log.port import DROPPED_BY_BUS, Limits, Promises
 from lockstep.log.redis.server import Server
 
 VERSION_LEAST = (7, 0)
@@ -16,7 +16,7 @@ _SETTINGS = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemor
 _BULK_BYTES_DEFAULT = 512 << 20
 _BULK_OVERHEAD = 1024
 _MAY_LOSE = {
-    "fsync": "nothing while the server's disk is whole",
+    "fsync": "nothing while the disk of the server is whole (it has appendfsync always)",
     "relaxed": "the last seconds before the server or its machine fails, or its disk is full",
     "memory": "everything since the server's last snapshot when it ends",
 }
@@ -76,6 +76,9 @@ def promises(facts: Facts, wait_replicas: int) -> Promises:
         conditional=True,
         dedupe=True,
         notifies=True,
+        copies=DROPPED_BY_BUS,
+        ordered_times=True,
+        takes_back=True,
     )
 
 

@@ -21,6 +21,7 @@ from lockstep.log.batch import NO_PRODUCER, Batch
 from lockstep.log.config import StreamConfig
 from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry, Limits
 from lockstep.log.redis import lua
+from lockstep.log.redis.catalogue import Stored
 from lockstep.log.redis.keys import Keys
 from lockstep.log.redis.lua import Argument, Command
 from lockstep.log.redis.reading import Reader, Row
@@ -30,6 +31,8 @@ from lockstep.log.redis.stamping import stamp
 
 _HOLDER_BYTES_MAX = 500
 _UNSURE_MAX = 10_000
+_CONFIG_S = 1.0
+"""So long a handle goes by the configuration that it knows."""
 
 
 class Owner(Protocol):
@@ -50,6 +53,12 @@ class Owner(Protocol):
     def now_ns(self) -> int:
         """The wall clock, for stamps."""
 
+    def monotonic(self) -> float:
+        """The clock for bounds."""
+
+    def stored(self, name: str) -> Stored:
+        """What the catalogue says about a log now."""
+
 
 class RedisLog:
     """See Log. Safe to share between threads."""
@@ -58,13 +67,16 @@ class RedisLog:
         self.name, self.identity, self.config, self.limits = name, identity, config, limits
         self.keys = bus.keys.log(name)
         self._bus, self._server = bus, bus.server
-        self._reader = Reader(bus.server, self.keys, name)
+        self._reader = Reader(bus.server, self.keys, name, identity)
         self._lock = threading.Lock()
+        self._config_due = bus.monotonic() + _CONFIG_S
         self._unsure: set[tuple[bytes, int]] = set()
 
     def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
         """See Log."""
         self._bus.check_may_write()
+        with self._noting(batches):
+            self._refresh()
         now_ns = self._bus.now_ns()
         sealed = [batch.seal(now_ns) for batch in batches]
         check_size(self, self._bus.url, sealed)
@@ -90,6 +102,7 @@ class RedisLog:
     def bounds(self) -> Bounds:
         """See Log."""
         self._bus.check_open()
+        self._refresh()
         row = self._reader.row()
         self._check(row)
         return Bounds(row.first, row.next)
@@ -117,6 +130,15 @@ class RedisLog:
             return int(text)
         counted, before = map(int, text.split()[1:])
         return self._reader.base(batch, counted, before)
+
+    def _refresh(self) -> None:
+        """Take over, now and then, what others altered."""
+        if self._bus.monotonic() < self._config_due:
+            return
+        self._config_due = self._bus.monotonic() + _CONFIG_S
+        stored = self._bus.stored(self.name)
+        if stored.identity == self.identity:
+            self.config = stored.config
 
     def _bases(self, reply: list[Any], batches: Sequence[Batch], expected_next: int | None) -> list[int]:
         if reply[0] == b"OK":

@@ -1,6 +1,7 @@
 """What the server does in one step, as scripts. Nothing is written before it is known that everything can be.
 
-Times are nanoseconds in 20 digits, compared as text: Lua's numbers are too short for them.
+Times are nanoseconds in 20 digits, compared as text: Lua's numbers are too short for them. Age is measured by the
+server's clock, so that no writer's clock decides what is too old.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ Argument = str | bytes | int
 Command = tuple[Argument, ...]
 
 PRODUCER_FORGOTTEN_NS = 3600 * 10**9
+SKEW_NS = 10**9
+"""A writer whose clock differs by more than this from the server's gets the server's time."""
 UNDO_MS = 10_000
 """So long are old values of cells kept; a view must be looked at for less than that."""
 
@@ -133,6 +136,15 @@ local function wanted_first(log, limits, row, batch)
   return math.max(row.first, math.min(wanted, row.next))
 end
 
+-- The server's clock as a stamp, and the time to note: the writer's, unless its clock is far off.
+local function times(given)
+  local clock = redis.pcall('TIME')
+  if clock.err then return given, given end -- this user may not ask for it
+  local server = string.sub('0000000000' .. clock[1] .. string.format('%06d000', clock[2]), -20)
+  local is_near = math.abs(tonumber(given) - tonumber(server)) <= SKEW_NS
+  return server, is_near and given or server
+end
+
 -- What an append would do: its answer if it can't be done, or else the row that it leaves.
 local function plan(log)
   local given, expected = take(), take()
@@ -140,8 +152,9 @@ local function plan(log)
   local stored = redis.call('HMGET', log.row, 'id', 'first', 'next', 'bytes', 'ns')
   if stored[1] ~= log.identity then return nil, {'GONE'} end
   if expected ~= '' and tonumber(expected) ~= tonumber(stored[3]) then return nil, {'CONFLICT', stored[3]} end
-  local row = {first = tonumber(stored[2]), given = given, stamp = given > stored[5] and given or stored[5]}
-  row.now = tonumber(row.stamp)
+  local server, noted = times(given)
+  local row = {first = tonumber(stored[2]), given = given, stamp = noted > stored[5] and noted or stored[5]}
+  row.now = tonumber(server)
   local bases, added, next, bytes = sort_out(log, tonumber(stored[3]))
   row.next, row.bytes, row.added, row.bases = next, tonumber(stored[4]) + bytes, added, bases
   limits.work = 1024 + #added
@@ -184,8 +197,8 @@ local function apply(log, row, change)
   redis.call('HSET', log.row, 'first', whole(row.first), 'next', whole(row.next), 'bytes', whole(row.bytes),
              'ns', row.stamp, 'ver', change)
 end
-"""
-).replace("FORGOTTEN_NS", str(PRODUCER_FORGOTTEN_NS))
+""".replace("FORGOTTEN_NS", str(PRODUCER_FORGOTTEN_NS)).replace("SKEW_NS", str(SKEW_NS))
+)
 
 APPEND = Script(
     _HELPERS
@@ -342,6 +355,17 @@ return entry
 )
 """Keys: changes, catalogue, then those of the log. The entry in the catalogue, whoever made it."""
 
+ALTER = Script(
+    """#!lua flags=allow-oom
+local name, entry, altered = ARGV[1], ARGV[2], ARGV[3]
+if redis.call('HGET', KEYS[2], name) ~= entry then return 0 end
+redis.call('HSET', KEYS[2], name, altered)
+redis.call('INCR', KEYS[1])
+return 1
+"""
+)
+"""Keys: changes, catalogue. Replaces an entry if it is still the given one."""
+
 DELETE = Script(
     """#!lua flags=allow-oom
 local name, entry, bell = ARGV[1], ARGV[2], ARGV[3]
@@ -389,4 +413,4 @@ return 'DONE'
 )
 """Keys: row, holds."""
 
-SCRIPTS = (APPEND, COMMIT, LOOK, CELL, CREATE, DELETE, TRIM, HOLD)
+SCRIPTS = (APPEND, COMMIT, LOOK, CELL, CREATE, ALTER, DELETE, TRIM, HOLD)

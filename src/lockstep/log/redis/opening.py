@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from lockstep.errors import BadUrl
 from lockstep.log.network.address import Address, parse_address
-from lockstep.log.network.checks import judge
+from lockstep.log.network.checks import judge, of_login
 from lockstep.log.redis import checks
 from lockstep.log.redis.bus import RedisBus
 from lockstep.log.redis.connecting import Connector
@@ -26,6 +26,7 @@ def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Ma
     """The bus at what stands behind redis: in a URL."""
     address = parse_address("redis", target, options, environ=environ, default_port=_PORT, known=OPTIONS)
     keys = Keys(_prefix(address))
+    judge(of_login(address), strict=address.strict)
     wait_replicas, wait_ms = address.whole("wait_replicas", 0), _wait_ms(address)
     server = Server(Connector(address, _database(address)), runtime)
     try:

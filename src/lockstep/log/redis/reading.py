@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, replace
 from typing import Any
 
-from lockstep.log.batch import NO_PRODUCER, Batch, origin, peek
+from lockstep.errors import DataError, ServerUnreachable
+from lockstep.log.batch import HEADER, NO_PRODUCER, Batch, origin, peek
 from lockstep.log.port import Entry
 from lockstep.log.redis.keys import LogKeys, base_of, entry_id
 from lockstep.log.redis.lua import Command
@@ -17,6 +19,9 @@ _BATCHES_MAX = 512
 _LARGEST_AT_FIRST = 64 << 10
 _SEARCHED = 4096
 _SEARCHED_AT_ONCE = 64
+_TRIES = 20
+_TIPS_MAX = 64
+"""So many readers of one handle are told if what they read last is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +39,28 @@ class Row:
         return cls(None) if identity is None else cls(identity.decode(), int(first or 0), int(after or 0))
 
 
+@dataclass(frozen=True, slots=True)
+class _Tip:
+    """The last batch that a read handed out: who reads on from its end has seen it."""
+
+    base: int
+    header: bytes
+    """It holds the checksum of the batch."""
+    identity: str
+    losses: int
+    """How many connections had been lost when it was last known to be there."""
+
+
 class Reader:
     """Reads the batches of one log."""
 
-    def __init__(self, server: Server, keys: LogKeys, name: str) -> None:
-        self._server, self._keys, self._name = server, keys, name
+    def __init__(self, server: Server, keys: LogKeys, name: str, identity: str) -> None:
+        self._server, self._keys, self._name, self.identity = server, keys, name, identity
         self.goes_on_at = 0
         """The offset behind what was read last."""
         self._largest = _LARGEST_AT_FIRST
+        self._lock = threading.Lock()
+        self._tips: dict[int, _Tip] = {}
 
     def row(self) -> Row:
         """The running totals now."""
@@ -53,12 +72,58 @@ class Reader:
 
         The row is asked for last: if it says that the offset is there and whose log it is, so it was before.
         """
+        for _ in range(_TRIES):
+            losses = self._server.losses
+            self._check_tip(offset, losses)
+            row, found = self._read(offset, max_bytes)
+            if losses == self._server.losses:  # else another server may have answered
+                taken = self._cut(offset, found, max_bytes)
+                if taken:
+                    self._remember(taken[-1], losses)
+                return row, taken
+        raise ServerUnreachable(server=self._server.name, reason="its connections are lost again and again")
+
+    def _read(self, offset: int, max_bytes: int) -> tuple[Row, list[Entry]]:
         if offset == self.goes_on_at:
             row, found = self._read_on(offset, max_bytes)
             if offset < row.first or offset >= row.next or (found and found[0].base == offset):
-                return row, self._cut(offset, found, max_bytes)
-        row, found = self._read_from(offset, max_bytes)
-        return row, self._cut(offset, found, max_bytes)
+                return row, found
+        return self._read_from(offset, max_bytes)
+
+    def _check_tip(self, offset: int, losses: int) -> None:
+        """After a connection was lost: what stood before an offset must still stand there.
+
+        A primary shows a record before its replicas have it. If it fails in between, its successor gives the offset to
+        another record, and whoever read on would never see that one.
+        """
+        with self._lock:
+            tip = self._tips.get(offset)
+        if tip is None or tip.losses == losses:
+            return
+        at = entry_id(tip.base)
+        stored, reply = self._server.ask(("XRANGE", self._keys.entries, at, at), self._ask_row(), what=self._name)
+        row = Row.of(reply)
+        if row.identity != tip.identity or tip.base < row.first:
+            return
+        if [entry.data[: HEADER.size] for entry in _entries(stored)] != [tip.header]:
+            raise self._taken_back(tip, offset)
+        with self._lock:
+            self._tips[offset] = replace(tip, losses=losses)
+
+    def _remember(self, entry: Entry, losses: int) -> None:
+        with self._lock:
+            after = _after(entry, entry.base)
+            self._tips.pop(after, None)
+            self._tips[after] = _Tip(entry.base, entry.data[: HEADER.size], self.identity, losses)
+            if len(self._tips) > _TIPS_MAX:
+                del self._tips[next(iter(self._tips))]
+
+    def _taken_back(self, tip: _Tip, offset: int) -> DataError:
+        return DataError(
+            reason=f"Offsets {tip.base} to {offset - 1} of stream {self._name!r} were read, and another record is there"
+            f" now, or none: the primary of {self._server.name} that had it failed before its successor had it. Seek to"
+            f" offset {tip.base} or before it, and read on from there."
+        )
 
     def base(self, batch: Batch, counted: int, before: int) -> int:
         """Where a batch is that its producer sent before.

@@ -26,7 +26,9 @@ class Server:
 
     def __init__(self, connector: Connector, runtime: Runtime) -> None:
         self.url, self.name = connector.address.safe_url, connector.address.servers
-        self.timeout_s = connector.address.timeout_s
+        self.timeout_s, self._patience_s = connector.address.timeout_s, connector.address.patience_s
+        self.losses = 0
+        """How often a connection was lost, or another server was the primary: what was read may be gone since."""
         self.connector = connector
         self._runtime = runtime
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
@@ -35,7 +37,7 @@ class Server:
         self._closed = False
 
     def ask(self, *commands: Command, what: str = "", patient: bool = True) -> list[Any]:
-        """The answers to commands that may be run twice; they are sent again until there are answers.
+        """The answers to commands that may be run twice; they are sent again until there are answers, or patience ends.
 
         An impatient caller is told at once that nobody answers.
         """
@@ -57,7 +59,7 @@ class Server:
             line.disconnect()
 
     def _run(self, commands: Sequence[Command], what: str, *, again: bool, patient: bool) -> list[Any]:
-        end, pause_s = self._runtime.monotonic() + self.timeout_s, _FIRST_PAUSE_S
+        end, pause_s = self._runtime.monotonic() + self._patience_s, _FIRST_PAUSE_S
         while True:
             try:
                 return self._run_once(commands, what, again=again)
@@ -97,10 +99,10 @@ class Server:
                 refusal = _load_scripts(line)
                 replies = [refusal] if refusal is not None else self._exchange_again(line, commands)
         except (redis.BusyLoadingError, redis.AuthenticationError) as error:
-            line.disconnect()
+            self._lose(line)
             raise self._refusal(error, what) from error
         except (redis.ConnectionError, redis.TimeoutError, redis.InvalidResponse) as error:
-            line.disconnect()
+            self._lose(line)
             raise Unanswered(str(error).rstrip(".")) from error
         except BaseException:
             line.disconnect()  # its answers would be taken for those of the next caller
@@ -131,7 +133,7 @@ class Server:
                 return self.connector.connect(what)
             if _is_quiet(line):
                 return line
-            line.disconnect()
+            self._lose(line)
 
     def _keep(self, line: Line) -> None:
         with self._lock:
@@ -140,8 +142,14 @@ class Server:
                 return
         line.disconnect()
 
+    def _lose(self, line: Line) -> None:
+        line.disconnect()
+        with self._lock:
+            self.losses += 1
+
     def _drop_idle(self) -> None:
         with self._lock:
+            self.losses += 1
             idle, self._idle = self._idle, []
         for line in idle:
             line.disconnect()

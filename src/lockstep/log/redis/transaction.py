@@ -153,7 +153,7 @@ class View:
             self._moment, self._began = (change, undone), self._bus.monotonic()
 
     def _entries(self, looked: _Looked, offset: int) -> Iterator[Entry]:
-        reader, at = Reader(self._bus.server, looked.log.keys, looked.log.name), offset
+        reader, at = Reader(self._bus.server, looked.log.keys, looked.log.name, looked.log.identity), offset
         while at < looked.next:
             row, found = reader.read(at, READ_BYTES_DEFAULT)
             if row.identity != looked.log.identity or at < row.first:

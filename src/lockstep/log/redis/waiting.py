@@ -100,10 +100,9 @@ class Follower:
                 try:
                     listening.step()
                     pause_s = _FIRST_PAUSE_S
-                except (_Deaf, NotNow, LockstepError, redis.RedisError, OSError) as error:
+                except Exception as error:  # noqa: BLE001 - readers rely on this thread, so it goes on
                     listening.hang_up()
-                    reason = str(error)
-                    logger.debug("Bells can't be heard", extra={"action": "bells_lost", "reason": reason})
+                    _report(error)
                     listening.rest(pause_s)
                     pause_s = min(2 * pause_s, _LAST_PAUSE_S)
         finally:
@@ -214,6 +213,15 @@ class _Listening:
         if quiet_s >= self._follower.quiet_s and not self._is_pinged:
             line.send_packed_command(line.pack_commands([("PING",)]), check_health=False)
             self._is_pinged = True
+
+
+def _report(error: Exception) -> None:
+    """A server that is away is nothing unusual; anything else is a fault of ours, or of whoever was woken."""
+    is_usual = isinstance(error, _Deaf | NotNow | LockstepError | redis.RedisError | OSError)
+    if is_usual:
+        logger.debug("Appends can't be heard", extra={"action": "bells_lost", "reason": str(error)})
+    else:
+        logger.error("Waiting for appends failed and is started again", exc_info=error, extra={"action": "bells_lost"})
 
 
 class RedisWaiter:

@@ -1,11 +1,12 @@
-"""Which partition a key belongs to, as other clients of Kafka choose it.
+"""Which shard a key belongs to: a setting of the stream, so that every writer chooses alike.
 
-`librdkafka` is also how lockstep chooses a shard; `java` is for topics that Java programs write.
+`crc32` is what librdkafka does, and the default; `murmur2` is for topics that Java programs write.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Mapping
 
 _SEED = 0x9747B28C
 _M, _R = 0x5BD1E995, 24
@@ -34,3 +35,7 @@ def murmur2(data: bytes) -> int:
         value = (value ^ int.from_bytes(data[whole:], "little")) * _M & _U32
     value = (value ^ value >> 13) * _M & _U32
     return value ^ value >> 15
+
+
+PARTITIONERS: Mapping[str, Callable[[bytes, int], int]] = {"crc32": librdkafka, "murmur2": java}
+"""By the name that a stream's settings give."""

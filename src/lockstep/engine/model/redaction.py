@@ -1,0 +1,30 @@
+"""Models without their secrets, to be shown: values are hidden by what the name of a property contains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lockstep.engine.model.parts import HIDDEN, Connector, is_secret
+from lockstep.engine.model.project import ContinuousQuery, Project
+
+
+def without_secrets(project: Project) -> Project:
+    """The same project with the values of secret properties and metadata hidden."""
+    queries = tuple(_query(query) for query in project.queries)
+    return replace(project, queries=queries, metadata=_pairs(project.metadata))
+
+
+def _query(query: ContinuousQuery) -> ContinuousQuery:
+    windows = tuple(
+        replace(window, connectors=tuple(_connector(connector) for connector in window.connectors))
+        for window in query.windows
+    )
+    return replace(query, windows=windows, metadata=_pairs(query.metadata))
+
+
+def _connector(connector: Connector) -> Connector:
+    return replace(connector, properties=_pairs(connector.properties))
+
+
+def _pairs(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, HIDDEN if value and is_secret(name) else value) for name, value in pairs)

@@ -1,0 +1,186 @@
+"""A bus that loses the end of its logs after it acknowledged it: readers and engines say so, and nobody diverges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from failover_worlds import WANTED, finish, leader, send
+from local_cluster import LocalCluster
+from run_worlds import sums_graph
+
+from lockstep.engine.errors import LogShortened, OutputDiffers, SequenceBroken, SnapshotDamaged
+from lockstep.engine.run.beats import last_beat
+from lockstep.events.positions import Position
+from lockstep.events.subscribing import OutSource, SubscribeOptions, Subscription
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    return LocalCluster(sums_graph(), WANTED, tmp_path)
+
+
+def subscribe(cluster: LocalCluster, after: Position | None = None, path: str = "q/in") -> Subscription:
+    node = cluster.graph.find(path)
+    assert node is not None
+    source = OutSource(cluster.bus, cluster.output(path), cluster.bus.open(cluster.streams.control), node)
+    return Subscription(source, cluster.clock, SubscribeOptions(begin="start"), after=after)
+
+
+def read_all(subscription: Subscription) -> list[int]:
+    """The ids of all trades that are there."""
+    found = []
+    while block := subscription.next_block(timeout=0):
+        found += [event.values[0] for event in block.events()]
+    return found
+
+
+def lose_block_six(cluster: LocalCluster) -> Subscription:
+    """Trade 100 is out as block 6, and read; the bus loses it, its engine dies, and another makes block 6 of 777."""
+    engine = leader(cluster)
+    finish(cluster, *range(1, 6))
+    reader, lost = subscribe(cluster), cluster.replica()
+    assert read_all(reader) == [1, 2, 3, 4, 5]
+    finish(cluster, 100)
+    assert read_all(reader) == [100]
+    cluster.subscribers.clear()
+    engine.kill()
+    cluster.promote(lost)
+    return reader
+
+
+def test_a_subscriber_that_read_a_lost_block_gets_an_error_and_not_the_block_after_it(cluster):
+    # Given a subscriber that has read block 6, and another block 6 in its place
+    reader = lose_block_six(cluster)
+    send(cluster, 777)
+    cluster.start("b")
+    cluster.settle()
+    # Then its beat says so before any other block comes
+    with pytest.raises(OutputDiffers, match=r"Block 6 of local\.p\.q\.in\.O"):
+        read_all(reader)
+    # And a newcomer has what is in force
+    assert read_all(subscribe(cluster)) == [1, 2, 3, 4, 5, 777]
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_the_next_block_does_not_follow_a_lost_one(cluster, is_saved):
+    # Given the same, where beats say nothing of digests
+    reader = lose_block_six(cluster)
+    position = Position.loads(reader.position.dumps())
+    send(cluster, 777, 778)
+    cluster.start("b")
+    cluster.settle()
+    control = cluster.bus.open(cluster.streams.control)
+    control.append([replace(last_beat(control), digests={}).batch(0)])
+    again = subscribe(cluster, position) if is_saved else reader
+    with pytest.raises(OutputDiffers, match="Block 6 of"):
+        read_all(again)
+
+
+def test_a_stream_that_became_shorter_is_an_error_although_nothing_follows(cluster):
+    reader = lose_block_six(cluster)
+    assert read_all(reader) == []
+    cluster.clock.advance(11.0)
+    with pytest.raises(LogShortened, match=r"local\.p\.q\.in\.O ends at offset .* where block 6 ended"):
+        read_all(reader)
+
+
+def test_a_subscriber_that_had_not_read_what_was_lost_goes_on(cluster):
+    leader(cluster)
+    finish(cluster, *range(1, 6))
+    reader, lost = subscribe(cluster), cluster.replica()
+    assert read_all(reader) == [1, 2, 3, 4, 5]
+    finish(cluster, 100)
+    cluster.subscribers.clear()
+    cluster.nodes["a"].kill()
+    cluster.promote(lost)
+    send(cluster, 777)
+    cluster.start("b")
+    cluster.settle()
+    assert read_all(reader) == [777]
+
+
+def test_an_engine_that_published_a_lost_block_stops(cluster):
+    # Given an engine that sleeps while its bus loses what it published, and another that goes on
+    engine = leader(cluster)
+    finish(cluster, *range(1, 6))
+    lost = cluster.replica()
+    finish(cluster, 100)
+    cluster.subscribers.clear()
+    engine.pause()
+    cluster.promote(lost)
+    send(cluster, 777, 778, 779)
+    cluster.start("b")
+    cluster.advance(8.0)
+    # When it wakes
+    engine.wake()
+    cluster.advance(8.0)
+    # Then it says that what it had read is gone, and ends; the other one goes on
+    assert isinstance(engine.failure, SequenceBroken | LogShortened)
+    cluster.settle()
+    assert read_all(subscribe(cluster)) == [1, 2, 3, 4, 5, 777, 778, 779]
+
+
+def test_an_engine_that_starts_with_a_state_that_the_log_lost_is_refused(cluster):
+    engine = leader(cluster)
+    finish(cluster, *range(1, 6))
+    lost = cluster.replica()
+    finish(cluster, *range(100, 106))
+    cluster.advance(1.0)
+    cluster.subscribers.clear()
+    engine.kill()
+    cluster.promote(lost)
+    with pytest.raises((LogShortened, SnapshotDamaged)):  # noqa: PT012 - when it starts, or in its first batch
+        engine.start()
+        cluster.advance(1.0)
+        assert engine.failure is not None
+        raise engine.failure
+
+
+def test_engines_that_cut_frames_elsewhere_write_the_same_digests(cluster):
+    # Given two engines with batches of other sizes, one of which is killed in the middle of its work
+    one, digests = leader(cluster), {}
+    cluster.start("b", batch_events=1000)
+    for start in range(1, 31, 6):
+        send(cluster, *range(start, start + 6))
+        cluster.advance(0.1)
+        active = cluster.until_active()
+        active.kill()
+        cluster.until_active()
+        active.start()
+        cluster.settle()
+        cluster.check()
+        # Then whoever reads, whenever it began, has the same digest for the same block
+        reader = subscribe(cluster)
+        while block := reader.next_block(timeout=0):
+            assert digests.setdefault(block.number, block.position.digest) == block.position.digest
+    assert one.starts > 1
+    assert len(digests) == 30
+    assert all(len(digest) == 16 for digest in digests.values())
+
+
+def test_a_leader_whose_next_entry_takes_the_place_of_a_lost_one_stops(cluster):
+    """The log is as long again as it was when somebody looks: where the append went says what was lost."""
+    engine = leader(cluster)
+    finish(cluster, 1, 2)
+    before = cluster.replica()
+    finish(cluster, 3)
+    cluster.may_lose = True
+    cluster.promote(before)
+    send(cluster, 4, 5, 6)
+    cluster.until(lambda: not engine.is_alive)
+    assert isinstance(engine.failure, LogShortened)
+
+
+def test_a_standby_does_not_lead_on_a_log_that_lost_what_it_read_and_grew_again(cluster):
+    """The leader notices by its own append, which takes the lost entry's place; the standby by what stands there."""
+    engine, standby = leader(cluster), cluster.start("b")
+    finish(cluster, 1, 2)
+    before = cluster.replica()
+    finish(cluster, 3)
+    cluster.may_lose = True
+    cluster.promote(before)
+    send(cluster, 4)
+    cluster.until(lambda: not engine.is_alive)
+    cluster.until(lambda: not standby.is_alive)
+    assert isinstance(standby.failure, LogShortened | SequenceBroken)

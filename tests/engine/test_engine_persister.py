@@ -1,0 +1,70 @@
+"""What hands snapshots out: asked for more meanwhile, or told that the engine begins anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from persist_worlds import OURS, head, numbers
+from persist_worlds import PAGES as STATE
+
+from lockstep.core.sequence import SequenceState
+from lockstep.engine.run.decisions import PersistPoint
+from lockstep.engine.run.persister import Persister
+from lockstep.engine.run.persisting import SnapshotStore, snapshot_name
+from lockstep.engine.run.position import Position
+from lockstep.engine.run.setup import EngineSetup
+from lockstep.runtime import ThreadRuntime
+
+ME = "me"
+
+
+@pytest.fixture
+def setup(tmp_path) -> EngineSetup:
+    return EngineSetup(
+        url="memory:", cluster="local", model="", wanted=(), folder=str(tmp_path / "engine"), host="here",
+        incarnation=ME, shards=1, batch_events=1, snapshot_every_s=0.0, buffer_blocks=1, buffer_bytes=1, belongs=OURS,
+    )  # fmt: skip
+
+
+def expect(persister: Persister, number: int, folder: Path) -> str:
+    persister.expect(PersistPoint(f"p{number}", ME, str(folder)), Position(SequenceState(number=number)))
+    return snapshot_name(number, f"p{number}")
+
+
+def stage(setup: EngineSetup, name: str, number: int) -> None:
+    setup.staging.mkdir(parents=True, exist_ok=True)
+    SnapshotStore(setup.staging, OURS).write(name=name, shard=0, shards=1, head=head(number), pages=STATE)
+
+
+def test_a_snapshot_may_be_asked_for_while_others_are_looked_at(setup, tmp_path, monkeypatch):
+    persister, kept = Persister(setup, ThreadRuntime()), tmp_path / "kept"
+    expect(persister, 1, kept)
+    is_staged = Persister._is_staged
+
+    def slow_look(self: Persister, name: str) -> bool:
+        expect(self, 2, kept)  # another thread reads the entry meanwhile
+        return is_staged(self, name)
+
+    monkeypatch.setattr(Persister, "_is_staged", slow_look)
+    assert persister.step(100) is None
+
+
+def test_an_engine_that_begins_anew_waits_for_the_snapshot_that_is_being_copied(setup, tmp_path, monkeypatch):
+    persister, kept = Persister(setup, ThreadRuntime()), tmp_path / "kept"
+    stage(setup, expect(persister, 1, kept), 1)
+    anew = Thread(target=lambda: persister.go_on(setup))
+    load = SnapshotStore.load
+
+    def slow_load(self: SnapshotStore, *given: object) -> dict[str, bytes]:
+        if anew.ident is None:
+            anew.start()
+            anew.join(0.05)
+        return load(self, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SnapshotStore, "load", slow_load)
+    assert persister.step(100) is not None
+    anew.join()
+    assert numbers(SnapshotStore(kept, OURS)) == [1]
+    assert persister.outcomes == {"p1": {"block": 10}}

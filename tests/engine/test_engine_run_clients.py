@@ -1,0 +1,205 @@
+"""Named clients: how many are remembered, in which order they are forgotten, and which beats name them."""
+
+from __future__ import annotations
+
+import pytest
+from failover_worlds import WANTED, leader, send
+from local_cluster import LocalCluster
+from local_engine import LocalEngine
+from run_worlds import frame, input_log, put, run_all, sums_graph, told
+
+from lockstep.engine.events.frames import read_head
+from lockstep.engine.run import beats, position, publishing
+from lockstep.engine.run.beats import last_beat, whole_position
+from lockstep.engine.run.position import Position, Tally
+from lockstep.errors import RecordTooLarge, StoreFull
+from lockstep.events.clients import ClientTail
+from lockstep.log.batch import pack
+from lockstep.testing.faults import FaultyBus
+
+
+def client(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def take(tally: Tally, number: int, first: int = 1) -> int | None:
+    return tally.take(read_head(frame([1], client=client(number), first_id=first)), "q/in")
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Three clients are remembered."""
+    monkeypatch.setattr(position, "CLIENTS_REMEMBERED", 3)
+
+
+@pytest.fixture
+def some(monkeypatch):
+    """Beats name up to two clients."""
+    for module in (beats, publishing):
+        monkeypatch.setattr(module, "FEW_CLIENTS", 2)
+
+
+def test_the_client_that_was_silent_for_longest_is_forgotten(few):
+    tally = Tally.at(Position())
+    for number in (1, 2, 3):
+        assert take(tally, number) == 0
+    assert take(tally, 1) == 1  # a copy, but it is there
+    assert take(tally, 4) == 0
+    assert [name[-1] for name in tally.clients] == ["3", "1", "4"]
+
+
+def test_the_order_in_which_clients_are_forgotten_survives_a_position_as_plain_values(few):
+    tally = Tally.at(Position())
+    for number in (3, 1, 2, 3):
+        take(tally, number)
+    again = Tally.at(Position.of(Position(clients=tally.clients).tree()))
+    take(tally, 9)
+    take(again, 9)
+    assert list(again.clients) == list(tally.clients)
+
+
+def test_a_client_that_was_forgotten_may_go_on_with_any_number(few):
+    tally = Tally.at(Position())
+    for number in (1, 2, 3, 4):
+        take(tally, number, first=7)
+    assert take(tally, 1, first=8) == 0
+    assert take(tally, 1, first=10) is None  # from then on nothing may be missing
+
+
+def test_with_many_clients_only_one_beat_in_a_second_names_them(tmp_path, some):
+    engine = LocalEngine(sums_graph(), WANTED, tmp_path)
+    for number in range(30):
+        put(input_log(engine, "q/in"), frame([number], client=client(number % 5), first_id=1 + number // 5))
+        run_all(engine)
+    control = engine.bus.open(engine.streams.control)
+    said = [record["position"]["clients"] for record in told(engine, engine.streams.control) if record["position"]]
+    assert len([clients for clients in said if clients is not None and len(clients) > 2]) <= 3
+    # And whoever needs them finds them
+    found = whole_position(control)
+    assert found is not None
+    assert set(found["clients"]) <= set(engine.sequencer.position.clients)
+    assert len(found["clients"]) >= 3
+
+
+def test_an_engine_that_starts_counts_as_those_that_knew_all_clients(tmp_path, some, monkeypatch):
+    # Given more clients than beats name
+    monkeypatch.setattr(publishing, "_WHOLE_S", 1e9)
+    cluster = LocalCluster(sums_graph(), WANTED, tmp_path)
+    leader(cluster)
+    for number in range(1, 9):
+        cluster.put("q/in", frame([number], client=client(number)))
+        cluster.settle()
+    control = cluster.bus.open(cluster.streams.control)
+    assert not last_beat(control).is_whole
+    # When another engine takes over, and clients send what they sent before
+    second = cluster.start("b")
+    cluster.settle()
+    cluster.nodes["a"].kill()
+    cluster.until_active("b")
+    for number in range(1, 9):
+        cluster.put("q/in", frame([number], client=client(number)))
+    send(cluster, 50)
+    cluster.settle()
+    # Then it counts nothing twice
+    assert [number for number, _ in cluster.subscribers["q/in"].got] == list(range(1, 10))
+    assert len(second.team.sequencer.position.clients) == 8
+    # And a client learns its last number
+    node = cluster.graph.find("q/in")
+    assert node is not None
+    tail = ClientTail.begin(cluster.bus, cluster.streams, node, client(3))
+    list(tail.read())
+    assert tail.last == 1
+
+
+def test_trimming_keeps_the_beat_that_names_all_clients(tmp_path, some, monkeypatch):
+    monkeypatch.setattr(beats, "_KEEP", 1)
+    engine = LocalEngine(sums_graph(), WANTED, tmp_path)
+    monkeypatch.setattr(publishing, "_WHOLE_S", 1e9)
+    for number in range(1, 5):
+        put(input_log(engine, "q/in"), frame([number], client=client(number)))
+    run_all(engine)
+    for number in range(5, 60):
+        put(input_log(engine, "q/in"), frame([number], client=client(1), first_id=number - 3))
+        run_all(engine)
+    found = whole_position(engine.bus.open(engine.streams.control))
+    assert found is not None
+    assert len(found["clients"]) > 2
+
+
+def refusing(engine: LocalEngine, error: Exception, times: int) -> LocalEngine:
+    bus = FaultyBus(engine.bus)
+    engine.publisher = engine.new_publisher(bus)
+    while not engine.publisher.is_open:
+        engine.publisher.step()
+    bus.plan.fail(error, times, log=engine.streams.control)
+    return engine
+
+
+def test_a_beat_that_is_too_large_for_the_bus_gets_smaller_and_the_leader_lives(tmp_path, some):
+    engine = LocalEngine(sums_graph(), WANTED, tmp_path)
+    too_large = RecordTooLarge(size=2_000_000, stream=engine.streams.control, limit=1_000_000)
+    for times in (1, 2, 3):
+        refusing(engine, too_large, times)
+        for number in range(1, 5):
+            put(input_log(engine, "q/in"), frame([number], client=client(10 * times + number)))
+        run_all(engine)
+        assert engine.publisher.published == 4 * times
+    assert last_beat(engine.bus.open(engine.streams.control)).published == 8  # the third time even the smallest was
+
+
+def test_a_bus_without_room_ends_the_leader_with_the_error_of_the_bus(tmp_path):
+    engine = LocalEngine(sums_graph(), WANTED, tmp_path)
+    refusing(engine, StoreFull(stream=engine.streams.control, reason="full"), 1)
+    put(input_log(engine, "q/in"), frame([1]))
+    with pytest.raises(StoreFull):
+        run_all(engine)
+
+
+# Publishers without a client's name
+
+
+def append_as(cluster: LocalCluster, producer: bytes, sequence: int, *ids: int) -> None:
+    """As a publisher does; the bus stores what is sent twice, as Kafka, RabbitMQ and Hazelcast may."""
+    batch = pack([frame([one]) for one in ids], producer=producer, sequence=sequence, created_ns=0)
+    cluster.input("q/in").append([batch])
+
+
+def trades_out(cluster: LocalCluster) -> list[str]:
+    cluster.settle()
+    return [text for _, text in cluster.subscribers["q/in"].got]
+
+
+def test_a_copy_of_what_a_publisher_without_a_name_sent_counts_once_on_every_engine(tmp_path):
+    cluster = LocalCluster(sums_graph(), WANTED, tmp_path, persist_to=tmp_path / "kept")
+    first = leader(cluster)
+    cluster.start("b")
+    append_as(cluster, b"p" * 16, 0, 1, 2, 3)
+    append_as(cluster, b"q" * 16, 0, 4)
+    append_as(cluster, b"p" * 16, 0, 1, 2, 3)
+    assert len(trades_out(cluster)) == 4
+    # Also for one that begins with a snapshot, and one that takes over
+    cluster.ask("persist", {})
+    cluster.start("c")
+    first.kill()
+    append_as(cluster, b"p" * 16, 3, 5)
+    append_as(cluster, b"q" * 16, 0, 4)
+    append_as(cluster, b"p" * 16, 3, 5)
+    assert len(trades_out(cluster)) == 5
+    assert len({str(node.computed().counts) for node in cluster.awake}) == 1
+    # And after a reset nobody knows what came before, also who was there
+    cluster.ask("reset", {"force": True})
+    cluster.start("d")
+    append_as(cluster, b"q" * 16, 0, 4)
+    assert len(trades_out(cluster)) == 6
+    assert len({str(node.computed().counts) for node in cluster.awake}) == 1
+
+
+def test_producers_are_forgotten_in_the_order_of_their_last_records():
+    tally = Tally.at(Position())
+    head = read_head(frame([1]))
+    for number in range(position.PRODUCERS_REMEMBERED + 1):
+        assert tally.take(head, "q/in", (f"{number:032x}", 7)) == 0
+    again = Tally.at(Position.of(Position(producers=tally.producers).tree()))
+    assert again.take(head, "q/in", (f"{5:032x}", 7)) == 1
+    assert again.take(head, "q/in", (f"{0:032x}", 7)) == 0
+    assert len(again.producers) == position.PRODUCERS_REMEMBERED

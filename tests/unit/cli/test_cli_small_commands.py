@@ -1,0 +1,193 @@
+"""Commands that explain, complete, list and stop; and one grammar for times, windows and the bus."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shlex
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from lockstep import connect
+from lockstep.cli.commands import NOUNS
+from lockstep.cli.debug import environment
+from lockstep.cli.help_commands import completions, error_codes
+from lockstep.cli.parser import build, parse
+from lockstep.engine.errors import ModelUnreadable
+from lockstep.engine.model import xml_common
+from lockstep.errors import UsageError
+
+FAULTY = """
+name: faulty
+queries:
+  - name: q
+    windows:
+      - {kind: source, name: S, schema: "id*:int32, g:int32, x:double"}
+      - {kind: aggregate, name: A, schema: "g*:int32, s:double", fields: {s: SUM(x)}}
+    edges: [S -> A]
+"""
+
+
+def parsed(line: str):
+    return parse(build(NOUNS, "1"), shlex.split(line))
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "seconds"),
+    [
+        ("engine run m.yaml --lease 500ms", "lease", 0.5),
+        ("engine run m.yaml --lease 2", "lease", 2.0),
+        ("engine run m.yaml --persist-every 5m", "persist_every", 300.0),
+        ("engine quiesce --timeout 1h30m", "timeout", 5400.0),
+        ("status --every 2s", "every", 2.0),
+        ("group mirror g --every 10s", "every", 10.0),
+        ("adapter publish f --model m --lease 0.5", "lease", 0.5),
+        ("drill --lease 750ms", "lease", 0.75),
+        ("bench streams --seconds 2s", "seconds", 2.0),
+        ("stream create s --retain-age 7d", "retain_age", 604_800.0),
+    ],
+)
+def test_times_are_written_the_same_way_everywhere(line, name, seconds) -> None:
+    assert getattr(parsed(line), name) == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "0s", "-1", "soon", "nan", "inf"])
+def test_what_is_no_time_is_refused(text) -> None:
+    with pytest.raises(UsageError):
+        parsed(f"engine run m.yaml --lease={text}")
+
+
+def test_publish_takes_windows_and_leaves_the_model() -> None:
+    found = parsed("engine run --publish A,B --publish C m.yaml")
+    assert (found.model, found.publish) == ("m.yaml", ["A", "B", "C"])
+
+
+def test_the_bus_may_stand_between_noun_and_verb() -> None:
+    assert parsed("stream --bus memory:a ls").bus == "memory:a"
+
+
+def test_a_code_is_explained_and_a_wrong_one_answered_with_the_right_one(cli) -> None:
+    shown = cli("explain", "stream_not_found").out
+    assert "No stream of that name on this bus." in shown
+    assert cli("explain", "[PORT_UNUSABLE]", "--json").object["exit_code"] == 6
+    assert "Did you mean 'STREAM_NOT_FOUND'?" in cli("explain", "STREAM_NOT_FOUNT", code=3).err
+    assert {"INTERNAL", "NO_LINE_TAKEN", "ENGINE_ENDED", "TOKEN_WRONG"} <= set(error_codes())
+
+
+def test_completion_knows_nouns_verbs_and_options() -> None:
+    words = completions(NOUNS)
+    assert "stream" in words[""]
+    assert "publish" in words["stream"]
+    assert {"--retain-age", "--json", "--bus"} <= set(words["stream create"])
+    assert {"bash", "zsh", "fish"} <= set(words["completion"])
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [("lockstep str", "stream"), ("lockstep stream cr", "create"), ("lockstep dlq drop --al", "--all")],
+)
+def test_bash_completes(cli, line, wanted) -> None:
+    script = cli("completion", "bash").out
+    words = line.split()
+    ask = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _lockstep; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, timeout=20, check=True)
+    assert wanted in done.stdout.split()
+
+
+def test_zsh_and_fish_have_scripts(cli) -> None:
+    assert "bashcompinit" in cli("completion", "zsh").out
+    assert "-n '__fish_seen_subcommand_from stream' -a 'create" in cli("completion", "fish").out
+
+
+@pytest.fixture
+def letters(cli) -> None:
+    with connect("lmdb:.lockstep") as client, client.publisher("orders.dlq") as publisher:
+        client.create("orders")
+        for number in range(3):
+            headers = [("dlq-stream", b"orders"), ("dlq-offset", b"%d" % number), ("dlq-reason", b"no stock")]
+            publisher.publish(b"order %d" % number, headers=headers)
+
+
+@pytest.mark.usefixtures("letters")
+def test_a_dead_letter_is_shown_whole_and_dropped(cli) -> None:
+    shown = cli("dlq", "show", "orders", "1", "--json").object
+    assert (shown["value"], shown["headers"]["dlq-reason"]) == ("order 1", "no stock")
+    assert "order 1" in cli("dlq", "show", "orders", "1").out
+    cli("dlq", "show", "orders", "9", code=3)
+    assert "add --yes" in cli("dlq", "drop", "orders", "--all", code=2).err
+    assert "Would remove 2 dead letters" in cli("dlq", "drop", "orders", "--before", "2", "--dry-run").out
+    assert cli("dlq", "drop", "orders", "--before", "2", "--yes", "--json").object["dropped"] == 2
+    assert cli("dlq", "drop", "orders", "--all", "--yes", "--json").object["dropped"] == 1
+
+
+def test_engines_of_this_machine_are_listed_and_stopped(cli) -> None:
+    folder = Path(".lockstep-engine") / "local.trades"
+    folder.mkdir(parents=True)
+    (folder / "lock").write_text("")
+    assert cli("engine", "ls", "--json").object["running"] is False
+    assert "No engine runs in" in cli("engine", "stop", "trades", code=4).err
+    assert "There are: local.trades" in cli("engine", "stop", "other", code=3).err
+    program = (
+        "import fcntl, os, sys, time; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX);"
+        "file.write(str(os.getpid())); file.flush(); print('ready', flush=True); time.sleep(60)"
+    )
+    words = [sys.executable, "-c", program, str(folder / "lock"), "lockstep engine run"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        assert cli("engine", "ls", "--json").object["pid"] == process.pid
+        assert f"Stopped local.trades (pid {process.pid})." in cli("engine", "stop", "trades").out
+        assert process.wait(20) == -15
+
+
+def test_a_lock_of_another_program_is_not_told_to_end(cli) -> None:
+    folder = Path("state")
+    folder.mkdir()
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write("1")
+        file.flush()
+        assert "is not a process" in cli("engine", "stop", "state", code=4).err
+
+
+def test_a_bundle_holds_facts_and_neither_records_nor_secrets(cli, monkeypatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_RABBITMQ_PASSWORD", "hush")
+    cli("stream", "create", "orders")
+    cli("stream", "publish", "orders", "a private record")
+    cli("debug", "bundle", "-o", "b.tar.gz")
+    with tarfile.open("b.tar.gz") as archive:
+        found = {name: archive.extractfile(name).read().decode() for name in archive.getnames()}
+    text = "".join(found.values())
+    assert "hush" not in text
+    assert "private record" not in text
+    assert json.loads(found["lockstep-debug/streams.json"])[0]["name"] == "orders"
+    assert set(found) == {f"lockstep-debug/{name}.json"
+                          for name in ("versions", "environment", "bus", "streams", "groups", "models")}  # fmt: skip
+
+
+def test_urls_in_the_environment_lose_their_passwords() -> None:
+    found = environment({"LOCKSTEP_BUS": "rabbitmq://me:hush@host:5552", "OTHER": "x"})
+    assert found == {"LOCKSTEP_BUS": "rabbitmq://me@host:5552"}
+
+
+def test_findings_are_exit_code_one_and_sql_is_answered_with_the_name_here(cli) -> None:
+    Path("m.yaml").write_text(FAULTY)
+    shown = cli("model", "check", "m.yaml", code=1).out
+    assert "Did you mean ESP_aSum?" in shown
+
+
+def test_a_group_is_mirrored_on_kafka_alone(cli) -> None:
+    with connect("lmdb:.lockstep"):
+        pass
+    refused = cli("group", "mirror", "g", code=2)
+    assert "bus.promises" not in refused.err
+
+
+def test_the_elements_of_an_xml_model_are_bounded(monkeypatch) -> None:
+    monkeypatch.setattr(xml_common, "ELEMENTS_MAX", 3)
+    with pytest.raises(ModelUnreadable, match="more than 3 elements"):
+        xml_common.parse_element(f"<a>{'<b/>' * 3}</a>", "m.xml")

@@ -1,0 +1,180 @@
+"""A server that was started without a model: projects come by PUT and go by DELETE."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lockstep.esp import engine_process, xml_client, xml_server
+from lockstep.esp.project_server import Projects, make_server_app
+from lockstep.server.guard import HEALTH
+from lockstep.server.serving import bind, serve_app
+
+BASE = "/eventStreamProcessing/v1"
+TOKEN = "of-the-server-0123456789"
+MODEL = """<project name="NAME" pubsub="auto"><contqueries><contquery name="q"><windows>
+<window-source name="S"><schema-string>id*:int32</schema-string></window-source></windows></contquery></contqueries>
+</project>"""
+
+
+class FakeEngine:
+    """An engine's REST, in this process."""
+
+    def __init__(self, name: str, file: Path) -> None:
+        self.name, self.model, self.asked, self.ended = name, file.read_text(), [], None
+        bound = bind("127.0.0.1", 0)
+        self.port = bound.getsockname()[1]
+        self._server = serve_app(self._app, bound, "127.0.0.1")
+
+    async def _app(self, scope, _receive, send) -> None:
+        headers = {key.decode(): value.decode() for key, value in scope["headers"]}
+        self.asked.append((scope["method"], scope["path"], headers.get("authorization", "")))
+        body = (
+            b"ok" if scope["path"] == HEALTH else f'<windows><window-source name="{self.name}.S"/></windows>'.encode()
+        )
+        if headers.get("accept") == "application/json":
+            body = json.dumps({"windows": [{"name": f"{self.name}.S"}]}).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/xml")]})
+        await send({"type": "http.response.body", "body": body})
+
+    def token(self) -> str:
+        return f"of-{self.name}"
+
+    def exit_code(self) -> int | None:
+        return self.ended
+
+    def stop(self) -> None:
+        self.ended = 143
+        self._server.stop()
+
+
+class Server:
+    def __init__(self, folder: Path) -> None:
+        self.engines: dict[str, FakeEngine] = {}
+        self.projects = Projects(folder / "state", folder, self._start, ready_s=10)
+        self._rest = serve_app(make_server_app(self.projects, TOKEN), bind("127.0.0.1", 0), "127.0.0.1")
+        self._port = int(self._rest.url.rpartition(":")[2])
+
+    def _start(self, name: str, file: Path) -> FakeEngine:
+        self.engines[name] = FakeEngine(name, file)
+        return self.engines[name]
+
+    def __call__(self, method: str, path: str, body: str = "", token: str = TOKEN, **headers: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
+        headers |= {"Authorization": f"Bearer {token}"} if token else {}
+        connection.request(method, path if path.startswith("/v1") else BASE + path, body.encode() or None, headers)
+        found = connection.getresponse()
+        text = found.read().decode()
+        connection.close()
+        return found.status, text
+
+    def close(self) -> None:
+        self._rest.stop()
+        self.projects.close()
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Server]:
+    server = Server(folder)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def server(tmp_path) -> Iterator[Server]:
+    with running(tmp_path) as made:
+        yield made
+
+
+def model(name: str) -> str:
+    return MODEL.replace("NAME", name)
+
+
+def test_a_project_is_loaded_asked_and_removed(server) -> None:
+    assert server("GET", "/projects") == (200, '<?xml version="1.0" encoding="UTF-8"?>\n<projects/>\n')
+    assert server("PUT", "/projects/one", model("one"))[0] == 200
+    assert "name: one" in server.engines["one"].model
+    assert server("PUT", "/projects/one/state?value=stopped")[0] == 200
+    assert server.engines["one"].asked[-1] == ("PUT", f"{BASE}/projects/one/state", "Bearer of-one")
+    assert server("DELETE", "/projects/one")[0] == 200
+    assert server.engines["one"].ended == 143
+    status, text = server("GET", "/projects/one")
+    assert (status, "PUT projects/one with a model loads it" in text) == (404, True)
+
+
+def test_several_projects_each_have_an_engine_and_lists_are_put_together(server) -> None:
+    for name in ("one", "two"):
+        assert server("PUT", f"/projects/{name}", model(name))[0] == 200
+    text = server("GET", "/windows")[1]
+    assert (text.index("one.S") < text.index("two.S")) is True
+    found = json.loads(server("GET", "/windows", Accept="application/json")[1])
+    assert found == {"windows": [{"name": "one.S"}, {"name": "two.S"}]}
+    server("GET", "/events/two/q/S")
+    assert server.engines["two"].asked[-1][1] == f"{BASE}/events/two/q/S"
+    status, text = server("GET", "/v1/status")
+    assert (status, "loaded are: one, two" in text) == (422, True)
+
+
+def test_a_model_may_be_a_file_where_the_server_runs(server, tmp_path) -> None:
+    (tmp_path / "model.xml").write_text(model("one"))
+    assert server("PUT", "/projects/one?projectUrl=file://model.xml")[0] == 200
+    assert server("PUT", "/projects/two?projectUrl=file:///etc/passwd.xml")[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [("/projects/one", model("two"), 409), ("/projects/one", "<x/>", 422), ("/projects/one", "", 422)],
+)
+def test_a_model_that_does_not_fit_is_refused(server, path, body, status) -> None:
+    assert server("PUT", path, body)[0] == status
+    assert server.engines == {}
+
+
+def test_a_project_that_is_loaded_is_not_loaded_again_unless_its_engine_has_ended(server) -> None:
+    server("PUT", "/projects/one", model("one"))
+    status, text = server("PUT", "/projects/one", model("one"))
+    assert (status, "value=modified" in text) == (409, True)
+    server.engines["one"].stop()
+    assert server("GET", "/projects/one")[0] == 503
+    assert server("PUT", "/projects/one", model("one"))[0] == 200
+
+
+def test_everybody_may_look_and_only_bearers_of_the_token_may_change(server) -> None:
+    assert server("GET", "/projects", token="")[0] == 200
+    for token in ("", "another"):
+        status, text = server("PUT", "/projects/one", model("one"), token=token)
+        assert (status, "CHANGE_NEEDS_TOKEN" in text) == (401, True)
+
+
+def test_without_a_model_and_without_a_port_it_says_what_is_missing(capsys) -> None:
+    assert xml_server.main(["-pubsub", "5555"]) == 2
+    assert "-model is missing" in capsys.readouterr().err
+
+
+def test_the_engines_have_the_flags_of_the_server() -> None:
+    given = ["-http", "8181", "-pubsub", "5555", "-state", "x", "-engine", "lease=1"]
+    assert engine_process._without_own(given) == ["-pubsub", "5555", "-engine", "lease=1"]
+
+
+def test_the_client_finds_the_token_of_a_server_of_the_same_user(tmp_path, monkeypatch) -> None:
+    from lockstep.cli.engine_rest import kept_token, token_of_port
+    from lockstep.esp.command import parsed
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def sent(url: str) -> str | None:
+        return xml_client.request(parsed(xml_client.parser(), ["-url", url, "-put"])).get_header("Authorization")
+
+    with kept_token(TOKEN, tmp_path / "state", 8181):
+        assert sent("http://localhost:8181/x") == f"Bearer {TOKEN}"
+        assert sent("http://example.org:8181/x") is None
+        assert token_of_port(8181).stat().st_mode & 0o077 == 0
+        assert (tmp_path / "state").stat().st_mode & 0o077 == 0
+    assert sent("http://localhost:8181/x") is None
