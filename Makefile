@@ -1,6 +1,6 @@
 # Everything a user or developer of Lockstep runs. `make` alone shows this list.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test soak check bench simulate drill-matrix clean
+.PHONY: help setup servers run test soak check bench simulate drill-matrix clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
@@ -43,10 +43,13 @@ run: setup ## streams under kills and pauses; then the drill: engines are killed
 drill-matrix: setup ## every fault on real engines: one line each, with blocks checked, faults and anomalies
 	$(BIN)/python -m lockstep.drill.matrix
 
-test: check ## format, lint, types, and every test but those of make soak, on WORKERS=3 processes
+servers: setup ## install and fetch the servers that tests run on (as root on Debian); without one its tests are skipped
+	@$(BIN)/lockstep dev fetch all || echo "Tests of missing servers are skipped, or fail where CI=true."
+
+test: check servers ## format, lint, types, and every test but those of make soak, on WORKERS=3 processes
 	$(BIN)/pytest -n $(WORKERS) --dist loadgroup --junitxml build/tests.xml
 
-soak: setup ## what needs hours: kill matrices, all buses, millions of events; PARTS=a,b some of it, SOAK=0.1 less of it
+soak: servers ## what needs hours: kill matrices, all buses, millions of events; PARTS=a,b some of it, SOAK=0.1 less of it
 	$(BIN)/python tests/soak.py --parts "$(PARTS)" --scale "$(SOAK)"
 
 check: setup ## format, lint and types only

@@ -47,6 +47,13 @@ DEV = Noun(
             examples=("lockstep dev up kafka", "lockstep dev up all --json", "lockstep dev up redis --folder servers"),
         ),
         Verb(
+            name="fetch",
+            purpose="Install and fetch what a server needs, without starting it.",
+            run="lockstep.cli.dev:fetch",
+            arguments=_up,
+            examples=("lockstep dev fetch redis", "lockstep dev fetch all"),
+        ),
+        Verb(
             name="ls",
             purpose="List the servers that were started, and whether they run.",
             run="lockstep.cli.dev:ls",
@@ -76,6 +83,19 @@ def up(options: argparse.Namespace, output: Output) -> None:
             output.note(_hint(server))
         where = f" --folder {shlex.quote(str(options.folder))}" if options.folder else ""
         output.note(f"End it: lockstep dev down {options.server}{where} (its data stays)")
+
+
+def fetch(options: argparse.Namespace, output: Output) -> None:
+    """Install and fetch servers."""
+    from lockstep.dev.home import ALL
+
+    home = _home(options, output)
+    for name in ALL if options.server == "all" else (options.server,):
+        home.fetch(name)
+        if output.json:
+            output.json_line({"name": name, "fetched": True})
+        else:
+            output.line(f"{name}: ready to start")
 
 
 def ls(options: argparse.Namespace, output: Output) -> None:

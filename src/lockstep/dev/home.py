@@ -37,6 +37,10 @@ class Home:
             recipe = RECIPES[name]()
             return start(recipe, self.folder / name, supply=supply, runtime=self._runtime, environ=self._environ).facts
 
+    def fetch(self, name: str) -> None:
+        """Install and fetch what a server needs, without starting it."""
+        Supply(self._environ, self._tell).provide(RECIPES[name]())
+
     def down(self, name: str) -> bool:
         """End a server; False if it did not run. Its data stays."""
         if self.find(name) is None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from lockstep.dev.errors import ServerNotAvailable
@@ -42,9 +44,36 @@ class Supply:
         self._may_install = os.geteuid() == 0 if may_install is None else may_install
 
     def provide(self, recipe: Recipe) -> Path | None:
-        """See that everything is there; the folder of its jars, if it has any."""
-        self._provide_programs(recipe.name, recipe.programs)
-        return None if recipe.jars is None else self._provide_jars(recipe.name, recipe.jars)
+        """Install and fetch what is missing; return the folder of the recipe's jars, if it has any."""
+        if self._is_complete(recipe):
+            return self._jars_folder(recipe)
+        with self._one_process_at_a_time():
+            self._provide_programs(recipe.name, recipe.programs)
+            if recipe.jars is not None:
+                self._provide_jars(recipe.name, recipe.jars)
+        return self._jars_folder(recipe)
+
+    def _is_complete(self, recipe: Recipe) -> bool:
+        folder = self._jars_folder(recipe)
+        return all(map(self._has, recipe.programs)) and (folder is None or folder.is_dir())
+
+    def _jars_folder(self, recipe: Recipe) -> Path | None:
+        if recipe.jars is None:
+            return None
+        return cache_folder(self._environ) / "jars" / f"{recipe.jars.name}-{recipe.jars.version}"
+
+    @contextmanager
+    def _one_process_at_a_time(self) -> Iterator[None]:
+        """Hold the lock of the cache folder.
+
+        Two runs of `apt-get update` fail each other, and two of Maven can damage its repository. The holder ends each
+        of its commands in bounded time, and the lock ends with its process.
+        """
+        folder = cache_folder(self._environ)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "fetch.lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def _provide_programs(self, name: str, programs: Sequence[Program]) -> None:
         missing = [program for program in programs if not self._has(program)]
@@ -67,10 +96,10 @@ class Supply:
             return Path(program.path).exists()
         return shutil.which(program.name, path=self._environ.get("PATH")) is not None
 
-    def _provide_jars(self, name: str, jars: Jars) -> Path:
+    def _provide_jars(self, name: str, jars: Jars) -> None:
         kept = cache_folder(self._environ) / "jars" / f"{jars.name}-{jars.version}"
         if kept.is_dir():
-            return kept
+            return
         self._provide_programs(name, (MAVEN,))
         coordinates = f"{jars.group}:{jars.artifact}:{jars.version}"
         self._tell(f"Fetching {coordinates} with Maven into {kept}")
@@ -78,7 +107,6 @@ class Supply:
         with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".fetch-") as folder:
             self._fetch(name, jars, coordinates, Path(folder))
             _keep(Path(folder) / "jars", kept)
-        return kept
 
     def _fetch(self, name: str, jars: Jars, coordinates: str, folder: Path) -> None:
         text = _POM.format(name=jars.name, group=jars.group, artifact=jars.artifact, version=jars.version)

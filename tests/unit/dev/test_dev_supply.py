@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -74,6 +77,29 @@ def test_jars_are_fetched_once_and_kept_outside_the_clone(machine, tmp_path):
     assert [file.name for file in kept.iterdir()] == ["thing.jar"]
     assert machine.calls.read_text() == "run\n"
     assert [file.name for file in kept.parent.iterdir()] == ["thing-1.2"]
+
+
+def test_one_process_installs_at_a_time_and_the_next_finds_what_it_needs(machine, tmp_path):
+    machine.add("apt-get", 'echo "$@" >> $CALLS')
+    looked = threading.Event()
+    supply = Supply(machine.environ, machine.told.append, may_install=True)
+    supply._has = lambda program, has=supply._has: (looked.set(), has(program))[1]
+    with holding_the_lock(tmp_path):
+        waiting = threading.Thread(target=supply.provide, args=(recipe(Program(name="thingd", package="thing")),))
+        waiting.start()
+        assert looked.wait(30)
+        machine.add("thingd", "")
+    waiting.join(30)
+    assert machine.calls.read_text() == ""
+
+
+@contextmanager
+def holding_the_lock(home):
+    folder = cache_folder({"HOME": str(home)})
+    folder.mkdir(parents=True)
+    with (folder / "fetch.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def test_a_failed_fetch_leaves_nothing_behind(machine, tmp_path):
