@@ -1,5 +1,5 @@
-"""Real servers start once, tests share them by groups of workers, and every property has its count of examples."""
+"""Plugins: servers that start once, who runs which test, time limits, and how many examples a property runs."""
 
 from __future__ import annotations
 
-pytest_plugins = ["example_counts", "servers.server_fixtures", "worker_groups"]
+pytest_plugins = ["example_counts", "servers.server_fixtures", "time_limits", "worker_groups"]

@@ -96,6 +96,17 @@ class GroupScheduling(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         return self.groups.get(nodeid, nodeid)
 
+    def _reschedule(self, node: WorkerController) -> None:
+        """Give a worker two tests or the word that there are no more: with one alone it waits before it runs it.
+
+        A worker that replaces a dead one is left alone until it has collected the tests.
+        """
+        if node not in self.registered_collections:
+            return
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
+
     def remove_node(self, node: WorkerController) -> str | None:
         """Give back what a dead worker had left, except the test that it died in: that one failed and runs no more."""
         workload = self.assigned_work.pop(node)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ import pytest
 from worlds import CALM, everything, values
 
 import lockstep
+from forks import exit_code_of_a_fork
 from lockstep import JSON, Serializer, StreamConfig
 from lockstep.errors import (
     AppendUncertain,
@@ -332,14 +332,15 @@ def test_a_forked_child_is_told_instead_of_hanging(threads):
     # Given a publisher with a record in its queue
     publisher = threads.node().publisher("orders", linger_s=20.0)
     receipt = publisher.publish(b"x")
+
     # When a child waits for it
-    child = os.fork()
-    if child == 0:
+    def use_it():
         refusals = sum(_is_refused_in_a_fork(wait) for wait in (publisher.flush, receipt.result))
         publisher.close()
-        os._exit(refusals)
+        return refusals
+
     # Then it is refused there, and the parent stores it
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    assert exit_code_of_a_fork(use_it) == 2
     publisher.close()
     assert receipt.result(0) == 0
 
@@ -449,20 +450,20 @@ def test_a_connection_carried_through_a_fork_is_refused_and_closing_it_does_not_
         member = bus.subscriber("orders", group="g", group_options=CALM)
         together = bus.transaction()
         together.publish("orders", b"lost")
-        with held(member.member._pumping), held(member._polling), held(bus._books):
-            child = os.fork()
-            if child == 0:
-                signal.alarm(10)
-                uses = (
-                    together.commit, member.poll, bus.transaction, bus.streams, lambda: bus.bounds("orders"),
-                    lambda: bus.publisher("orders"), lambda: bus.first_time("a", "b"), member.flush_confirms,
-                )  # fmt: skip
-                refusals = sum(map(_is_refused_in_a_fork, uses))
-                member.close()
-                bus.close()
-                os._exit(refusals)
+
+        def use_them():
+            uses = (
+                together.commit, member.poll, bus.transaction, bus.streams, lambda: bus.bounds("orders"),
+                lambda: bus.publisher("orders"), lambda: bus.first_time("a", "b"), member.flush_confirms,
+            )  # fmt: skip
+            refusals = sum(map(_is_refused_in_a_fork, uses))
+            member.close()
+            bus.close()
+            return refusals
+
         # Then every use is refused in the child, closing returns, and the parent goes on
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 8
+        with held(member.member._pumping), held(member._polling), held(bus._books):
+            assert exit_code_of_a_fork(use_them) == 8
         assert bus.bounds("orders").count == 0
         assert member.wait_assigned(20)
 
@@ -472,11 +473,7 @@ def test_a_connection_carried_through_a_fork_is_refused_and_closing_it_does_not_
 def test_a_bus_in_memory_begins_empty_in_a_fork(tmp_path):
     with lockstep.connect(f"memory:{tmp_path}") as bus:
         bus.create("orders")
-        child = os.fork()
-        if child == 0:
-            signal.alarm(10)
-            os._exit(len(lockstep.connect(f"memory:{tmp_path}").streams()))
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert exit_code_of_a_fork(lambda: len(lockstep.connect(f"memory:{tmp_path}").streams())) == 0
 
 
 @contextmanager

@@ -90,6 +90,39 @@ def test_tests_that_share_a_fixture_of_their_module_stay_together(request, share
     assert group_of(request.node) == "test_worker_groups"
 
 
+HANGS = """
+import signal, threading, time
+import pytest
+
+@pytest.fixture
+def never_put_away():
+    yield
+    threading.Event().wait(60)
+
+def test_fails_and_hangs_in_teardown(never_put_away):
+    assert not "a reason"
+
+def test_waits_where_python_cannot_interrupt_it():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+    threading.Event().wait(60)
+
+def test_passes():
+    pass
+"""
+
+
+def test_a_test_that_cant_be_interrupted_ends_its_worker_and_is_named(tmp_path):
+    (tmp_path / "test_suite.py").write_text(HANGS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 1\n")
+    (tmp_path / "conftest.py").write_text("import time_limits\ntime_limits.GRACE_S = 0.5\n")
+    done = run(tmp_path, "-p", "time_limits", "-n", "2", "--dist", "loadgroup")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+    for name in ("test_fails_and_hangs_in_teardown", "test_waits_where_python_cannot_interrupt_it"):
+        assert f"FAILED test_suite.py::{name}" in done.stdout
+        assert f"in {name}" in done.stderr or "never_put_away" in done.stderr
+
+
 @pytest.mark.soak
 def test_servers_start_once_and_failures_crashes_and_time_outs_are_counted(tmp_path):
     (tmp_path / "test_suite.py").write_text(SUITE)

@@ -10,7 +10,7 @@ import pytest
 from lockstep.errors import AppendUncertain, IllegalState, LockstepError, StoreBroken, StoreFull
 from lockstep.log.config import StreamConfig
 from lockstep.log.embedded.tables import CELLS
-from lockstep.log.lmdb import room
+from lockstep.log.lmdb import environment, room
 from lockstep.log.lmdb.environment import REGISTRY
 from lockstep.log.lmdb.store import _Ticket
 from lockstep.log.urls import open_bus
@@ -339,6 +339,45 @@ def test_whoever_opens_a_folder_of_this_process_gets_the_open_one(bus, store, tm
     assert other._store.environment is store.environment
     other.close()
     assert REGISTRY.has(tmp_path / "bus")
+    assert store.write(add_one) == 1
+
+
+def test_closing_waits_for_a_write_under_way_which_is_stored(tmp_path):
+    # Given a thread in the middle of a transaction, which would keep the error that it gets
+    bus = open_bus(f"lmdb:{tmp_path / 'bus'}", ThreadRuntime())
+    writing, go_on, outcomes = threading.Event(), threading.Event(), []
+
+    def slow(tables):
+        writing.set()
+        assert go_on.wait(30)
+        return add_one(tables)
+
+    def write():
+        try:
+            outcomes.append(bus._store.write(slow))
+        except LockstepError as error:
+            outcomes.append(error)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    assert writing.wait(30)
+    # When another thread closes the store
+    closing = threading.Thread(target=bus.close, daemon=True)
+    closing.start()
+    closing.join(0.05)  # long enough to reach LMDB if it did not wait
+    go_on.set()
+    # Then both end, and what was written is there
+    for thread in (writer, closing):
+        thread.join(30)
+        assert not thread.is_alive()
+    assert outcomes == [1]
+
+
+def test_a_write_that_never_ends_does_not_block_closing(bus, store, monkeypatch, caplog):
+    monkeypatch.setattr(environment, "_WRITER_WAITS_S", 0.01)
+    with store.environment.gate:
+        store.environment.close()
+    assert "stays open until this process ends" in caplog.text
     assert store.write(add_one) == 1
 
 

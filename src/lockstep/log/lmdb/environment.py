@@ -24,6 +24,7 @@ READERS_MAX = 2048
 READER_CHECK_S = 5.0
 RELAXED_SYNC_S = 1.0
 _FORK_WAITS_S, _CLOSE_WAITS_S = 1.0, 2.0
+_WRITER_WAITS_S = 30.0
 
 
 class Environment:
@@ -135,10 +136,23 @@ class Environment:
             raise self.failure(error) from error
 
     def close(self) -> None:
-        """Close the folder for this process."""
-        if self.durability == "relaxed":
-            self.lmdb.sync(True)
-        self.lmdb.close()
+        """Close the folder for this process, after the write that is under way.
+
+        LMDB's binding would take the transaction away from the thread that writes, and then wait until the transaction
+        is freed. The error that the writer gets refers to it: as long as somebody keeps that error, closing would wait.
+        """
+        own = self.writing == threading.get_ident()
+        if not own and not self.gate.acquire(timeout=_WRITER_WAITS_S):
+            what = {"action": "store_left_open", "path": str(self.path), "waited_s": _WRITER_WAITS_S}
+            logger.error("The store stays open until this process ends: a write to it does not end", extra=what)
+            return
+        try:
+            if self.durability == "relaxed":
+                self.lmdb.sync(True)
+            self.lmdb.close()
+        finally:
+            if not own:
+                self.gate.release()
 
 
 class ReadView:
