@@ -96,7 +96,7 @@ class LocalEngine:
         """One micro-batch up to entry `stop`, on every shard."""
         for shard in range(self.shards):
             worker = self.workers[shard] or ShardWorker(self.setup, shard, self.bus, self.runtime, self.stored[shard])
-            pages = worker.run(self.committed, stop)
+            pages = worker.run(self.committed, stop, lambda shard=shard: self.stored[shard])
             self.workers[shard] = worker if commit else None
             if commit:
                 kept = {name: page for name, page in {**self.stored[shard], **pages}.items() if page is not None}

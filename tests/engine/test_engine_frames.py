@@ -198,6 +198,99 @@ def test_a_frame_with_nonsense_in_it_and_a_right_checksum_is_refused_or_read_but
     assert repr(one) == repr(many)
 
 
+WIDE = Schema.parse("ID*:int64,name:string,note:string,data:blob,sizes:array(i32)")
+FORGED = [
+    pytest.param(b"note-1", b"note-\xff", id="no UTF-8"),
+    pytest.param(b"name-2note-1", b"name-\xc3\xa9ote-1", id="a character over two values"),
+]
+
+
+def forge(frame: bytes, old: bytes, new: bytes) -> bytes:
+    """Other bytes in a frame, and a checksum that fits them."""
+    assert frame.count(old) == 1
+    body = frame[:-4].replace(old, new)
+    return body + crc32c(body).to_bytes(4, "little")
+
+
+def texts(names: int, *, fields: int) -> EventBatch:
+    schema = Schema(WIDE.fields[:fields])
+    row = (1, "name-2", "note-1", b"\xff", (1, 2))
+    return EventBatch.of(schema, [(number, [insert(number, *row[1:fields])]) for number in range(1, names + 1)])
+
+
+@pytest.mark.parametrize("fields", [3, 5], ids=["texts alone", "with blobs and arrays"])
+@pytest.mark.parametrize(("old", "new"), FORGED)
+@pytest.mark.parametrize("columns", [frozenset(), frozenset({"ID"}), frozenset({"name"}), frozenset({"note"}), None])
+def test_text_that_is_not_utf_8_is_damage_whichever_columns_are_read(fields, old, new, columns):
+    batch = texts(1, fields=fields)
+    whole = encode_frame(batch, client=b"c" * 16)
+    forged = forge(whole, old, new)
+    with pytest.raises(FrameDamaged) as alone:
+        decode_frame(forged, batch.schema, columns=columns)
+    for company in ([], [whole] * 9):
+        with pytest.raises(FrameDamaged) as among:
+            decode_frames([*company, forged, *company], batch.schema, columns=columns)
+        assert among.value.params["reason"].split(":")[0] == alone.value.params["reason"].split(":")[0]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.integers(2, 5), st.integers(1, 3))
+def test_a_forged_frame_is_damaged_for_all_readers_or_for_none(data, fields, blocks):
+    # Given a frame with nonsense in it and a checksum that fits
+    batch = texts(blocks, fields=fields)
+    frame = bytearray(encode_frame(batch, client=b"c" * 16, first_id=1)[:-4])
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(3, len(frame) - 1).filter(lambda place: not 8 <= place < 16))
+        frame[at] = data.draw(st.integers(0, 255) | st.sampled_from([0, 3, 127, 255]))
+    forged = bytes(frame) + crc32c(bytes(frame)).to_bytes(4, "little")
+    # When it is read with all columns, with some or none, alone or in a run
+    names = st.frozensets(st.sampled_from([field.name for field in batch.schema]))
+    asked = [None, frozenset(), data.draw(names)]
+    found = [is_damaged(lambda one=one: decode_frame(forged, batch.schema, columns=one)) for one in asked]
+    found += [is_damaged(lambda one=one: decode_frames([forged] * 9, batch.schema, columns=one)) for one in asked]
+    # Then they all say the same
+    assert len(set(found)) == 1
+
+
+def is_damaged(read: Callable[[], Any]) -> bool:
+    try:
+        read()
+    except FrameDamaged:
+        return True
+    return False
+
+
+def test_a_column_of_an_unknown_shape_is_damage():
+    frame = encode_frame(EventBatch.of(SMALL, [(1, [insert(1, None)])]))
+    shapes = read_head(frame).size
+    body = frame[: shapes + 1] + bytes([frame[shapes + 1] | 3]) + frame[shapes + 2 : -4]
+    for columns in (None, frozenset({"ID"})):
+        with pytest.raises(FrameDamaged, match=r"shape|middle"):
+            decode_frame(body + crc32c(body).to_bytes(4, "little"), SMALL, columns=columns)
+
+
+def test_numbers_out_of_reach_are_damage_also_in_the_middle_of_a_run():
+    whole = encode_frame(small(2), client=b"c" * 16, first_id=1)
+    forged = forge(whole, whole[24:48], (2**63 - 1).to_bytes(8, "little") + b"c" * 16)
+    with pytest.raises(FrameDamaged):
+        decode_frame(forged, SMALL, number_from=1)
+    with pytest.raises(FrameDamaged):
+        decode_frames([whole] * 9 + [forged] + [whole] * 9, SMALL, number_from=1)
+
+
+def test_lengths_that_together_exceed_an_offset_are_damage_also_in_a_column_that_is_left_out():
+    # Given lengths whose sum is 2**32 + 300, which is 300 in 32 bits
+    batch = EventBatch.of(SMALL, [(1, [insert(1, "x" * 300)] + [insert(1, "")] * 65_999)])
+    lengths = [65_535] * 65_537 + [301] + [0] * 462
+    assert sum(lengths) == 2**32 + 300
+    old, new = np.array([300] + [0] * 65_999, "<u2").tobytes(), np.array(lengths, "<u2").tobytes()
+    forged = forge(encode_frame(batch), old, new)
+    # Then nobody takes it
+    for columns in (None, frozenset({"ID"})):
+        with pytest.raises(FrameDamaged):
+            decode_frame(forged, SMALL, columns=columns)
+
+
 def events_of(read: Callable[[], Any]) -> list[Event] | None:
     """What can be read, or None if it is refused."""
     try:

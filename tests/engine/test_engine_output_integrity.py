@@ -204,7 +204,7 @@ def test_a_beat_of_another_sequence_stops_a_worker_that_replays_it(engine):
     control(engine).append([replace(beat, digests={**beat.digests, "q/in": "0123456789abcdef"}).batch(0)])
     fresh = worker.ShardWorker(replace(engine.setup, incarnation="fresh"), 0, engine.bus, engine.runtime, {})
     with pytest.raises(OutputDiffers, match="Block 3 of"):
-        fresh.run(0, 3)
+        fresh.run(0, 3, dict)
 
 
 # Pieces of long blocks

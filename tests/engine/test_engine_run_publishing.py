@@ -37,7 +37,7 @@ class LocalStandby:
         self.publisher = Publisher(engine.bus, engine.streams, nodes, [self.spool], engine.runtime, "standby")
 
     def run(self, start: int, stop: int) -> None:
-        self.worker.run(start, stop)
+        self.worker.run(start, stop, dict)
 
 
 class Died(Exception):
@@ -135,16 +135,16 @@ def test_nothing_is_published_before_every_shard_has_it(tmp_path):
     engine.settle()
     first, second = (worker.ShardWorker(engine.setup, at, engine.bus, engine.runtime, {}) for at in (0, 1))
     # Given one shard that is ahead, in other steps than the other
-    first.run(0, 2)
-    first.run(2, 4)
+    first.run(0, 2, dict)
+    first.run(2, 4, dict)
     assert engine.publisher.step() is False
-    second.run(0, 3)
+    second.run(0, 3, dict)
     assert engine.publisher.step()
     assert engine.published() == 2
     assert engine.publisher.step()
     assert engine.published() == 3
     assert engine.publisher.step() is False
-    second.run(3, 4)
+    second.run(3, 4, dict)
     assert engine.publisher.step()
     assert [event.values[0] for _, events in engine.out("q/sums") for event in events][:4] == ["A", "B", "C", "D"]
 
@@ -224,13 +224,13 @@ def test_of_two_engines_that_publish_at_once_readers_see_each_block_once(engine,
         one.step()
     engine.restart()
     two, second = engine.publisher, worker.ShardWorker(engine.setup, 0, engine.bus, engine.runtime, {})
-    first.run(0, 3)
-    second.run(0, 5)
+    first.run(0, 3, dict)
+    second.run(0, 5, dict)
     # When both publish, the older one late
     engine.publish()
     for _ in range(3):
         one.step()
-    second.run(5, 6)
+    second.run(5, 6, dict)
     engine.publish()
     # Then readers drop the copies, and nothing else happened
     assert two.published == 6

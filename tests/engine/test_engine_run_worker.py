@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import tempfile
 import weakref
 from dataclasses import replace
@@ -67,6 +68,16 @@ def test_a_page_comes_back_and_any_changed_byte_is_found():
             unseal(damaged, "here")
 
 
+def test_a_worker_holds_no_copy_of_the_pages_that_it_handed_out(engine):
+    engine.run_batch(4)
+    engine.run_batch(8)
+    engine.run_batch(8)
+    (stored,) = engine.stored
+    assert len(stored) > 2
+    held = {name: sys.getrefcount(stored[name]) for name in stored if name != HEAD}
+    assert set(held.values()) == {2}, held  # where it is stored, and the call that counts
+
+
 def test_a_head_comes_back_with_its_marks():
     marks = (
         Position(ends={"q/a": 1, "q/b": 2}, block=3),
@@ -101,27 +112,27 @@ def test_a_snapshot_is_stored_only_when_its_output_is_published(engine):
     # Given a publisher that lags
     worker = worker_of(engine)
     for number in range(4):
-        assert worker.run(number, number + 1) == {}
+        assert worker.run(number, number + 1, dict) == {}
     # When it has published a part
     engine.publisher.step()
     assert engine.published() == 1
     # Then the first snapshot may be stored, and no newer one
-    pages = worker.run(4, 5)
+    pages = worker.run(4, 5, dict)
     assert block_of(pages, engine) == 1
     # And the next one is taken then, and has to wait in its turn
-    assert worker.run(5, 6) == {}
+    assert worker.run(5, 6, dict) == {}
     publish(engine)
-    later = worker.run(6, 7)
+    later = worker.run(6, 7, dict)
     assert block_of(later, engine) == 6 <= engine.published()
 
 
 def test_a_snapshot_that_waited_is_that_of_its_time(engine):
     # Given pages that were taken at entry 2 and stored at entry 6
     worker = worker_of(engine)
-    worker.run(0, 2)
+    worker.run(0, 2, dict)
     publish(engine)
     for number in range(2, 6):
-        pages = worker.run(number, number + 1)
+        pages = worker.run(number, number + 1, dict)
         if pages:
             break
     publish(engine)
@@ -197,10 +208,10 @@ def test_replaying_what_is_published_writes_nothing(engine):
     engine.restart()
     spool = Spool(engine.setup.spool(0))
     worker = worker_of(engine)
-    worker.run(6, 6)
+    worker.run(6, 6, dict)
     assert spool.fill().files == 0
     assert worker.position.number == 6
-    worker.run(6, 8)
+    worker.run(6, 8, dict)
     assert spool.fill().files == 1
     part = spool.part_with(7)
     assert part is not None
@@ -323,7 +334,7 @@ def test_a_worker_on_another_host_does_not_make_a_bus_of_its_own(engine, tmp_pat
 def test_a_worker_takes_large_histories_in_pieces(engine, monkeypatch):
     monkeypatch.setattr("lockstep.engine.run.worker._REPLAY_EVENTS", 3)
     worker = worker_of(engine)
-    worker.run(8, 8)
+    worker.run(8, 8, dict)
     # Three pieces
     assert Spool(engine.setup.spool(0)).fill().files == 3
     publish(engine)

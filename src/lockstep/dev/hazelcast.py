@@ -15,6 +15,7 @@ _PROPERTIES = (
     "hazelcast.operation.thread.count=2", "hazelcast.operation.generic.thread.count=2",
     "hazelcast.partition.count=31", "hazelcast.heartbeat.interval.seconds=1",
     "hazelcast.max.no.heartbeat.seconds=10", "hazelcast.wait.seconds.before.join=1",
+    "hazelcast.merge.first.run.delay.seconds=10", "hazelcast.merge.next.run.delay.seconds=10",
 )  # fmt: skip
 _SETTINGS = """\
 hazelcast:

@@ -157,7 +157,7 @@ def drain(blocks: int) -> float:
             host=socket.gethostname(),
             incarnation="drain",
         )
-        ShardWorker(setup, 0, bus, runtime, {}).run(0, number)
+        ShardWorker(setup, 0, bus, runtime, {}).run(0, number, dict)
         nodes = [node for node in graph.nodes if node.path == DAY]
         standby = Publisher(bus, streams, nodes, [Spool(setup.spool(0))], runtime, "drain")
         return _publish_all(standby, blocks)

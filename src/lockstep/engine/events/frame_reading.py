@@ -36,6 +36,8 @@ from lockstep.engine.events.frame_writing import PLAIN, Places
 from lockstep.engine.events.schema import Schema
 
 _VALID = np.array([1 <= code & 15 <= 6 and 1 <= code >> 4 <= 7 for code in range(256)])
+LONGEST = {LENGTHS_U8: 2**8 - 1, LENGTHS_U16: 2**16 - 1}
+"""The longest value whose length can be written in each form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def decode_frame(
     number_from: int | None = None,
     place: str = "",
 ) -> Frame:
-    """The events of a frame; columns that are not in `columns` are left out.
+    """The events of a frame; columns that are not in `columns` are validated and left out.
 
     With `number_from` the blocks get the numbers from there on instead of those written, as when a client's messages
     are sequenced. `place` says in errors where the frame was.
@@ -126,15 +128,18 @@ class _Reader:
         transactional = numbers[self._bits(head.blocks)] if head.flags & TRANSACTIONAL else numbers[:0]
         nulls = {at: self._nulls(shape, counts.get(at, 0)) for at, shape in enumerate(self.shapes) if shape & ~LENGTHS}
         offsets |= self._lengths(LENGTHS_U8, "u1", events)
+        if len(offsets) != len(layout.sized):
+            self.fail("a column has an unknown shape")
         fixed |= {at: self.piece(int(offsets[at][-1])) for at in layout.texts}
         if self.at != self.end:
             self.fail("it has more bytes than its header says")
         made = [
-            self._column(at, fixed[at], offsets.get(at), nulls.get(at, (None, None)), counts.get(at, 0))
-            if columns is None or field.name in columns
-            else None
+            self._column(
+                at, fixed[at], offsets.get(at), nulls.get(at, (None, None)), counts.get(at, 0),
+                is_wanted=columns is None or field.name in columns,
+            )
             for at, field in enumerate(layout.columns)
-        ]
+        ]  # fmt: skip
         block = numbers if sizes is None else np.repeat(numbers, sizes)
         return Frame(head, EventBatch(layout.schema, block, opcode, flags, tuple(made)), numbers, transactional, places)
 
@@ -182,20 +187,56 @@ class _Reader:
         offsets: npt.NDArray[np.int32] | None,
         nulls: tuple[pa.Buffer | None, pa.Buffer | None],
         elements: int,
+        *,
+        is_wanted: bool,
+    ) -> pa.Array | None:
+        """A column, or None if nobody wants it.
+
+        It is checked in both cases: whether a frame is damaged must not depend on the columns that a reader needs.
+        """
+        is_checked = self._is_plain(at, fixed)
+        if is_checked and not is_wanted:
+            return None
+        made = self._array(at, fixed, offsets, nulls, elements)
+        if not is_checked:
+            check_values(made, self.layout.columns[at].name, self.fail)
+        return made if is_wanted else None
+
+    def _array(
+        self,
+        at: int,
+        fixed: pa.Buffer,
+        offsets: npt.NDArray[np.int32] | None,
+        nulls: tuple[pa.Buffer | None, pa.Buffer | None],
+        elements: int,
     ) -> pa.Array:
         kind, events = self.layout.columns[at], self.head.events
         if offsets is None:
             return pa.Array.from_buffers(kind.arrow, events, [nulls[0], fixed])
         if kind.element is None:
-            made = pa.Array.from_buffers(kind.arrow, events, [nulls[0], pa.py_buffer(offsets), fixed])
-        else:
-            inner = pa.Array.from_buffers(kind.element, elements, [nulls[1], fixed])
-            made = pa.Array.from_buffers(kind.arrow, events, [nulls[0], pa.py_buffer(offsets)], children=[inner])
-        try:
-            made.validate(full=True)
-        except pa.ArrowInvalid as fault:
-            self.fail(f"field {self.layout.schema.names[at]}: {fault}")
-        return made
+            return pa.Array.from_buffers(kind.arrow, events, [nulls[0], pa.py_buffer(offsets), fixed])
+        inner = pa.Array.from_buffers(kind.element, elements, [nulls[1], fixed])
+        return pa.Array.from_buffers(kind.arrow, events, [nulls[0], pa.py_buffer(offsets)], children=[inner])
+
+    def _is_plain(self, at: int, fixed: pa.Buffer) -> bool:
+        """Whether a column needs no look at each of its values."""
+        kind, form = self.layout.columns[at], self.shapes[at] & LENGTHS
+        if kind.width > 1:
+            return kind.element is None
+        return form in LONGEST and is_plain(fixed.to_pybytes(), self.head.events * LONGEST[form])
+
+
+def is_plain(text: bytes, reach: int) -> bool:
+    """Whether all values of a text column are valid, however it is cut: it is ASCII, and offsets up to `reach` fit."""
+    return reach < 2**31 and text.isascii()
+
+
+def check_values(column: pa.Array, name: str, fail: Callable[[str], NoReturn]) -> None:
+    """Refuse values that overlap, and text that is not UTF-8."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as fault:
+        fail(f"field {name}: {fault}")
 
 
 def offsets_of(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int32]:

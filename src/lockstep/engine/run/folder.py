@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from lockstep.engine.errors import EngineRunning, ModelMismatch
+from lockstep.engine.errors import EngineRunning, ModelMismatch, SnapshotDamaged
 from lockstep.runtime import Runtime
 
 _LOCK_WAIT_S = 15.0
@@ -34,7 +34,7 @@ class EngineFolder:
                 break
             except BlockingIOError:
                 if runtime.monotonic() >= end:
-                    pid = os.pread(descriptor, 20, 0).decode() or "unknown"
+                    pid = os.pread(descriptor, 20, 0).decode(errors="replace") or "unknown"
                     os.close(descriptor)
                     raise EngineRunning(pid=pid, place=path) from None
                 waiter.wait(0.05)
@@ -46,7 +46,7 @@ class EngineFolder:
         """Remember what the folder's state belongs to, or refuse another; what earlier starts left is removed."""
         told, mine = self.path / "belongs.json", dict(identity)
         if told.exists():
-            known = json.loads(told.read_text())
+            known = _read(told)
             if known != mine:
                 differ = [name for name in mine if known.get(name) != mine[name]]
                 found = ", ".join(f"{name} {known.get(name)}" for name in differ)
@@ -63,3 +63,14 @@ class EngineFolder:
     def close(self) -> None:
         """Let go of the lock; processes that inherited it may still hold it."""
         os.close(self.descriptor)
+
+
+def _read(path: Path) -> dict[str, str]:
+    """What a folder's state belongs to, as it was written down."""
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:  # neither JSON nor text
+        raise SnapshotDamaged(place=path, reason=f"it does not say whose state it is: {error}") from error
+    if not isinstance(found, dict):
+        raise SnapshotDamaged(place=path, reason="it does not say whose state it is")
+    return found

@@ -8,7 +8,7 @@ the log, so that computing it again changes nothing.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lockstep.core.outputs import agree, digest_of
 from lockstep.engine.errors import BusNotShared, OutputDiffers, SnapshotDamaged
@@ -33,6 +33,8 @@ from lockstep.log.port import Bus
 from lockstep.runtime import Runtime
 
 _REPLAY_EVENTS = 200_000
+Stored = Callable[[], Pages]
+"""Reads all pages that a worker handed out."""
 
 
 class ShardWorker:
@@ -47,12 +49,13 @@ class ShardWorker:
         self._beats = Beats(self._control)
         self._spool = Spool(setup.spool(shard))
         head = decode_head(stored[HEAD], None, setup.folder) if HEAD in stored else None
-        self._all = {name: page for name, page in stored.items() if name != HEAD}
-        """All pages of the state as it was taken last, sealed."""
+        self._stored: Stored = dict
+        """Reads all pages that it handed out so far, while it runs: a copy here would double the state in memory."""
         self._unstored: dict[str, bytes | None] = {}
         """Those that changed since a snapshot was handed out; None: the page is gone."""
         self._last_out: dict[str, tuple[int, str]] = dict(head.last_out) if head else {}
-        self._stand(*first_standing(setup, self._seat, head, self._all))
+        sealed = {name: page for name, page in stored.items() if name != HEAD}
+        self._stand(*first_standing(setup, self._seat, head, sealed))
         self._beat = Beat() if setup.is_history else self._beats.last()
         self._check_published(head)
         self._begin_outputs()
@@ -84,8 +87,18 @@ class ShardWorker:
                 return PastReader(bus, self._graph, streams, past)
         return RangeReader(bus, self._graph, streams)
 
-    def run(self, start: int, stop: int) -> Pages:
-        """Evaluate the entries after `start` through `stop`; the pages to store, if it is time for that."""
+    def run(self, start: int, stop: int, stored: Stored) -> Pages:
+        """Evaluate the entries after `start` through `stop`; the pages to store, if it is time for that.
+
+        `stored` reads all pages that it was made from or handed out before.
+        """
+        self._stored = stored
+        try:
+            return self._run(start, stop)
+        finally:
+            self._stored = dict  # the store is open for this call only
+
+    def _run(self, start: int, stop: int) -> Pages:
         while self.position.number < start:
             self._advance(self._reader.read(self.position, start, _REPLAY_EVENTS))
         while self.position.number < stop:
@@ -179,7 +192,7 @@ class ShardWorker:
         if decision.states is not None:
             graph, wanted = compiled(decision.states), frozenset(decision.states.publish)
         self._collect(self._evaluator.changed_pages())
-        old = {name: unseal(page, name) for name, page in self._all.items()}
+        old = {name: unseal(page, name) for name, page in self._pages().items()}
         before = Standing(graph=self._graph, wanted=self._shown, pages=old, marks=self._history.marks, past=self._past)
         change = empty_windows if decision.reset else replace_model
         after = change(before, end, graph, wanted, self._seat)
@@ -197,7 +210,7 @@ class ShardWorker:
         self._setup.staging.mkdir(parents=True, exist_ok=True)
         store = SnapshotStore(self._setup.staging, self._setup.belongs, self._runtime)
         name = snapshot_name(self.position.number, point.id)
-        store.write(name=name, shard=self._shard, shards=self._setup.shards, head=head, pages=self._all)
+        store.write(name=name, shard=self._shard, shards=self._setup.shards, head=head, pages=self._pages())
 
     def _note(self) -> None:
         """Say how far it is, also of what others published before it was computed here."""
@@ -280,8 +293,12 @@ class ShardWorker:
 
     def _collect(self, changed: Iterable[tuple[str, bytes | None]]) -> None:
         fresh = {name: None if page is None else seal(page) for name, page in changed}
-        self._all = {name: page for name, page in {**self._all, **fresh}.items() if page is not None}
         self._unstored |= fresh
+
+    def _pages(self) -> dict[str, bytes]:
+        """All pages of the state as it was taken last, sealed."""
+        pages = {**self._stored(), **self._unstored}
+        return {name: page for name, page in pages.items() if page is not None and name != HEAD}
 
 
 def first_standing(

@@ -44,6 +44,10 @@ def run_orders(
     place = (setup.folder, shard)
     incarnation, worker = _workers.pop(place, ("", None))
     pages: dict[str, bytes | None] = {}
+
+    def handed_out() -> Pages:
+        return {**stored(), **pages}
+
     try:
         if worker is None or incarnation != setup.incarnation or not _is_at(worker, orders[0][0], stored_head()):
             worker = None  # its state goes before the next one is loaded
@@ -56,7 +60,7 @@ def run_orders(
             note_kept(setup, shard, worker.kept)
             worker.kept = None
         for start, stop in orders:
-            pages |= worker.run(start, stop)
+            pages |= worker.run(start, stop, handed_out)
     except BUS_AWAY:  # a new worker goes on from the last snapshot when it is back
         raise
     except LockstepError as error:
