@@ -31,6 +31,7 @@ from lockstep.streams.admin import Groups
 from lockstep.streams.cursor import first_at
 from lockstep.streams.grouplog import GroupLog
 from lockstep.streams.handling import LETTER_BYTES, Handler
+from lockstep.streams.lag import LagReader
 from lockstep.streams.lane import Lane
 from lockstep.streams.member import GroupMember, seat_name
 from lockstep.streams.metrics import Metrics, PublisherMeter, SubscriberMeter
@@ -79,7 +80,8 @@ class Lockstep:
 
     def __init__(self, bus: Bus, runtime: Runtime) -> None:
         self.bus, self.runtime = bus, runtime
-        self.metrics = Metrics()
+        self._lags = LagReader(bus, runtime)
+        self.metrics = Metrics(self._lags)
         self._opened: WeakSet[Publisher[Any, Any] | Subscriber[Any, Any]] = WeakSet()
         self._lanes: list[Lane] = []
         self._receivers: list[Receiver] = []
@@ -322,6 +324,7 @@ class Lockstep:
             return
         with ExitStack() as closing:  # one that fails to close must not keep the others open
             closing.callback(self.bus.close)
+            closing.callback(self._lags.close)
             with self._books:
                 opened: list[Publisher[Any, Any] | Subscriber[Any, Any] | Receiver] = [*self._opened, *self._receivers]
                 closing.callback(_close_dropped, [lane for lane in self._lanes if not lane.has_ended])

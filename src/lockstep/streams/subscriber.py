@@ -17,6 +17,7 @@ from lockstep.streams import arguments
 from lockstep.streams.aio import wait_async
 from lockstep.streams.cursor import Cursor, first_at
 from lockstep.streams.following import Following
+from lockstep.streams.lag import LagProbe
 from lockstep.streams.member import GroupMember
 from lockstep.streams.metrics import SubscriberMeter
 from lockstep.streams.options import SubscriberOptions
@@ -58,7 +59,7 @@ class Subscriber(Generic[V, K]):
         self._logs = {log.name: log for log in logs}
         self._waiter, self._runtime, self._member = waiter, runtime, member
         self._seats = {} if seats is None else dict(seats)
-        self._reading = Reading(options, meter, runtime, group=group, dedupe=dedupe, value=value, key=key)
+        self._reading = Reading(options, meter, group=group, dedupe=dedupe, value=value, key=key)
         self._cursors = self._reading.cursors
         self._following = Following(member, self._reading, self._seats, options, meter) if member is not None else None
         self._attached = False
@@ -66,7 +67,7 @@ class Subscriber(Generic[V, K]):
         self._closed = self._released = False
         self._process = Process("The subscriber")
         self._polling = threading.RLock()
-        meter.lag, meter.lease_age = self._reading.lag, member.lease_age if member else lambda: None
+        meter.probe, meter.lease_age = LagProbe(self._cursors, runtime), member.lease_age if member else lambda: None
         for name, position in (positions or {}).items():
             self._reading.begin(self._logs[name], position)
         for log in logs:
