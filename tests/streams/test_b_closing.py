@@ -449,7 +449,7 @@ def test_a_connection_carried_through_a_fork_is_refused_and_closing_it_does_not_
         member = bus.subscriber("orders", group="g", group_options=CALM)
         together = bus.transaction()
         together.publish("orders", b"lost")
-        with held(member.member._pumping), held(member._polling), held(bus._books):
+        with held(member._member._pumping), held(member._polling), held(bus._books):
             child = os.fork()
             if child == 0:
                 signal.alarm(10)

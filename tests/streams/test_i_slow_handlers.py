@@ -275,7 +275,7 @@ def test_i3_a_poisoned_stream_that_moves_stops_the_next_member_and_is_not_skippe
     virtual.runtime.advance(10.0)
     # Then whoever was given the stream stands still, it has one owner, and the record is not done
     [owner] = {stream.owner for stream in bus.groups.describe("g").streams if stream.stream == "a"}
-    [keeper] = [receiver for receiver in receivers if receiver.subscriber.member.id == owner]
+    [keeper] = [receiver for receiver in receivers if receiver.subscriber._member.id == owner]
     assert isinstance(keeper.error, HandlerFailed)
     assert keeper.subscriber.confirmed_offset("a") is None
 

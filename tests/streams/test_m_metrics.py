@@ -219,12 +219,12 @@ def test_m3_meters_added_and_closed_on_many_threads_are_all_counted():
     def work():
         for _ in range(300):
             meter = PublisherMeter("orders")
-            gathered.add(meter)
+            gathered._add(meter)
             meter.records += 1
             meter.retire()
 
     in_parallel(*[work] * 4)
-    gathered.add(PublisherMeter("orders"))
+    gathered._add(PublisherMeter("orders"))
     # Then nothing is lost or counted twice, and what is closed is summed up
     assert sum(meter.records for meter in gathered._past.values()) == 1200
     assert len(gathered._meters) == 1

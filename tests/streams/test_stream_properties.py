@@ -69,7 +69,7 @@ def test_copies_do_not_make_a_poll_wait_or_look_like_lag():
     assert world.runtime.monotonic() == started
     assert not reader.poll()
     bus.metrics.render()
-    assert reader.meter.lags() == {"orders": Lag(0, 0.0)}
+    assert reader._meter.lags() == {"orders": Lag(0, 0.0)}
     world.close()
 
 

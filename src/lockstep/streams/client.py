@@ -225,7 +225,7 @@ class Lockstep:
             thread = threads[number % len(threads)] if len(logs) > len(threads) else None
             lane = Lane(log, self.runtime, settings, meter, value=value, key=key, thread=thread)
             meter.queued = lambda lane=lane: lane.queued  # type: ignore[misc]
-            self.metrics.add(meter)
+            self.metrics._add(meter)
             lanes.append(lane)
         publisher = Publisher(stream, lanes, self.runtime, settings, value=value, key=key)
         with self._books:
@@ -268,7 +268,7 @@ class Lockstep:
             subscriber = self._alone(logs, initial, settings, meter, value, key)
         else:
             subscriber = self._in_group(logs, group, initial, settings, group_options, meter, value, key)
-        self.metrics.add(meter)
+        self.metrics._add(meter)
         with self._books:
             self._opened.add(subscriber)
         return subscriber
@@ -379,7 +379,7 @@ class Lockstep:
 
     def _alter(self, name: str, config: StreamConfig) -> StreamConfig:
         if config.protect and not self._open(name).config.protect:
-            self.groups.hold_positions(self.logs(name))  # before the first append that would drop something
+            self.groups._hold_positions(self.logs(name))  # before the first append that would drop something
         for shard in range(config.shards if config.shards > 1 else 0):
             self.bus.alter(shard_name(name, shard), config)
         return self.bus.alter(name, config).config

@@ -66,17 +66,19 @@ class OnFailure:
         if self.dead_letters is not None:
             check_name("Stream", self.dead_letters)
 
-    def pause(self, attempt: int) -> float:
-        """Seconds to wait after the failed attempt of that number (1 is the first)."""
-        return float(min(self.backoff_s * 2 ** (attempt - 1), self.backoff_max_s))
-
-    def pause_for_letter(self, attempt: int) -> float:
-        """Seconds to wait after a dead letter could not be stored for that many times before."""
-        return float(min(_LETTER_PAUSE_S * 2 ** min(attempt, 10), max(self.backoff_max_s, _LETTER_PAUSE_S)))
-
     def dead_letter_stream(self, stream: str) -> str:
         """Where dead letters of a stream go."""
         return self.dead_letters or fitting_name(stream, ".dlq")
+
+
+def pause_after(policy: OnFailure, attempt: int) -> float:
+    """Seconds to wait after the failed attempt of that number (1 is the first)."""
+    return float(min(policy.backoff_s * 2 ** (attempt - 1), policy.backoff_max_s))
+
+
+def pause_for_letter(policy: OnFailure, attempt: int) -> float:
+    """Seconds to wait after a dead letter could not be stored for that many times before."""
+    return float(min(_LETTER_PAUSE_S * 2 ** min(attempt, 10), max(policy.backoff_max_s, _LETTER_PAUSE_S)))
 
 
 @dataclass(frozen=True, slots=True)

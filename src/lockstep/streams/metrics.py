@@ -122,7 +122,7 @@ class Metrics:
         self._meters: list[Meter] = []
         self._past: dict[tuple[type[Meter], str], Meter] = {}
 
-    def add(self, meter: Meter) -> None:
+    def _add(self, meter: Meter) -> None:
         """Have a meter collected from now on."""
         with self._lock:
             self._sum_up_closed()

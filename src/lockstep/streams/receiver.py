@@ -55,7 +55,7 @@ class Receiver:
         workers = arguments.integer("workers", workers, least=1, most=_WORKERS_MAX, refuse=bad_setting)
         prefetch = arguments.integer("prefetch", prefetch, least=1, refuse=bad_setting)
         confirm_every_s = arguments.seconds("confirm_every_s", confirm_every_s, finite=True, refuse=bad_setting)
-        subscriber.attach(self._is_busy, self._confirmable)
+        subscriber._attach(self._is_busy, self._confirmable)
         self.subscriber, self._runtime, self._open_publisher = subscriber, runtime, open_publisher
         self._policy = on_failure or OnFailure()
         self._confirm, self._confirm_every_s, self._prefetch = confirm, confirm_every_s, prefetch
@@ -69,17 +69,17 @@ class Receiver:
         self.error: BaseException | None = None
         """Why it stands still or ended, if it did."""
         owner = Owner(
-            decode=subscriber.decode,
+            decode=subscriber._decode,
             begin=self._begin,
             outcome=self._settled,
             refused=self._letter_refused,
             extend=subscriber.extend,
             failed=self._count_failure,
-            rested=subscriber.waiter.wake,
+            rested=subscriber._waiter.wake,
         )
         self._workers = [Worker(handler, self._policy, runtime, owner) for _ in range(workers)]
         self._worker_tasks = [self._start(worker) for worker in self._workers]
-        self._task = runtime.spawn("lockstep-receiver", self._step, subscriber.waiter, self._crashed)
+        self._task = runtime.spawn("lockstep-receiver", self._step, subscriber._waiter, self._crashed)
 
     @property
     def is_running(self) -> bool:
@@ -161,7 +161,7 @@ class Receiver:
         self._tell_progress()
         room = self._prefetch - self._in_flight()
         if room <= 0 or self._draining or self.error is not None:
-            self.subscriber.follow()
+            self.subscriber._follow()
             batch = None
         else:
             batch = self.subscriber.poll(0.0, max_records=room)
@@ -203,11 +203,11 @@ class Receiver:
 
     def _has_lease(self, stream: str, epoch: int | None) -> bool:
         """A lease that ran out may come back in the same epoch, so its records are not lost yet."""
-        member = self.subscriber.member
+        member = self.subscriber._member
         if member is None or epoch is None:
             return True
         try:
-            return member.holds(self.subscriber.seat(stream), epoch)
+            return member.holds(self.subscriber._seat(stream), epoch)
         except Closed:
             return False
 
@@ -315,7 +315,7 @@ class Receiver:
             return False
         if self._policy.then == "dead-letter":
             self._send_letter(record, dead_letter_headers(record, self.subscriber.group, attempts, error))
-            self.subscriber.meter.dead_letters += 1
+            self.subscriber._meter.dead_letters += 1
         return True
 
     def _send_letter(self, record: Record, headers: Headers) -> None:
@@ -368,12 +368,12 @@ class Receiver:
                 logger.warning("Handled records were not confirmed", extra={"action": "fenced", "reason": str(error)})
 
     def _count_failure(self) -> None:
-        self.subscriber.meter.handler_failures += 1
+        self.subscriber._meter.handler_failures += 1
 
     def _crashed(self, error: BaseException) -> None:
         self.error, self._finished = self.error or error, True
         self._end_workers()
-        self.subscriber.waiter.wake()
+        self.subscriber._waiter.wake()
         if self.subscriber.options.on_error is not None:
             self.subscriber.options.on_error("The receiver ended", error)
 

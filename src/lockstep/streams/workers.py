@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from lockstep.errors import LockstepError
 from lockstep.runtime import Runtime
-from lockstep.streams.handling import Call, Delivery, Handler, OnFailure
+from lockstep.streams.handling import Call, Delivery, Handler, OnFailure, pause_after, pause_for_letter
 from lockstep.streams.record import Record
 
 _IDLE_S = 3600.0
@@ -209,7 +209,7 @@ class Worker:
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - the policy decides
             self._owner.failed()
             if job.attempt <= self._policy.retries:
-                job.due = self._runtime.monotonic() + self._policy.pause(job.attempt)
+                job.due = self._runtime.monotonic() + pause_after(self._policy, job.attempt)
                 return
             self._settle(job, error)
             return
@@ -220,7 +220,7 @@ class Worker:
             goes_on = self._owner.outcome(job.record, job.epoch, job.attempt, error)
         except LockstepError as refusal:  # its letter can't be stored now: try again, and never end because of it
             job.error = error
-            job.due = self._runtime.monotonic() + self._policy.pause_for_letter(job.letters)
+            job.due = self._runtime.monotonic() + pause_for_letter(self._policy, job.letters)
             job.letters += 1
             self._owner.refused(job.record, refusal)
             return
