@@ -13,13 +13,14 @@ from lockstep.log.batch import Headers
 from lockstep.runtime import Runtime, Task, logger
 from lockstep.streams import arguments
 from lockstep.streams.arguments import bad_setting
+from lockstep.streams.handler_loop import HandlerLoop
 from lockstep.streams.handling import Handler, OnFailure, dead_letter_headers, letter_headers, stopped_at, without_value
 from lockstep.streams.process import Process
 from lockstep.streams.publisher import Publisher
 from lockstep.streams.record import Record, RecordBatch
 from lockstep.streams.shards import shard_of, stream_name
 from lockstep.streams.subscriber import Subscriber
-from lockstep.streams.workers import Owner, Progress, Verdict, Worker
+from lockstep.streams.workers import Owner, Progress, Verdict, Worker, calling
 
 CONFIRM = ("handled", "periodic", "off")
 _IDLE_S = 1.0
@@ -33,8 +34,9 @@ OpenPublisher = Callable[[str, str], Publisher]
 class Receiver:
     """Polls a subscriber and hands each record to `handler`. Ends with the subscriber.
 
-    `workers` above 1 handles records of different keys side by side; those of one key stay in order. Its own task only
-    takes, confirms and keeps up with the group, so that a slow handler does not hold that up.
+    `workers` above 1 handles records of different keys side by side; those of one key stay in order. Async handlers run
+    in one event loop, as many at a time as there are workers. Its own task only takes, confirms and keeps up with the
+    group, so that a slow handler does not hold that up.
     """
 
     def __init__(
@@ -77,7 +79,8 @@ class Receiver:
             failed=self._count_failure,
             rested=subscriber._waiter.wake,
         )
-        self._workers = [Worker(handler, self._policy, runtime, owner) for _ in range(workers)]
+        loop = HandlerLoop(workers)
+        self._workers = [Worker(handler, self._policy, runtime, owner, loop) for _ in range(workers)]
         self._worker_tasks = [self._start(worker) for worker in self._workers]
         self._task = runtime.spawn("lockstep-receiver", self._step, subscriber._waiter, self._crashed)
 
@@ -237,14 +240,18 @@ class Receiver:
 
     def _confirmable(self, stream: str) -> int | None:
         """How far a stream may be confirmed: what is handled, and the record at which the calling handler is."""
-        here = threading.get_ident()
-        at_hand = next((worker.at_hand for worker in self._workers if worker.thread == here), None)
+        at_hand = self._at_hand()
         with self._lock:
             progress = self._progress.get(stream)
             if progress is None:
                 return None
             is_of_stream = at_hand is not None and at_hand.stream == stream
             return progress.reaches(at_hand.offset if at_hand is not None and is_of_stream else None)
+
+    def _at_hand(self) -> Record | None:
+        """The record of the handler that asks, while it is called: a task that it left behind has none."""
+        found = calling()
+        return found[1] if found is not None and found[0] in self._workers and found[0].at_hand is found[1] else None
 
     def _is_at_work(self) -> bool:
         """Whether there is something to wait for before it closes."""
@@ -256,10 +263,11 @@ class Receiver:
             return any(progress.has_begun for progress in self._progress.values())
 
     def _is_handling(self) -> bool:
-        return any(worker.thread is not None for worker in self._workers)
+        return any(worker.at_hand is not None for worker in self._workers)
 
     def _is_called_by_handler(self) -> bool:
-        return any(worker.thread == threading.get_ident() for worker in self._workers)
+        found = calling()
+        return found is not None and found[0] in self._workers
 
     def _wait_while(self, condition: Callable[[], bool], timeout: float) -> bool:
         """False if it was still so after `timeout` seconds."""
@@ -290,7 +298,7 @@ class Receiver:
 
     def _has_idle_workers(self) -> bool:
         """Workers that were told to end, did not yet, and are not held up by the handler."""
-        return any(not worker.ended and worker.thread is None for worker in self._workers)
+        return any(not worker.ended and worker.at_hand is None for worker in self._workers)
 
     def _in_flight(self) -> int:
         with self._lock:
