@@ -33,7 +33,7 @@ pytestmark = pytest.mark.acceptance
 
 def worker(bus, member, journal):
     """Pass every record on, exactly once, and write down when it was worked on and whether that counted."""
-    seat = member.seat("orders")
+    seat = member._seat("orders")
     while True:
         batch, got = member.poll(0.5, max_records=50), time.monotonic()
         for record in batch:
@@ -48,7 +48,7 @@ def worker(bus, member, journal):
                 counted = False
             line = {"pid": os.getpid(), "epoch": epoch, "offset": record.offset, "counted": counted}
             times = {"got": got, "enter": entered, "leave": time.monotonic()}
-            journal.write(json.dumps({**line, **times, "held": member.member.holds(seat, epoch)}) + "\n")
+            journal.write(json.dumps({**line, **times, "held": member._member.holds(seat, epoch)}) + "\n")
             if not counted:
                 break
 
@@ -266,7 +266,7 @@ def test_e12_and_t1_a_paused_member_that_was_replaced_confirms_nothing(crew):
     # Then it is told, and nothing has changed
     assert json.loads(child.stdout.readline()) == "FENCED"
     assert crew.progress().confirmed == read[-1].offset
-    assert crew.progress().owner == heir.member.id
+    assert crew.progress().owner == heir._member.id
     # And neither does it later, when it knows
     assert crew.ask(child, "poll 0.2") == []
     assert crew.ask(child, "confirm 5") == "FENCED"

@@ -9,12 +9,14 @@ import pytest
 from cluster_worlds import COUNTS, NOW, SECOND, World
 from run_worlds import put
 
-from lockstep.engine.run.cluster import IN_STEP_S, SILENT_S, cluster_status, project_status
+from lockstep.engine.run.cluster import IN_STEP_S, SILENT_S, Listening, project_status
 from lockstep.engine.run.published import first_published_ns
 from lockstep.engine.run.reports import all_reports, latest_reports, parse_report
 from lockstep.engine.run.streams import REPORTS
 from lockstep.errors import DataError
 from lockstep.log.port import Bounds, Entry
+from lockstep.runtime import ThreadRuntime
+from lockstep.testing import VirtualRuntime
 
 
 @pytest.fixture
@@ -179,8 +181,34 @@ def test_a_project_without_reports(world):
 
 
 def test_all_projects_of_a_cluster(world):
-    assert [found.project for found in cluster_status(world.bus, "local", NOW)] == ["p"]
-    assert cluster_status(world.bus, "other", NOW) == []
+    assert [found.project for found in Listening(world.bus, "local", ThreadRuntime()).status()] == ["p"]
+    assert Listening(world.bus, "other", ThreadRuntime()).status() == []
+
+
+def test_an_engine_that_is_heard_is_not_silent_whatever_its_clock_says(world):
+    # Given engines whose clocks are a minute slow, one of which was killed
+    runtime = VirtualRuntime(wall_ns=NOW)
+    listening = Listening(world.bus, "local", runtime)
+    world.report("a", role="active", ago_s=60.0)
+    world.report("b", ago_s=60.0)
+    world.beat(7)
+    [before] = listening.status()
+    assert before.has_silent, "by the clocks, before anything was heard"
+    # When one reports while somebody listens
+    runtime.advance(1.0)
+    world.report("a", role="active", ago_s=60.0)
+    listening.status()
+    runtime.advance(0.5)
+    # Then it is alive, and its report is as old as the listener's clock says
+    [after] = listening.status()
+    assert [(row.engine, row.role, row.report_age_s) for row in after.engines] == [
+        ("a", "active", 0.5),
+        ("b", "silent", 61.5),
+    ]
+    # And it is silent when nothing more is heard of it
+    runtime.advance(SILENT_S + 0.1)
+    [later] = listening.status("p")
+    assert [row.role for row in later.engines] == ["silent", "silent"]
 
 
 # --- lag ---------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 from cluster_worlds import NOW, SECOND, World
 
 from lockstep.cli import output as cli_output
+from lockstep.cli import status as cli_status
 from lockstep.cli.main import main
 from lockstep.cli.output import Output
 from lockstep.cli.status import headline, watch
@@ -26,6 +27,7 @@ class Clock(ThreadRuntime):
 @pytest.fixture
 def world(monkeypatch) -> World:
     monkeypatch.setattr(ThreadRuntime, "wall_ns", staticmethod(lambda: NOW))
+    monkeypatch.setattr(cli_status, "LISTEN_S", 0.0)
     return World()
 
 
@@ -139,6 +141,20 @@ def test_watching_draws_again_until_it_is_ended(world, capsys, monkeypatch):
     assert waits == [1.0] * 3
     assert text.count("\x1b[H\x1b[J") == 3
     assert re.findall(r"block (\d)", text) == ["0", "1", "2"]
+
+
+def test_an_engine_that_reports_while_it_is_looked_at_is_well_although_its_clock_is_slow(world, capsys, monkeypatch):
+    # Given an engine whose clock is a minute slow
+    world.report("a", role="active", ago_s=60.0)
+    world.beat(7)
+    assert printed(capsys, world)[0] == 1, "nothing is heard of it"
+    # When it reports meanwhile, then it is well
+    reporting = type("Reporting", (), {"wait": lambda *_: world.report("a", role="active", ago_s=60.0)})
+    monkeypatch.setattr(ThreadRuntime, "waiter", lambda _: reporting())
+    code, text = printed(capsys, world)
+    assert code == 0
+    assert "silent" not in text
+    assert "60.0 s ago" not in text
 
 
 def test_watching_into_a_file_clears_no_screen(world, capsys):

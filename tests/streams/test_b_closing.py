@@ -462,7 +462,7 @@ def test_a_connection_carried_through_a_fork_is_refused_and_closing_it_does_not_
             return refusals
 
         # Then every use is refused in the child, closing returns, and the parent goes on
-        with held(member.member._pumping), held(member._polling), held(bus._books):
+        with held(member._member._pumping), held(member._polling), held(bus._books):
             assert exit_code_of_a_fork(use_them) == 8
         assert bus.bounds("orders").count == 0
         assert member.wait_assigned(20)

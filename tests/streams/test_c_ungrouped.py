@@ -156,7 +156,7 @@ def test_c7_a_subscriber_alone_is_assigned_at_once(bus):
     reader = bus.subscriber("orders", "payments")
     assert reader.is_assigned
     assert reader.assigned == ["orders", "payments"]
-    assert (reader.epoch("orders"), reader.group, reader.member) == (None, None, None)
+    assert (reader.epoch("orders"), reader.group, reader._member) == (None, None, None)
 
 
 def test_c8_seek_to_the_beginning_the_end_a_time_and_by_a_number(virtual):

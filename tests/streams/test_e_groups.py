@@ -308,16 +308,16 @@ def test_e11_beats_extend_the_lease_and_come_no_more_often_than_they_should(virt
         virtual.runtime.advance(0.1)
         assert not member.poll()
         # Then the lease is never older than a beat and what it takes to read it back
-        assert member.member.lease_age() <= 0.3
+        assert member._member.lease_age() <= 0.3
     # And there are as many beats as fit
     beats = [record for _, record in log.read_new() if isinstance(record, Beat)]
     assert 45 <= len(beats) <= 51
-    assert all(beat.held == {member.seat("orders"): member.epoch()} for beat in beats)
+    assert all(beat.held == {member._seat("orders"): member.epoch()} for beat in beats)
     # And when beats stop, the lease ends
     begin("g")
     virtual.runtime.advance(1.01)
     assert not member.is_assigned
-    assert member.member.lease_age() >= 1.0
+    assert member._member.lease_age() >= 1.0
 
 
 @pytest.mark.real_servers
@@ -357,7 +357,7 @@ def test_two_members_of_one_group_agree_on_one_owner(world):
     [progress] = view.streams
     assert progress.owner in view.members
     [owner] = [member for member in members if member.is_assigned]
-    assert owner.member.id == progress.owner
+    assert owner._member.id == progress.owner
 
 
 def test_a_group_without_members_has_no_owner(world, bus):
@@ -377,7 +377,7 @@ def test_a_member_that_is_not_heard_within_its_lease_is_described_as_silent(virt
     begin("g")
     virtual.until(lambda: viewer.groups.describe("g").silent)
     view = viewer.groups.describe("g")
-    assert view.silent == {member.member.id} == set(view.members)
+    assert view.silent == {member._member.id} == set(view.members)
     row = group_row(view)
     assert (row["members"], row["silent"], _counted(row)) == (1, 1, "1 (1 silent)")
     end()

@@ -164,9 +164,9 @@ def test_e17_groups_can_be_listed_and_described(world, bus):
     assert bus.groups.names() == ["g"]
     view = world.node().groups.describe("g")
     # Then members, owner, epoch, position and lag are there
-    assert view.members == {member.member.id: ("orders",)}
+    assert view.members == {member._member.id: ("orders",)}
     [progress] = view.streams
-    assert (progress.stream, progress.owner, progress.epoch) == ("orders", member.member.id, member.epoch())
+    assert (progress.stream, progress.owner, progress.epoch) == ("orders", member._member.id, member.epoch())
     assert (progress.confirmed, progress.next, progress.end, progress.lag) == (0, 1, 3, 2)
     assert 0 <= progress.lag_s < BOUND_S
     with pytest.raises(GroupNotFound, match="'no-such'"):

@@ -32,7 +32,7 @@ def test_a_confirmation_that_does_not_count_protects_nothing_less(world):
         member.confirm(0, sync=True)
         member.confirm(19)
         node.groups.reset("g", "orders", 1, force=True)
-        world.until(lambda: member.member.group_state.seat(member.seat("orders")).start == 1)
+        world.until(lambda: member._member.group_state.seat(member._seat("orders")).start == 1)
     # When more is published than the capacity
     publish(node, "orders", *[b"more"] * 10)
     # Then everything from the reset position on is still there
@@ -48,7 +48,7 @@ def test_a_member_survives_a_store_that_is_full_for_a_while(world):
     with node.subscriber("orders", group="g", group_options=HASTY, on_error=lambda *_: None) as member:
         # Then it goes on as if nothing had been
         assert values(take(member, 1)) == [b"x"]
-        assert member.member.error is None
+        assert member._member.error is None
 
 
 def test_a_member_of_a_deleted_group_says_so(world):
@@ -59,7 +59,7 @@ def test_a_member_of_a_deleted_group_says_so(world):
     take(member, 1)
     node.groups.delete("g", force=True)
     # When it polls on
-    world.until(lambda: member.member.error is not None, "the end of the member")
+    world.until(lambda: member._member.error is not None, "the end of the member")
     # Then it is told, instead of waiting for ever; and closing it is no error
     with pytest.raises(NotFound):
         member.poll()
@@ -125,7 +125,7 @@ def test_an_error_callback_that_fails_does_not_end_the_member(threads):
             assert told.wait(20.0)
             threads.until(lambda: second.poll(0.01) or second.assigned)
             # Then it is still a member
-            assert member.member.error is None
+            assert member._member.error is None
 
 
 def test_a_grouped_subscriber_gives_everything_back_when_closed(disk):
@@ -152,7 +152,7 @@ def test_deactivate_holds_after_a_stall(virtual):
     member.deactivate()
     # When it polls, then it stays inactive
     member.poll()
-    assert not member.member.is_active
+    assert not member._member.is_active
 
 
 def test_members_note_each_others_snapshots(virtual, monkeypatch):
@@ -243,7 +243,7 @@ def test_flushing_confirmations_that_did_not_count_says_so(virtual):
     with node.subscriber("orders", group="g", group_options=slow, on_error=lambda *_: None) as member:
         take(member, 2)
         member.confirm(0)
-        member.member.flush(member.seat("orders"), 1.0)
+        member._member.flush(member._seat("orders"), 1.0)
         member.confirm(1)
         node.groups.reset("g", "orders", 0, force=True)
         # Then flushing it is refused: once
@@ -277,7 +277,7 @@ def test_a_record_of_the_group_that_is_not_valid_breaks_no_member(virtual, caplo
     publish(node, "orders", b"x", b"y")
     with node.subscriber("orders", group="g", group_options=CALM) as member:
         take(member, 1)
-        own, seat = member.member, member.seat("orders")
+        own, seat = member._member, member._seat("orders")
         poison = {"kind": "confirm", "member": own.id, "seat": seat, "epoch": member.epoch(), "offset": 0}
         data = json.dumps(poison).replace('"offset": 0', f'"offset": {offset}').encode()
         node.bus.open("_group.g").append([pack([data], producer=NO_PRODUCER, sequence=0, created_ns=0)])

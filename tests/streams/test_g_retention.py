@@ -123,7 +123,7 @@ def test_g2_wrap_around_while_reading_loses_nothing_silently(virtual):
         covered += offsets(batch)
     covered += offsets(take(reader, bus.bounds("orders").next - reader.offset()))
     assert covered == list(range(bus.bounds("orders").next))
-    assert reader.meter.gaps > 0
+    assert reader._meter.gaps > 0
 
 
 @pytest.mark.needs("history")
@@ -135,7 +135,7 @@ def test_g3_history_is_read_as_if_nothing_had_been_dropped(world, bus, tmp_path)
     found = take(reader, 25)
     assert values(found) == NUMBERS
     assert offsets(found) == list(range(25))
-    assert reader.meter.gaps == 0
+    assert reader._meter.gaps == 0
 
 
 def test_g4_a_failing_history_fails_the_publish(virtual, monkeypatch):

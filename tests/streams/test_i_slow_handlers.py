@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 
 import pytest
-from worlds import CALM, HASTY, offsets, publish, take
+from worlds import BOUND_S, CALM, HASTY, offsets, publish, take
 
 from lockstep import GroupOptions, OnFailure
 from lockstep.errors import HandlerFailed
@@ -210,6 +210,91 @@ def test_i2_closing_inside_an_event_loop(threads):
     assert subscriber.is_closed
 
 
+def test_i2_async_handlers_of_different_keys_meet_in_one_event_loop(threads):
+    # Given two workers, and handlers that can go on only together, by means of an object that belongs to one loop
+    bus, meeting, seen = threads.node(), asyncio.Barrier(2), []
+
+    async def handle(record):
+        seen.append((record.key, "begins"))
+        async with asyncio.timeout(BOUND_S):
+            await meeting.wait()
+        seen.append((record.key, "ends"))
+
+    receiver = bus.receive(member_of(bus), handle, workers=2)
+    with bus.publisher("orders") as publisher:
+        for key in (b"a", b"d"):
+            publisher.publish(b"x", key=key)
+    # Then both are under way at the same time
+    threads.until(lambda: len(seen) == 4 or receiver.error is not None)
+    assert receiver.error is None
+    assert [what for _, what in seen] == ["begins", "begins", "ends", "ends"]
+    receiver.close()
+
+
+def test_i2_async_handlers_of_one_key_run_one_after_the_other(threads):
+    bus, seen = threads.node(), []
+
+    async def handle(record):
+        seen.append(("begins", record.offset))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        seen.append(("ends", record.offset))
+
+    with bus.publisher("orders") as publisher:
+        for _ in range(20):
+            publisher.publish(b"x", key=b"a")
+    receiver = bus.receive(member_of(bus), handle, workers=4)
+    threads.until(lambda: len(seen) == 40)
+    assert seen == [(what, offset) for _, offset in seen[::2] for what in ("begins", "ends")]
+    receiver.close()
+
+
+def test_i2_an_async_handler_confirms_its_own_record_and_may_close_the_receiver(threads):
+    # Given handlers that share a thread, one of which waits while the other confirms
+    bus, other, seen = threads.node(), asyncio.Event(), []
+
+    async def handle(record):
+        if record.key == b"d":
+            await other.wait()
+            return
+        subscriber.confirm()
+        receiver.close()  # does not wait for the handler that calls it
+        seen.append(subscriber._confirmable("orders"))
+        other.set()
+
+    subscriber = member_of(bus)
+    receiver = bus.receive(subscriber, handle, workers=2, confirm="off")
+    with bus.publisher("orders") as publisher:
+        for key in (b"a", b"d"):
+            publisher.publish(b"x", key=key)
+    threads.until(lambda: subscriber.is_closed)
+    assert seen == [0]
+    # And its event loop ends with it
+    threads.until(lambda: "lockstep-loop" not in [thread.name for thread in threading.enumerate()])
+
+
+def test_i2_a_handler_that_exits_ends_no_handler_beside_it(threads):
+    bus, exits, seen = threads.node(), asyncio.Event(), []
+
+    async def handle(record):
+        if record.key == b"a":
+            exits.set()
+            raise SystemExit
+        await exits.wait()
+        await asyncio.sleep(0)
+        seen.append(record.key)
+
+    with bus.publisher("orders") as publisher:
+        for key in (b"d", b"a"):
+            publisher.publish(b"x", key=key)
+    subscriber = member_of(bus)
+    receiver = bus.receive(subscriber, handle, workers=2, on_failure=OnFailure(retries=0, then="skip"))
+    threads.until(lambda: subscriber.confirmed_offset() == 1)
+    assert seen == [b"d"]
+    assert receiver.error is None
+    receiver.close()
+
+
 class Crash(BaseException):
     """Not a failure of the handler: the policy has no say in it."""
 
@@ -275,7 +360,7 @@ def test_i3_a_poisoned_stream_that_moves_stops_the_next_member_and_is_not_skippe
     virtual.runtime.advance(10.0)
     # Then whoever was given the stream stands still, it has one owner, and the record is not done
     [owner] = {stream.owner for stream in bus.groups.describe("g").streams if stream.stream == "a"}
-    [keeper] = [receiver for receiver in receivers if receiver.subscriber.member.id == owner]
+    [keeper] = [receiver for receiver in receivers if receiver.subscriber._member.id == owner]
     assert isinstance(keeper.error, HandlerFailed)
     assert keeper.subscriber.confirmed_offset("a") is None
 

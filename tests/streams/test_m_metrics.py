@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 
 import pytest
 from prometheus_client import CollectorRegistry
-from worlds import CALM, HASTY, in_parallel, publish, take
+from worlds import BOUND_S, CALM, HASTY, in_parallel, memory_world, publish, take, wire_world
 
 from lockstep import StreamConfig
 from lockstep.errors import ServerUnreachable
@@ -148,10 +149,67 @@ def test_m3_metrics_can_be_scraped_while_the_bus_is_away(virtual):
     bus.subscriber("orders", initial="earliest")
     assert metrics(bus)['lockstep_lag_records{group="",stream="orders"}'] == 1
     shaky.plan.fail(ServerUnreachable(server="s", reason="away"), times=10, log="orders", on="bounds")
-    # When it is scraped, then the counters are there, and no lag is made up
+    virtual.runtime.advance(30.0)
+    # When it is scraped, then the counters are there, and the lag that was last measured, with its age
     found = metrics(bus)
     assert found['lockstep_published_records_total{stream="orders"}'] == 1
-    assert 'lockstep_lag_records{group="",stream="orders"}' not in found
+    assert found['lockstep_lag_records{group="",stream="orders"}'] == 1
+    assert found['lockstep_lag_age_seconds{group="",stream="orders"}'] == pytest.approx(30.0)
+
+
+def test_m3_no_lag_is_made_up_for_a_stream_that_is_gone(virtual):
+    bus = virtual.node()
+    bus.subscriber("orders", initial="earliest")
+    assert metrics(bus)['lockstep_lag_records{group="",stream="orders"}'] == 0
+    bus.delete("orders")
+    publish(bus, "orders", b"of another stream with its name")
+    assert 'lockstep_lag_records{group="",stream="orders"}' not in metrics(bus)
+
+
+def test_m3_a_scrape_returns_while_the_bus_does_not_answer():
+    # Given a reader whose lag is known, and a bus that stops answering
+    world, answers = memory_world(), threading.Event()
+    answers.set()
+    bus, shaky = world.shaky()
+    publish(bus, "orders", b"x")
+    reader = bus.subscriber("orders", initial="earliest")
+    first = metrics(bus)
+    shaky.plan.take = lambda operation, log: answers.wait(BOUND_S) and None
+    answers.clear()
+    # When it is scraped by several, then each has the last known lag although the bus has not answered
+    found = []
+    in_parallel(*[lambda: found.append(metrics(bus))] * 3)
+    assert not answers.is_set()
+    name = 'lockstep_lag_records{group="",stream="orders"}'
+    assert [first[name], *(one[name] for one in found)] == [1] * 4
+    # And one measurement is under way, not one for each scrape
+    assert [thread.name for thread in threading.enumerate()].count("lockstep-lag") == 1
+    answers.set()
+    reader.close()
+    world.close()
+
+
+def test_m3_a_scrape_does_not_use_the_handle_that_a_poll_holds():
+    # Given a poll that is stuck in its handle
+    world, fetching, goes_on = wire_world(), threading.Event(), threading.Event()
+    bus = world.node()
+    publish(bus, "orders", b"0")
+    reader = bus.subscriber("orders", initial="earliest")
+    topic = reader._logs["orders"].topic
+    fetch = topic.fetch
+    topic.fetch = lambda *args: (fetching.set(), goes_on.wait(BOUND_S), fetch(*args))[2]
+    found = {}
+
+    def scrape():
+        assert fetching.wait(BOUND_S)
+        publish(bus, "orders", b"1", b"2")
+        found.update(metrics(bus))
+        goes_on.set()
+
+    # When it is scraped meanwhile, then it tells what is true now
+    in_parallel(lambda: take(reader, 1), scrape)
+    assert found['lockstep_lag_records{group="",stream="orders"}'] == 3
+    world.close()
 
 
 def test_m3_meters_added_and_closed_on_many_threads_are_all_counted():
@@ -161,12 +219,12 @@ def test_m3_meters_added_and_closed_on_many_threads_are_all_counted():
     def work():
         for _ in range(300):
             meter = PublisherMeter("orders")
-            gathered.add(meter)
+            gathered._add(meter)
             meter.records += 1
             meter.retire()
 
     in_parallel(*[work] * 4)
-    gathered.add(PublisherMeter("orders"))
+    gathered._add(PublisherMeter("orders"))
     # Then nothing is lost or counted twice, and what is closed is summed up
     assert sum(meter.records for meter in gathered._past.values()) == 1200
     assert len(gathered._meters) == 1

@@ -29,9 +29,9 @@ def test_t1_a_paused_owner_does_not_move_the_position_back(world):
     take(heir, 6)
     heir.confirm(sync=True)
     # When it wakes up, and what it had in its hands is written after all
-    seat, epoch = paused.seat("orders"), paused.epoch()
+    seat, epoch = paused._seat("orders"), paused.epoch()
     end()
-    paused.member.confirm(seat, epoch, 4)
+    paused._member.confirm(seat, epoch, 4)
     world.until(lambda: told, "a report of the confirmation that did not count")
     # Then the position stays where the successor left it
     heir.flush_confirms()
@@ -222,7 +222,7 @@ def test_flushing_waits_for_a_confirmation_that_is_being_written(threads):
     member = join(node, timing=CALM)
     take(member, 1)
     writing, go_on = threading.Event(), threading.Event()
-    append = type(member.member.grouplog).append
+    append = type(member._member.grouplog).append
 
     def slow(self, records):
         if any(type(record).__name__ == "Confirm" for record in records):
@@ -230,7 +230,7 @@ def test_flushing_waits_for_a_confirmation_that_is_being_written(threads):
             assert go_on.wait(10)
         append(self, records)
 
-    member.member.grouplog.append = slow.__get__(member.member.grouplog)
+    member._member.grouplog.append = slow.__get__(member._member.grouplog)
     member.confirm()
     assert writing.wait(10)
     # When the confirmations are flushed meanwhile

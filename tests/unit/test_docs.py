@@ -379,11 +379,6 @@ PUBLIC = (
     lockstep.GroupTransaction,
     Groups,
 )
-INTERNAL = {
-    "Subscriber.attach",
-    "Subscriber.decode",
-    "Subscriber.seat",
-}  # for receivers and transactions, not for users
 
 
 def public_calls() -> set[str]:
@@ -394,7 +389,7 @@ def public_calls() -> set[str]:
             for name, item in vars(kind).items()
             if not name.startswith("_") and inspect.isfunction(item)
         }
-    return found - INTERNAL
+    return found
 
 
 def guaranteed() -> list[str]:

@@ -12,8 +12,9 @@ def _name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME")
 
 
-def _nothing(_parser: argparse.ArgumentParser) -> None:
-    """No arguments of its own."""
+def _ls(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--groups", action="store_true",
+                        help="show the groups that read each stream; reads the log of every group")  # fmt: skip
 
 
 def _create(parser: argparse.ArgumentParser) -> None:
@@ -128,7 +129,8 @@ STREAM = Noun(
         _verb("alter", "Change settings of a stream; shards and history are fixed when it is created.", "streams_admin",
               _alter, "lockstep stream alter orders --retain-age 30d --yes",
               "lockstep stream alter orders --capacity none --compression zstd"),
-        _verb("ls", "List the streams.", "streams_admin", _nothing, "lockstep stream ls", "lockstep stream ls --json"),
+        _verb("ls", "List the streams.", "streams_admin", _ls, "lockstep stream ls", "lockstep stream ls --groups",
+              "lockstep stream ls --json"),
         _verb("show", "Show a stream: settings, what is in it, what the bus promises, and its groups.",
               "streams_admin", _name, "lockstep stream show orders", "lockstep stream show orders --json"),
         _verb("publish", "Publish records from arguments, a file or stdin; print their offsets (or SHARD:OFFSET).",

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lockstep.cli.names import closest
-from lockstep.errors import GroupNotFound, NotFound, StreamNotFound
+from lockstep.errors import GroupNotFound, NotFound, StreamNotFound, UsageError
 
 if TYPE_CHECKING:
     from lockstep.streams.client import Lockstep
@@ -25,11 +25,17 @@ def bus_url(options: argparse.Namespace, environ: Mapping[str, str] = os.environ
 
 
 @contextmanager
-def opened(url: str, *, create: bool = False) -> Iterator[Lockstep]:
-    """The bus at a URL; a name that is not found there is answered with the one that was probably meant."""
+def opened(url: str, *, create: bool = False, lasting: bool = False) -> Iterator[Lockstep]:
+    """The bus at a URL; a name that is not found there is answered with the one that was probably meant.
+
+    `lasting`: what the command stores is meant to stay, so a bus that ends with the process is refused.
+    """
     from lockstep.streams.client import connect
 
     with connect(url, create=create) as client:
+        if lasting and client.promises.opened_by == "process":
+            reason = f"The bus {client.url} is in the memory of this command, and would be gone when it ends."
+            raise UsageError(reason=f"{reason} Use lmdb:FOLDER or the URL of a server.")
         try:
             yield client
         except StreamNotFound as error:

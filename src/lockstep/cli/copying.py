@@ -43,7 +43,7 @@ def copy(options: argparse.Namespace, output: Output) -> None:
         if options.dry_run:
             _report(output, options, sum(todo.values()), group)
             return
-        target = source if same else stack.enter_context(opened(target_url, create=True))
+        target = source if same else stack.enter_context(opened(target_url, create=True, lasting=True))
         check_other(logs, target, options.target)
         _prepare_target(source, target, group, options, output)
         if not sum(todo.values()) and not options.follow:

@@ -14,11 +14,13 @@ from lockstep.cli.parser import Verb, alone
 from lockstep.cli.sizes import size
 
 if TYPE_CHECKING:
-    from lockstep.engine.run.cluster import EngineRow, ProjectStatus
+    from lockstep.engine.run.cluster import EngineRow, Listening, ProjectStatus
     from lockstep.log.port import Bus
     from lockstep.runtime import Runtime
 
 WELL, OFF = 0, 1
+LISTEN_S = 2.5
+"""So long it listens for an engine that seems silent: engines report every second."""
 Wait = Callable[[float], None]
 
 
@@ -50,23 +52,25 @@ def status(options: argparse.Namespace, output: Output) -> int:
 
 def watch(bus: Bus, options: argparse.Namespace, output: Output, runtime: Runtime, wait: Wait) -> int:
     """Show it again and again; each time takes a bounded number of reads, and a missed second is not made up for."""
+    from lockstep.engine.run.cluster import Listening
+
+    listening = Listening(bus, options.cluster, runtime)
     while True:
         output.clear()
-        show(bus, options, output, runtime)
+        show(bus, options, output, runtime, listening)
         output.flush()
         wait(options.every)
 
 
-def show(bus: Bus, options: argparse.Namespace, output: Output, runtime: Runtime) -> int:
-    """Print how projects stand now; the exit code."""
+def show(
+    bus: Bus, options: argparse.Namespace, output: Output, runtime: Runtime, listening: Listening | None = None
+) -> int:
+    """Print how projects stand now; the exit code. `listening`: what a caller that looks again and again has heard."""
     from lockstep.engine.run.catalog import check_project
-    from lockstep.engine.run.cluster import cluster_status, project_status
 
-    if options.project is None:
-        found = cluster_status(bus, options.cluster, runtime.wall_ns())
-    else:
+    if options.project is not None:
         check_project(bus, options.cluster, options.project)
-        found = [project_status(bus, options.cluster, options.project, runtime.wall_ns())]
+    found = _look(bus, options, runtime) if listening is None else listening.status(options.project)
     for number, item in enumerate(found):
         if output.json:
             output.json_line(item.tree())
@@ -77,6 +81,18 @@ def show(bus: Bus, options: argparse.Namespace, output: Output, runtime: Runtime
     if not found:
         output.note(f"No engine has run in cluster {options.cluster} yet: 'lockstep engine run MODEL' starts one.")
     return WELL if found and all(item.is_well for item in found) else OFF
+
+
+def _look(bus: Bus, options: argparse.Namespace, runtime: Runtime) -> list[ProjectStatus]:
+    """How projects stand; if an engine seems silent by the wall clocks, look again whether it reports meanwhile."""
+    from lockstep.engine.run.cluster import Listening
+
+    listening = Listening(bus, options.cluster, runtime)
+    found = listening.status(options.project)
+    if any(status.has_silent for status in found):
+        runtime.waiter().wait(LISTEN_S)
+        found = listening.status(options.project)
+    return found
 
 
 def _show_project(output: Output, status: ProjectStatus, *, in_full: bool) -> None:

@@ -28,7 +28,7 @@ def create(options: argparse.Namespace, output: Output) -> None:
     """Make a stream."""
     check_name("Stream", options.name)
     config = config_from(options)
-    with opened(bus_url(options), create=True) as client:
+    with opened(bus_url(options), create=True, lasting=True) as client:
         exists = options.name in client.streams()
         if exists and options.new:
             raise StreamExists(name=options.name)
@@ -142,7 +142,7 @@ def _kept(config: StreamConfig) -> str:
 def ls(options: argparse.Namespace, output: Output) -> None:
     """List the streams."""
     with opened(bus_url(options)) as client:
-        groups = views.group_views(client)
+        groups = views.group_views(client) if options.groups else None
         rows = [views.stream_row(client, name, groups) for name in client.streams()]
     if output.json:
         for row in rows:
@@ -153,8 +153,11 @@ def ls(options: argparse.Namespace, output: Output) -> None:
         return
     sharded = any(row["shards"] > 1 for row in rows)
     names = ["name", "records", "first", "next", *(["shards"] if sharded else [])]
-    cells = [[*(row[name] for name in names), ", ".join(row["groups"]) or None] for row in rows]
-    output.table([*names, "groups"], cells)
+    cells = [[row[name] for name in names] for row in rows]
+    if options.groups:
+        names.append("groups")
+        cells = [[*line, ", ".join(row["groups"]) or None] for line, row in zip(cells, rows, strict=True)]
+    output.table(names, cells)
 
 
 def show(options: argparse.Namespace, output: Output) -> None:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -31,11 +31,15 @@ def publish(options: argparse.Namespace, output: Output) -> None:
     check_name("Stream", options.name)
     shape = _shape(options)
     largest = _check_ahead(options, shape)
-    with _input(options) as given, opened(bus_url(options), create=not options.no_create) as client:
+    with _input(options) as given, _opened(options) as client:
         _prepare(client, options, output, largest)
         with client.publisher(options.name, create=False) as publisher:
             sending = Sending(publisher, output)
             sending.run(paced(shape.records(given, _what(options)), options.rate))
+
+
+def _opened(options: argparse.Namespace) -> AbstractContextManager[Lockstep]:
+    return opened(bus_url(options), create=not options.no_create, lasting=True)
 
 
 def _shape(options: argparse.Namespace) -> Shape:

@@ -38,8 +38,11 @@ def bounds(client: Lockstep, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def stream_row(client: Lockstep, name: str, groups: Iterable[GroupView]) -> dict[str, Any]:
-    """A stream in a list. `first` and `next` are None for a stream with shards: each has its own."""
+def stream_row(client: Lockstep, name: str, groups: Iterable[GroupView] | None) -> dict[str, Any]:
+    """A stream in a list. `first` and `next` are None for a stream with shards: each has its own.
+
+    `groups` is None where nobody asked for them: to know who reads a stream, the log of every group has to be read.
+    """
     shards = bounds(client, name)
     alone = shards[0] if len(shards) == 1 else {"first": None, "next": None}
     return {
@@ -48,7 +51,7 @@ def stream_row(client: Lockstep, name: str, groups: Iterable[GroupView]) -> dict
         "first": alone["first"],
         "next": alone["next"],
         "shards": len(shards),
-        "groups": [group.name for group in groups if reads(group, name)],
+        "groups": None if groups is None else [group.name for group in groups if reads(group, name)],
     }
 
 

@@ -135,7 +135,7 @@ class Groups:
                 log.hold(holder(group), None)
         self._bus.delete(PREFIX + group)
 
-    def hold_positions(self, logs: Sequence[Log]) -> None:
+    def _hold_positions(self, logs: Sequence[Log]) -> None:
         """Have logs that are about to be protected keep what each group has not confirmed."""
         for group in self.names() if self._can_protect else ():
             with suppress(GroupNotFound):  # deleted meanwhile

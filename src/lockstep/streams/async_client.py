@@ -208,12 +208,12 @@ class AsyncLockstep:
         self._closed = True
         try:
             for opened in self._opened:
-                opened.begin_close()
+                opened._begin_close()
             if self._client is not None:
                 await asyncio.shield(self._threads.start(self._client.close))
         finally:
             for opened in self._opened:
-                opened.end_close()
+                opened._end_close()
             self._threads.close()
 
     def __repr__(self) -> str:
@@ -351,7 +351,7 @@ class AsyncPublisher(Generic[V, K]):
             if self._publisher.is_closed:
                 return
             self._closing = self._threads.start(self._publisher.close)
-            self.end_close()
+            self._end_close()
         try:
             await asyncio.shield(self._closing)
         except PublishFailed:
@@ -359,10 +359,10 @@ class AsyncPublisher(Generic[V, K]):
             if not told:
                 raise
 
-    def begin_close(self) -> None:
+    def _begin_close(self) -> None:
         """The connection is about to close it."""
 
-    def end_close(self) -> None:
+    def _end_close(self) -> None:
         """Let its thread go."""
         self._threads.close()
 
@@ -487,16 +487,16 @@ class AsyncSubscriber(Generic[V, K]):
         if self._closing is None:
             if self._subscriber.is_closed:
                 return
-            self.begin_close()
+            self._begin_close()
             self._closing = self._threads.start(self._subscriber.close)
-            self.end_close()
+            self._end_close()
         await asyncio.shield(self._closing)
 
-    def begin_close(self) -> None:
+    def _begin_close(self) -> None:
         """End a wait for records, so that its thread can close it."""
-        self._subscriber.waiter.wake()
+        self._subscriber._waiter.wake()
 
-    def end_close(self) -> None:
+    def _end_close(self) -> None:
         """Let its thread go."""
         self._threads.close()
 
@@ -541,9 +541,9 @@ class AsyncSubscriber(Generic[V, K]):
     async def _wait(self, timeout: float) -> None:
         """Wait until there may be something to read; cancelled, the thread does not wait either."""
         try:
-            await self._threads.run(self._subscriber.waiter.wait, timeout)
+            await self._threads.run(self._subscriber._waiter.wait, timeout)
         except asyncio.CancelledError:
-            self._subscriber.waiter.wake()
+            self._subscriber._waiter.wake()
             raise
 
 

@@ -31,6 +31,7 @@ from lockstep.streams.admin import Groups
 from lockstep.streams.cursor import first_at
 from lockstep.streams.grouplog import GroupLog
 from lockstep.streams.handling import LETTER_BYTES, Handler
+from lockstep.streams.lag import LagReader
 from lockstep.streams.lane import Lane
 from lockstep.streams.member import GroupMember, seat_name
 from lockstep.streams.metrics import Metrics, PublisherMeter, SubscriberMeter
@@ -79,7 +80,8 @@ class Lockstep:
 
     def __init__(self, bus: Bus, runtime: Runtime) -> None:
         self.bus, self.runtime = bus, runtime
-        self.metrics = Metrics()
+        self._lags = LagReader(bus, runtime)
+        self.metrics = Metrics(self._lags)
         self._opened: WeakSet[Publisher[Any, Any] | Subscriber[Any, Any]] = WeakSet()
         self._lanes: list[Lane] = []
         self._receivers: list[Receiver] = []
@@ -223,7 +225,7 @@ class Lockstep:
             thread = threads[number % len(threads)] if len(logs) > len(threads) else None
             lane = Lane(log, self.runtime, settings, meter, value=value, key=key, thread=thread)
             meter.queued = lambda lane=lane: lane.queued  # type: ignore[misc]
-            self.metrics.add(meter)
+            self.metrics._add(meter)
             lanes.append(lane)
         publisher = Publisher(stream, lanes, self.runtime, settings, value=value, key=key)
         with self._books:
@@ -266,7 +268,7 @@ class Lockstep:
             subscriber = self._alone(logs, initial, settings, meter, value, key)
         else:
             subscriber = self._in_group(logs, group, initial, settings, group_options, meter, value, key)
-        self.metrics.add(meter)
+        self.metrics._add(meter)
         with self._books:
             self._opened.add(subscriber)
         return subscriber
@@ -322,6 +324,7 @@ class Lockstep:
             return
         with ExitStack() as closing:  # one that fails to close must not keep the others open
             closing.callback(self.bus.close)
+            closing.callback(self._lags.close)
             with self._books:
                 opened: list[Publisher[Any, Any] | Subscriber[Any, Any] | Receiver] = [*self._opened, *self._receivers]
                 closing.callback(_close_dropped, [lane for lane in self._lanes if not lane.has_ended])
@@ -376,7 +379,7 @@ class Lockstep:
 
     def _alter(self, name: str, config: StreamConfig) -> StreamConfig:
         if config.protect and not self._open(name).config.protect:
-            self.groups.hold_positions(self.logs(name))  # before the first append that would drop something
+            self.groups._hold_positions(self.logs(name))  # before the first append that would drop something
         for shard in range(config.shards if config.shards > 1 else 0):
             self.bus.alter(shard_name(name, shard), config)
         return self.bus.alter(name, config).config

@@ -7,6 +7,7 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from lockstep.streams.lag import Lag
 from lockstep.streams.metrics import Meter, PublisherMeter, SubscriberMeter
 
 _PUBLISHED = (
@@ -75,19 +76,31 @@ def _subscriber_gauges(subscribers: Sequence[SubscriberMeter]) -> Iterable[Any]:
     labels = ["group", "stream"]
     records = GaugeMetricFamily("lockstep_lag_records", "Records behind the end of the stream", labels=labels)
     seconds = GaugeMetricFamily("lockstep_lag_seconds", "Age of the oldest record not handed out", labels=labels)
-    lease = GaugeMetricFamily("lockstep_lease_age_seconds", "Time since the lease was extended", labels=["group"])
-    lags: dict[tuple[str, str], tuple[int, float]] = {}
-    ages: dict[str, float] = {}
-    for meter in subscribers:  # of several subscribers with the same labels, the one furthest behind
-        for stream, lag in meter.lag().items():
+    age = GaugeMetricFamily("lockstep_lag_age_seconds", "Time since the lag was measured", labels=labels)
+    for labelled, lag in _lags(subscribers).items():
+        records.add_metric(labelled, lag.records)
+        seconds.add_metric(labelled, lag.seconds)
+        age.add_metric(labelled, lag.age_s)
+    yield from (records, seconds, age, _leases(subscribers))
+
+
+def _lags(subscribers: Sequence[SubscriberMeter]) -> dict[tuple[str, str], Lag]:
+    """By group and stream; of several subscribers with the same labels, the one furthest behind."""
+    lags: dict[tuple[str, str], Lag] = {}
+    for meter in subscribers:
+        for stream, lag in meter.lags().items():
             labelled = (meter.group, stream)
-            lags[labelled] = max(lags.get(labelled, (0, 0.0)), lag)
+            lags[labelled] = max(lags.get(labelled, lag), lag, key=lambda one: (one.records, one.seconds))
+    return lags
+
+
+def _leases(subscribers: Sequence[SubscriberMeter]) -> GaugeMetricFamily:
+    lease = GaugeMetricFamily("lockstep_lease_age_seconds", "Time since the lease was extended", labels=["group"])
+    ages: dict[str, float] = {}
+    for meter in subscribers:
         age = meter.lease_age()
         if age is not None:
             ages[meter.group] = max(ages.get(meter.group, 0.0), age)
-    for labelled, (behind, waited) in lags.items():
-        records.add_metric(labelled, behind)
-        seconds.add_metric(labelled, waited)
     for group, age in ages.items():
         lease.add_metric([group], age)
-    yield from (records, seconds, lease)
+    return lease

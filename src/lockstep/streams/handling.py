@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import inspect
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ from lockstep.log.batch import Headers
 from lockstep.log.config import NAME_CHARACTERS_MAX, check_name
 from lockstep.streams import arguments
 from lockstep.streams.arguments import bad_setting
+from lockstep.streams.handler_loop import HandlerLoop
 from lockstep.streams.record import Record
 
 Handler = Callable[..., Any]
@@ -66,17 +66,19 @@ class OnFailure:
         if self.dead_letters is not None:
             check_name("Stream", self.dead_letters)
 
-    def pause(self, attempt: int) -> float:
-        """Seconds to wait after the failed attempt of that number (1 is the first)."""
-        return float(min(self.backoff_s * 2 ** (attempt - 1), self.backoff_max_s))
-
-    def pause_for_letter(self, attempt: int) -> float:
-        """Seconds to wait after a dead letter could not be stored for that many times before."""
-        return float(min(_LETTER_PAUSE_S * 2 ** min(attempt, 10), max(self.backoff_max_s, _LETTER_PAUSE_S)))
-
     def dead_letter_stream(self, stream: str) -> str:
         """Where dead letters of a stream go."""
         return self.dead_letters or fitting_name(stream, ".dlq")
+
+
+def pause_after(policy: OnFailure, attempt: int) -> float:
+    """Seconds to wait after the failed attempt of that number (1 is the first)."""
+    return float(min(policy.backoff_s * 2 ** (attempt - 1), policy.backoff_max_s))
+
+
+def pause_for_letter(policy: OnFailure, attempt: int) -> float:
+    """Seconds to wait after a dead letter could not be stored for that many times before."""
+    return float(min(_LETTER_PAUSE_S * 2 ** min(attempt, 10), max(policy.backoff_max_s, _LETTER_PAUSE_S)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,30 +96,20 @@ class Delivery:
 class Call:
     """A handler, sync or async, with or without a second parameter, called the same way."""
 
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
+    def __init__(self, handler: Handler, loop: HandlerLoop) -> None:
+        self._handler, self._loop = handler, loop
         self._wants_delivery = _parameters(handler) > 1
-        self._runner: asyncio.Runner | None = None
 
     def __call__(self, record: Record, delivery: Delivery) -> None:
         """Handle one record; whatever has to be awaited runs to its end."""
         arguments = (record, delivery) if self._wants_delivery else (record,)
         result = self._handler(*arguments)
-        if not inspect.isawaitable(result):
-            return
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-        self._runner.run(_to_its_end(result))
+        if inspect.isawaitable(result):
+            self._loop.run(result)
 
     def close(self) -> None:
-        """End the event loop, if there is one. To be called from the thread that handled the records."""
-        if self._runner is not None:
-            self._runner.close()
-            self._runner = None
-
-
-async def _to_its_end(result: Awaitable[Any]) -> None:
-    await result
+        """Call it no more: the last worker that says so ends the event loop."""
+        self._loop.release()
 
 
 def _parameters(handler: Handler) -> int:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from lockstep.streams.lag import Lag, LagProbe, LagReader
+
 LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -77,7 +79,7 @@ class PublisherMeter:
 
 @dataclass(slots=True)
 class SubscriberMeter:
-    """What a subscriber did. `lag` returns records and seconds behind for each stream it reads."""
+    """What a subscriber did, and how far behind it is."""
 
     group: str
     records: int = 0
@@ -89,7 +91,7 @@ class SubscriberMeter:
     confirms: int = 0
     dead_letters: int = 0
     handler_failures: int = 0
-    lag: Callable[[], dict[str, tuple[int, float]]] = dict
+    probe: LagProbe | None = None
     lease_age: Callable[[], float | None] = lambda: None
     is_closed: bool = False
 
@@ -98,9 +100,14 @@ class SubscriberMeter:
         """What its figures are summed by."""
         return self.group
 
+    def lags(self) -> dict[str, Lag]:
+        """How far it is behind in each stream that it reads, as last measured."""
+        probe = self.probe
+        return probe.known() if probe is not None else {}
+
     def retire(self) -> None:
         """The subscriber is closed: what it did stays counted, but it is no longer behind anything."""
-        self.lag, self.lease_age, self.is_closed = dict, lambda: None, True
+        self.probe, self.lease_age, self.is_closed = None, lambda: None, True
 
 
 Meter = PublisherMeter | SubscriberMeter
@@ -109,23 +116,30 @@ Meter = PublisherMeter | SubscriberMeter
 class Metrics:
     """All meters of a connection. `render()` is what a /metrics endpoint returns."""
 
-    def __init__(self) -> None:
+    def __init__(self, lags: LagReader | None = None) -> None:
+        self._lags = lags
         self._lock = threading.Lock()
         self._meters: list[Meter] = []
         self._past: dict[tuple[type[Meter], str], Meter] = {}
 
-    def add(self, meter: Meter) -> None:
+    def _add(self, meter: Meter) -> None:
         """Have a meter collected from now on."""
         with self._lock:
             self._sum_up_closed()
             self._meters.append(meter)
 
     def collect(self) -> Iterator[Any]:
-        """Metric families for a prometheus_client registry: registry.register(bus.metrics)."""
+        """Metric families for a prometheus_client registry: registry.register(bus.metrics).
+
+        Returns in a moment even if the bus is away: lags are then those that were last measured.
+        """
         from lockstep.streams.exposition import families
 
         with self._lock:
             meters = [*self._past.values(), *self._meters]
+        probes = [meter.probe for meter in meters if isinstance(meter, SubscriberMeter) and meter.probe is not None]
+        if self._lags is not None:
+            self._lags.refresh(probes)
         yield from families(meters)
 
     def _sum_up_closed(self) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lockstep.errors import Closed, DecodeFailed, GroupGap, LockstepError, NotFound, Trimmed, Unavailable
-from lockstep.log.batch import peek
-from lockstep.log.offsets import records_between
+from lockstep.errors import DecodeFailed, GroupGap, LockstepError, Trimmed
 from lockstep.log.port import Log
-from lockstep.runtime import Runtime, logger
+from lockstep.runtime import logger
 from lockstep.streams.cursor import Cursor
 from lockstep.streams.metrics import SubscriberMeter
 from lockstep.streams.options import SubscriberOptions
@@ -63,7 +61,6 @@ class Reading:
         self,
         options: SubscriberOptions,
         meter: SubscriberMeter,
-        runtime: Runtime,
         *,
         group: str | None,
         dedupe: bool,
@@ -71,7 +68,7 @@ class Reading:
         key: Serializer[Any],
     ) -> None:
         self.cursors: dict[str, Cursor] = {}
-        self._options, self._meter, self._runtime = options, meter, runtime
+        self._options, self._meter = options, meter
         self._group, self._dedupe, self._value, self._key = group, dedupe, value, key
         self._on_gap = options.on_gap
         if options.on_gap == "auto":
@@ -134,19 +131,6 @@ class Reading:
                 self._turn += step + 1
                 return batch
         return None
-
-    def lag(self) -> dict[str, tuple[int, float]]:
-        """How far behind each stream it is: records, and seconds since the oldest of them was appended."""
-        found = {}
-        for name, cursor in list(self.cursors.items()):
-            try:
-                behind = records_between(cursor.log, cursor.position, cursor.log.bounds().next)
-                entries = cursor.log.read(cursor.position, max_bytes=1) if behind > 0 else []
-            except (NotFound, Trimmed, Closed, Unavailable):  # reading says so, not a metric
-                continue
-            waited = (self._runtime.wall_ns() - peek(entries[0].data)[1]) / 1e9 if entries else 0.0
-            found[name] = (max(behind, 0), max(waited, 0.0))
-        return found
 
     def _read(
         self, name: str, max_records: int, max_bytes: int, may_hand_out: MayHandOut, epoch: int | None

@@ -13,13 +13,14 @@ from lockstep.log.batch import Headers
 from lockstep.runtime import Runtime, Task, logger
 from lockstep.streams import arguments
 from lockstep.streams.arguments import bad_setting
+from lockstep.streams.handler_loop import HandlerLoop
 from lockstep.streams.handling import Handler, OnFailure, dead_letter_headers, letter_headers, stopped_at, without_value
 from lockstep.streams.process import Process
 from lockstep.streams.publisher import Publisher
 from lockstep.streams.record import Record, RecordBatch
 from lockstep.streams.shards import shard_of, stream_name
 from lockstep.streams.subscriber import Subscriber
-from lockstep.streams.workers import Owner, Progress, Verdict, Worker
+from lockstep.streams.workers import Owner, Progress, Verdict, Worker, calling
 
 CONFIRM = ("handled", "periodic", "off")
 _IDLE_S = 1.0
@@ -33,8 +34,9 @@ OpenPublisher = Callable[[str, str], Publisher]
 class Receiver:
     """Polls a subscriber and hands each record to `handler`. Ends with the subscriber.
 
-    `workers` above 1 handles records of different keys side by side; those of one key stay in order. Its own task only
-    takes, confirms and keeps up with the group, so that a slow handler does not hold that up.
+    `workers` above 1 handles records of different keys side by side; those of one key stay in order. Async handlers run
+    in one event loop, as many at a time as there are workers. Its own task only takes, confirms and keeps up with the
+    group, so that a slow handler does not hold that up.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class Receiver:
         workers = arguments.integer("workers", workers, least=1, most=_WORKERS_MAX, refuse=bad_setting)
         prefetch = arguments.integer("prefetch", prefetch, least=1, refuse=bad_setting)
         confirm_every_s = arguments.seconds("confirm_every_s", confirm_every_s, finite=True, refuse=bad_setting)
-        subscriber.attach(self._is_busy, self._confirmable)
+        subscriber._attach(self._is_busy, self._confirmable)
         self.subscriber, self._runtime, self._open_publisher = subscriber, runtime, open_publisher
         self._policy = on_failure or OnFailure()
         self._confirm, self._confirm_every_s, self._prefetch = confirm, confirm_every_s, prefetch
@@ -69,17 +71,18 @@ class Receiver:
         self.error: BaseException | None = None
         """Why it stands still or ended, if it did."""
         owner = Owner(
-            decode=subscriber.decode,
+            decode=subscriber._decode,
             begin=self._begin,
             outcome=self._settled,
             refused=self._letter_refused,
             extend=subscriber.extend,
             failed=self._count_failure,
-            rested=subscriber.waiter.wake,
+            rested=subscriber._waiter.wake,
         )
-        self._workers = [Worker(handler, self._policy, runtime, owner) for _ in range(workers)]
+        loop = HandlerLoop(workers)
+        self._workers = [Worker(handler, self._policy, runtime, owner, loop) for _ in range(workers)]
         self._worker_tasks = [self._start(worker) for worker in self._workers]
-        self._task = runtime.spawn("lockstep-receiver", self._step, subscriber.waiter, self._crashed)
+        self._task = runtime.spawn("lockstep-receiver", self._step, subscriber._waiter, self._crashed)
 
     @property
     def is_running(self) -> bool:
@@ -161,7 +164,7 @@ class Receiver:
         self._tell_progress()
         room = self._prefetch - self._in_flight()
         if room <= 0 or self._draining or self.error is not None:
-            self.subscriber.follow()
+            self.subscriber._follow()
             batch = None
         else:
             batch = self.subscriber.poll(0.0, max_records=room)
@@ -203,11 +206,11 @@ class Receiver:
 
     def _has_lease(self, stream: str, epoch: int | None) -> bool:
         """A lease that ran out may come back in the same epoch, so its records are not lost yet."""
-        member = self.subscriber.member
+        member = self.subscriber._member
         if member is None or epoch is None:
             return True
         try:
-            return member.holds(self.subscriber.seat(stream), epoch)
+            return member.holds(self.subscriber._seat(stream), epoch)
         except Closed:
             return False
 
@@ -237,14 +240,18 @@ class Receiver:
 
     def _confirmable(self, stream: str) -> int | None:
         """How far a stream may be confirmed: what is handled, and the record at which the calling handler is."""
-        here = threading.get_ident()
-        at_hand = next((worker.at_hand for worker in self._workers if worker.thread == here), None)
+        at_hand = self._at_hand()
         with self._lock:
             progress = self._progress.get(stream)
             if progress is None:
                 return None
             is_of_stream = at_hand is not None and at_hand.stream == stream
             return progress.reaches(at_hand.offset if at_hand is not None and is_of_stream else None)
+
+    def _at_hand(self) -> Record | None:
+        """The record of the handler that asks, while it is called: a task that it left behind has none."""
+        found = calling()
+        return found[1] if found is not None and found[0] in self._workers and found[0].at_hand is found[1] else None
 
     def _is_at_work(self) -> bool:
         """Whether there is something to wait for before it closes."""
@@ -256,10 +263,11 @@ class Receiver:
             return any(progress.has_begun for progress in self._progress.values())
 
     def _is_handling(self) -> bool:
-        return any(worker.thread is not None for worker in self._workers)
+        return any(worker.at_hand is not None for worker in self._workers)
 
     def _is_called_by_handler(self) -> bool:
-        return any(worker.thread == threading.get_ident() for worker in self._workers)
+        found = calling()
+        return found is not None and found[0] in self._workers
 
     def _wait_while(self, condition: Callable[[], bool], timeout: float) -> bool:
         """False if it was still so after `timeout` seconds."""
@@ -290,7 +298,7 @@ class Receiver:
 
     def _has_idle_workers(self) -> bool:
         """Workers that were told to end, did not yet, and are not held up by the handler."""
-        return any(not worker.ended and worker.thread is None for worker in self._workers)
+        return any(not worker.ended and worker.at_hand is None for worker in self._workers)
 
     def _in_flight(self) -> int:
         with self._lock:
@@ -315,7 +323,7 @@ class Receiver:
             return False
         if self._policy.then == "dead-letter":
             self._send_letter(record, dead_letter_headers(record, self.subscriber.group, attempts, error))
-            self.subscriber.meter.dead_letters += 1
+            self.subscriber._meter.dead_letters += 1
         return True
 
     def _send_letter(self, record: Record, headers: Headers) -> None:
@@ -368,12 +376,12 @@ class Receiver:
                 logger.warning("Handled records were not confirmed", extra={"action": "fenced", "reason": str(error)})
 
     def _count_failure(self) -> None:
-        self.subscriber.meter.handler_failures += 1
+        self.subscriber._meter.handler_failures += 1
 
     def _crashed(self, error: BaseException) -> None:
         self.error, self._finished = self.error or error, True
         self._end_workers()
-        self.subscriber.waiter.wake()
+        self.subscriber._waiter.wake()
         if self.subscriber.options.on_error is not None:
             self.subscriber.options.on_error("The receiver ended", error)
 

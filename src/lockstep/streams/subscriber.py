@@ -17,6 +17,7 @@ from lockstep.streams import arguments
 from lockstep.streams.aio import wait_async
 from lockstep.streams.cursor import Cursor, first_at
 from lockstep.streams.following import Following
+from lockstep.streams.lag import LagProbe
 from lockstep.streams.member import GroupMember
 from lockstep.streams.metrics import SubscriberMeter
 from lockstep.streams.options import SubscriberOptions
@@ -54,11 +55,11 @@ class Subscriber(Generic[V, K]):
         key: Serializer[K] = BYTES,  # type: ignore[assignment]
     ) -> None:
         self.group = group
-        self.options, self.meter = options, meter
+        self.options, self._meter = options, meter
         self._logs = {log.name: log for log in logs}
         self._waiter, self._runtime, self._member = waiter, runtime, member
         self._seats = {} if seats is None else dict(seats)
-        self._reading = Reading(options, meter, runtime, group=group, dedupe=dedupe, value=value, key=key)
+        self._reading = Reading(options, meter, group=group, dedupe=dedupe, value=value, key=key)
         self._cursors = self._reading.cursors
         self._following = Following(member, self._reading, self._seats, options, meter) if member is not None else None
         self._attached = False
@@ -66,7 +67,7 @@ class Subscriber(Generic[V, K]):
         self._closed = self._released = False
         self._process = Process("The subscriber")
         self._polling = threading.RLock()
-        meter.lag, meter.lease_age = self._reading.lag, member.lease_age if member else lambda: None
+        meter.probe, meter.lease_age = LagProbe(self._cursors, runtime), member.lease_age if member else lambda: None
         for name, position in (positions or {}).items():
             self._reading.begin(self._logs[name], position)
         for log in logs:
@@ -251,7 +252,7 @@ class Subscriber(Generic[V, K]):
         if not following.is_mine(name):
             self._report("A confirmation came too late", following.fenced(name, epoch))
             return
-        self.meter.confirms += 1
+        self._meter.confirms += 1
         if sync:
             following.member.confirm_now(seat, epoch, offset, timeout)
         else:
@@ -343,7 +344,7 @@ class Subscriber(Generic[V, K]):
             if self._released:
                 return
             self._released = True
-            _release(self.meter, self._waiter, list(self._logs.values()), self._member)
+            _release(self._meter, self._waiter, list(self._logs.values()), self._member)
 
     def __repr__(self) -> str:
         group = f" in group {self.group!r}" if self.group is not None else ""
@@ -366,7 +367,7 @@ class Subscriber(Generic[V, K]):
 
         await asyncio.to_thread(self.close)
 
-    def attach(self, is_busy: Callable[[str], bool], confirmable: Callable[[str], int | None]) -> None:
+    def _attach(self, is_busy: Callable[[str], bool], confirmable: Callable[[str], int | None]) -> None:
         """A receiver reads for this subscriber from now on, and says which streams it still works on.
 
         `confirmable` tells how far a stream may be confirmed. There can be one receiver in a subscriber's life.
@@ -377,7 +378,7 @@ class Subscriber(Generic[V, K]):
         if self._following is not None:
             self._following.is_busy = is_busy
 
-    def follow(self) -> None:
+    def _follow(self) -> None:
         """Keep up with the group without reading: for a receiver that has enough at hand."""
         with self._polling:
             self._check_open()
@@ -387,21 +388,11 @@ class Subscriber(Generic[V, K]):
             except LockstepError as error:
                 self._report("Following the group failed", error)
 
-    def decode(self, record: Record) -> Record[V, K]:
+    def _decode(self, record: Record) -> Record[V, K]:
         """A record of bytes with its value and key as this subscriber's serializers make them."""
         return self._reading.decode(record)
 
-    @property
-    def waiter(self) -> LogWaiter:
-        """What polling waits on."""
-        return self._waiter
-
-    @property
-    def member(self) -> GroupMember | None:
-        """Its part in the group."""
-        return self._member
-
-    def seat(self, stream: str) -> str:
+    def _seat(self, stream: str) -> str:
         """The name under which the group's log knows a stream."""
         return self._in_group("have seats").seat_of[stream]
 
@@ -516,7 +507,7 @@ class _AsyncRecords(Generic[V, K]):
             try:
                 self._batch = subscriber._in_turn(0.0)
                 if self._batch is None:
-                    await wait_async(subscriber.waiter, _WAIT_SLICE_S)
+                    await wait_async(subscriber._waiter, _WAIT_SLICE_S)
             except Closed:  # as in a thread
                 break
         raise StopAsyncIteration

@@ -177,10 +177,10 @@ class GroupTransaction(Transaction):
     """
 
     def __init__(self, bus: Bus, runtime: Runtime, subscriber: Subscriber) -> None:
-        if subscriber.member is None:
+        if subscriber._member is None:
             raise IllegalState(what="A subscriber without a group", action="confirm", reason="it shares nothing")
         super().__init__(bus, runtime, subscriber.group or "")
-        self._subscriber, self._member = subscriber, subscriber.member
+        self._subscriber, self._member = subscriber, subscriber._member
         self._confirms: dict[str, Confirm] = {}
         self._held = self._member.held()
         """What the member owned when the transaction began; without a confirm it must own all of it at the commit."""
@@ -195,7 +195,7 @@ class GroupTransaction(Transaction):
         if epoch is None or last is None or record.offset > last:  # read before the stream was lost or reset
             self._refuse(record.stream, epoch or 0)
         assert epoch is not None
-        seat = self._subscriber.seat(record.stream)
+        seat = self._subscriber._seat(record.stream)
         self._confirms[record.stream] = Confirm(self._member.id, seat, epoch, record.offset)
 
     def _write(self, changes: port.Transaction) -> list[int]:

@@ -11,11 +11,13 @@ import enum
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from lockstep.errors import LockstepError
 from lockstep.runtime import Runtime
-from lockstep.streams.handling import Call, Delivery, Handler, OnFailure
+from lockstep.streams.handler_loop import HandlerLoop
+from lockstep.streams.handling import Call, Delivery, Handler, OnFailure, pause_after, pause_for_letter
 from lockstep.streams.record import Record
 
 _IDLE_S = 3600.0
@@ -111,11 +113,20 @@ class Owner:
     """Told after a slice of work in which something was done."""
 
 
+_calling: ContextVar[tuple[Worker, Record] | None] = ContextVar("lockstep-handler", default=None)
+"""Who calls the handler in which this code runs, and the record. Async handlers of several workers share a thread."""
+
+
+def calling() -> tuple[Worker, Record] | None:
+    """The worker on whose behalf the caller runs, and the record that it had then; None outside of handlers."""
+    return _calling.get()
+
+
 class Worker:
     """Handles its records one after the other."""
 
-    def __init__(self, handler: Handler, policy: OnFailure, runtime: Runtime, owner: Owner) -> None:
-        self._call, self._policy, self._runtime, self._owner = Call(handler), policy, runtime, owner
+    def __init__(self, handler: Handler, policy: OnFailure, runtime: Runtime, owner: Owner, loop: HandlerLoop) -> None:
+        self._call, self._policy, self._runtime, self._owner = Call(handler, loop), policy, runtime, owner
         self._jobs: deque[_Job] = deque()
         self._jobs_lock = threading.Lock()
         self._stands_still = self._ending = False
@@ -123,10 +134,8 @@ class Worker:
         """True when it will do nothing any more, and what the handler needed is closed."""
         self.calls = 0
         """How often the handler returned or raised."""
-        self.thread: int | None = None
-        """The thread that is inside the handler now."""
         self.at_hand: Record | None = None
-        """The record that the handler has now."""
+        """The record that the handler has now, if it is called."""
 
     def give(self, record: Record, epoch: int | None) -> None:
         """Add a record behind the others."""
@@ -175,7 +184,7 @@ class Worker:
         return _IDLE_S
 
     def _close(self) -> None:
-        """Here and not in the receiver's close: an event loop has to be closed by the thread it ran in."""
+        """Here and not in the receiver's close: the handler may still be at work then."""
         self._ending = True
         try:
             self._call.close()
@@ -196,11 +205,13 @@ class Worker:
             self._settle(job, job.error)
             return
         job.attempt += 1
-        self.at_hand, self.thread = job.record, threading.get_ident()
+        self.at_hand = job.record
+        token = _calling.set((self, job.record))
         try:
             self._try(job)
         finally:
-            self.thread = self.at_hand = None
+            _calling.reset(token)
+            self.at_hand = None
             self.calls += 1
 
     def _try(self, job: _Job) -> None:
@@ -209,7 +220,7 @@ class Worker:
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - the policy decides
             self._owner.failed()
             if job.attempt <= self._policy.retries:
-                job.due = self._runtime.monotonic() + self._policy.pause(job.attempt)
+                job.due = self._runtime.monotonic() + pause_after(self._policy, job.attempt)
                 return
             self._settle(job, error)
             return
@@ -220,7 +231,7 @@ class Worker:
             goes_on = self._owner.outcome(job.record, job.epoch, job.attempt, error)
         except LockstepError as refusal:  # its letter can't be stored now: try again, and never end because of it
             job.error = error
-            job.due = self._runtime.monotonic() + self._policy.pause_for_letter(job.letters)
+            job.due = self._runtime.monotonic() + pause_for_letter(self._policy, job.letters)
             job.letters += 1
             self._owner.refused(job.record, refusal)
             return

@@ -20,6 +20,7 @@ from lockstep.cli.parser import build, parse
 from lockstep.engine.errors import ModelUnreadable
 from lockstep.engine.model import xml_common
 from lockstep.errors import UsageError
+from lockstep.streams.grouplog import GroupLog
 
 FAULTY = """
 name: faulty
@@ -68,6 +69,30 @@ def test_publish_takes_windows_and_leaves_the_model() -> None:
 
 def test_the_bus_may_stand_between_noun_and_verb() -> None:
     assert parsed("stream --bus memory:a ls").bus == "memory:a"
+
+
+def test_streams_are_listed_without_reading_the_logs_of_groups(cli, monkeypatch) -> None:
+    # Given a stream that a group reads
+    cli("stream", "publish", "orders", "a")
+    cli("stream", "tail", "orders", "--group", "billing", "--max", "1")
+    loaded, load = [], GroupLog.load
+    monkeypatch.setattr(GroupLog, "load", lambda log: loaded.append(log.group) or load(log))
+    # Then its log is read only if groups are asked for
+    assert cli("stream", "ls", "--json").object["groups"] is None
+    assert loaded == []
+    assert cli("stream", "ls", "--groups", "--json").object["groups"] == ["billing"]
+    assert loaded == ["billing"]
+
+
+@pytest.mark.parametrize("arguments", ["create orders", "publish orders a", "copy orders other --to-bus memory:here"])
+def test_what_would_be_gone_when_the_command_ends_is_refused(cli, arguments) -> None:
+    if "copy" in arguments:
+        cli("stream", "publish", "orders", "a")
+    bus = () if "copy" in arguments else ("--bus", "memory:here")
+    done = cli("stream", *arguments.split(), *bus, code=2)
+    assert done.out == ""
+    assert "The bus memory:here is in the memory of this command, and would be gone when it ends." in done.err
+    assert "Use lmdb:FOLDER or the URL of a server." in done.err
 
 
 def test_a_code_is_explained_and_a_wrong_one_answered_with_the_right_one(cli) -> None:

@@ -17,10 +17,11 @@ from typing import Any
 from lockstep.engine.run.beats import Beat, last_beat
 from lockstep.engine.run.catalog import projects
 from lockstep.engine.run.published import first_published_ns
-from lockstep.engine.run.reports import Report, latest_reports
+from lockstep.engine.run.reports import Report, ReportBoard, latest_reports
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.log.port import Bus
+from lockstep.runtime import Runtime
 
 SILENT_S = 5.0
 """An engine without a report for so long is shown as silent: it reports every second."""
@@ -88,6 +89,11 @@ class ProjectStatus:
     """Of the windows at block `published`, as WindowCounts.dump gives them."""
 
     @property
+    def has_silent(self) -> bool:
+        """Whether an engine seems silent. By wall clocks, unless the caller has listened: look again to be sure."""
+        return any(row.role == SILENT for row in self.engines)
+
+    @property
     def is_well(self) -> bool:
         """An engine is active, every standby is in step, and all agree."""
         return not self.problems
@@ -108,18 +114,48 @@ class ProjectStatus:
         ]  # fmt: skip
 
 
-def cluster_status(bus: Bus, cluster: str, now_ns: int) -> list[ProjectStatus]:
-    """Every project of a cluster, in the order of their names."""
-    return [project_status(bus, cluster, name, now_ns) for name in projects(bus, cluster)]
+class Listening:
+    """How projects stand, looked at again and again by one process.
+
+    An engine whose reports come while it looks is not silent, whatever the wall clocks of the two machines say.
+    """
+
+    def __init__(self, bus: Bus, cluster: str, runtime: Runtime) -> None:
+        self._bus, self._cluster, self._runtime = bus, cluster, runtime
+        self._boards: dict[str, ReportBoard] = {}
+
+    def status(self, project: str | None = None) -> list[ProjectStatus]:
+        """One project, or every project of the cluster in the order of their names."""
+        names = projects(self._bus, self._cluster) if project is None else [project]
+        return [self._project(name) for name in names]
+
+    def _project(self, name: str) -> ProjectStatus:
+        return project_status(self._bus, self._cluster, name, self._runtime.wall_ns(), heard=self._heard(name))
+
+    def _heard(self, project: str) -> dict[str, float]:
+        """Engines whose reports came lately, and how many seconds ago, on the clock of this process."""
+        reports = ProjectStreams(cluster=self._cluster, project=project).reports
+        if project not in self._boards:
+            if reports not in set(self._bus.names()):
+                return {}
+            self._boards[project] = ReportBoard(self._bus.open(reports), self._runtime)
+        board = self._boards[project]
+        silence = {engine: board.silence_s(engine) for engine in board.look()}
+        return {engine: seconds for engine, seconds in silence.items() if seconds <= SILENT_S}
 
 
-def project_status(bus: Bus, cluster: str, project: str, now_ns: int) -> ProjectStatus:
-    """How one project stands at `now_ns` on this machine's wall clock."""
+def project_status(
+    bus: Bus, cluster: str, project: str, now_ns: int, *, heard: Mapping[str, float] | None = None
+) -> ProjectStatus:
+    """How one project stands at `now_ns` on this machine's wall clock.
+
+    `heard` has the engines that the caller has heard itself, and how many seconds ago: there no clocks are compared.
+    """
     streams = ProjectStreams(cluster=cluster, project=project)
     beat = last_beat(bus.open(streams.control))
     has_reports = streams.reports in set(bus.names())  # a project of an older version has none
     reports = latest_reports(bus.open(streams.reports)) if has_reports else {}
-    look = _Look(bus, streams, beat, reports, now_ns)
+    look = _Look(bus, streams, beat, reports, now_ns, heard or {})
     rows = tuple(look.row(report) for report in reports.values())
     active = next((row for row in rows if row.role == ACTIVE), None)
     newest = max(reports.values(), key=lambda report: (report.snapshot_block, report.snapshot_ns), default=None)
@@ -145,8 +181,15 @@ class _Look:
     """What is needed to tell of each engine how it stands."""
 
     def __init__(
-        self, bus: Bus, streams: ProjectStreams, beat: Beat, reports: Mapping[str, Report], now_ns: int
+        self,
+        bus: Bus,
+        streams: ProjectStreams,
+        beat: Beat,
+        reports: Mapping[str, Report],
+        now_ns: int,
+        heard: Mapping[str, float],
     ) -> None:
+        self._heard = heard
         self._bus, self._streams, self._beat, self._reports, self._now_ns = bus, streams, beat, reports, now_ns
         self.epoch = max([beat.epoch, *(report.epoch for report in reports.values())])
 
@@ -162,12 +205,16 @@ class _Look:
             buffer_bytes=report.buffer_bytes, buffer_percent=_percent(report),
             buffer_peak_blocks=report.buffer_peak_blocks, snapshot_block=report.snapshot_block,
             snapshot_age_s=_age_s(self._now_ns, report.snapshot_ns) if report.snapshot_ns else None,
-            report_age_s=_age_s(self._now_ns, report.at_ns), takeovers=report.takeovers, model=report.model,
+            report_age_s=self._report_age_s(report), takeovers=report.takeovers, model=report.model,
             counts_equal=self._counts_equal(report), election=report.election,
         )  # fmt: skip
 
     def _is_silent(self, report: Report) -> bool:
-        return self._now_ns - report.at_ns > SILENT_S * 1e9
+        return report.engine not in self._heard and self._now_ns - report.at_ns > SILENT_S * 1e9
+
+    def _report_age_s(self, report: Report) -> float:
+        heard_s = self._heard.get(report.engine)
+        return _age_s(self._now_ns, report.at_ns) if heard_s is None else round(heard_s, 3)
 
     def _role(self, report: Report, *, is_silent: bool) -> str:
         if is_silent:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Protocol, TypeVar
 
-from lockstep.errors import Closed, ForkedProcess, StoreFull, Trimmed
+from lockstep.errors import Closed, ForkedProcess, StoreFull, Trimmed, Unavailable
 from lockstep.log.batch import Batch
 from lockstep.log.config import StreamConfig
 from lockstep.log.embedded import catalogue, retention
@@ -18,9 +18,11 @@ from lockstep.log.embedded.tables import LOGS, LogRow, Store, Tables, log_key
 from lockstep.log.embedded.transaction import Changes, View, append_to, entries_from
 from lockstep.log.history import History
 from lockstep.log.port import DENSE, READ_BYTES_DEFAULT, Bounds, Entry, LogWaiter, Promises, Transaction
-from lockstep.runtime import Runtime, release_when_dropped
+from lockstep.runtime import Runtime, logger, release_when_dropped
 
 T = TypeVar("T")
+
+BETWEEN_PIECES_S = 0.001
 
 
 class Bells(Protocol):
@@ -115,6 +117,24 @@ class EmbeddedBus:
         """See Bus."""
         self.check_open()
         self._bells.forget(self._store.write(lambda tables: self._remove(tables, name)))
+        self.finish_deletes()
+
+    def finish_deletes(self, pieces_max: int | None = None) -> bool:
+        """Remove what deleted logs still hold, also those of a process that ended meanwhile; False if there is nothing.
+
+        Piece by piece, so that other writers get their turn. What is left because of an error costs only space, and is
+        removed when the bus is opened again, when another log is deleted, or when space is needed.
+        """
+        pieces = 0
+        try:
+            while self._has_removed_logs() and (pieces_max is None or pieces < pieces_max):
+                self._runtime.waiter().wait(BETWEEN_PIECES_S)  # locks are not fair: without it nobody else gets in
+                self._store.write(catalogue.remove_piece)
+                pieces += 1
+        except Unavailable as error:
+            reason = str(error)
+            logger.warning("A deleted log still takes space", extra={"action": "delete_unfinished", "reason": reason})
+        return pieces > 0
 
     def names(self) -> list[str]:
         """See Bus."""
@@ -195,7 +215,12 @@ class EmbeddedBus:
     def _remove(self, tables: Tables, name: str) -> LogInfo:
         info = catalogue.get(tables, name, self.url)
         catalogue.remove(tables, info)
+        catalogue.remove_piece(tables)
         return info
+
+    def _has_removed_logs(self) -> bool:
+        with self._store.read() as tables:
+            return bool(catalogue.removed(tables))
 
     def _log(self, info: LogInfo) -> EmbeddedLog:
         self.history_of(info)  # a history that can't be opened is found now, not at the first publish
@@ -301,7 +326,7 @@ class EmbeddedLog:
 
     def _make_room(self) -> bool:
         """Drop what retention lets go by now: a refused append takes its own deletes back with it."""
-        freed = False
+        freed = self._bus.finish_deletes()
         while self._store.write(self._drop_due):
             freed = True
         return freed

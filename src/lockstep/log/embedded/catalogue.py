@@ -22,6 +22,10 @@ from lockstep.log.embedded.tables import (
 )
 
 NEXT_NUMBER = b"next-log-number"
+PIECE_ROWS, PIECE_BYTES = 2000, 8 << 20
+"""So much of a deleted log is removed in one transaction, so that other writers need not wait for all of it."""
+_DELETED = b"deleted-"
+_NUMBER_DIGITS = 10
 _NAME_BYTES_MAX = 255
 
 
@@ -89,14 +93,39 @@ def current(tables: Tables, info: LogInfo, bus: str) -> LogInfo:
 
 
 def remove(tables: Tables, info: LogInfo) -> None:
-    """Forget a log and everything it holds."""
-    prefix = log_key(info.number)
-    for table in (ENTRIES, PRODUCERS, HOLDS):
-        for key in [key for key, _ in scan_prefix(tables, table, prefix)]:
-            tables.delete(table, key)
-    tables.delete(LOGS, prefix)
+    """Forget a log, for good. Its number is noted until remove_piece has removed everything that it holds."""
+    tables.delete(LOGS, log_key(info.number))
     tables.delete(META, _trimmed_key(info))
     tables.delete(CATALOGUE, info.name.encode())
+    tables.put(META, _deleted_key(info.number), info.name.encode())
+
+
+def removed(tables: Tables) -> list[int]:
+    """The numbers of deleted logs that have not been removed to the last row."""
+    return [int(key[len(_DELETED) :]) for key, _ in scan_prefix(tables, META, _DELETED)]
+
+
+def remove_piece(tables: Tables) -> None:
+    """Remove some rows of a deleted log, if there is one; with the last of them, the note that it was deleted."""
+    numbers = removed(tables)
+    if not numbers:
+        return
+    prefix = log_key(numbers[0])
+    for table, key in list(_piece(tables, prefix)):
+        tables.delete(table, key)
+    if next(_piece(tables, prefix), None) is None:
+        tables.delete(META, _deleted_key(numbers[0]))
+
+
+def _piece(tables: Tables, prefix: bytes) -> Iterator[tuple[str, bytes]]:
+    """The first rows of a log, by table and key."""
+    rows = size = 0
+    for table in (ENTRIES, PRODUCERS, HOLDS):
+        for key, value in scan_prefix(tables, table, prefix):
+            yield table, key
+            rows, size = rows + 1, size + len(value)
+            if rows >= PIECE_ROWS or size >= PIECE_BYTES:
+                return
 
 
 def all_names(tables: Tables) -> list[str]:
@@ -113,6 +142,10 @@ def set_trimmed(tables: Tables, info: LogInfo, before: int) -> None:
     """Trim below `before`; never goes back."""
     if before > trimmed(tables, info):
         tables.put(META, _trimmed_key(info), str(before).encode())
+
+
+def _deleted_key(number: int) -> bytes:
+    return _DELETED + str(number).zfill(_NUMBER_DIGITS).encode()
 
 
 def _trimmed_key(info: LogInfo) -> bytes:

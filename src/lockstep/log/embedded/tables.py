@@ -1,15 +1,15 @@
 """The floor under embedded buses: a few ordered tables of bytes with transactions, and how things are laid out there.
 
-| table     | key                       | value                                       |
-| --------- | ------------------------- | ------------------------------------------- |
-| catalogue | log name                  | JSON: number, identity, config, create time |
-| logs      | log number                | first, next, bytes, last append time        |
-| entries   | log number, base offset   | a stored batch                              |
-| producers | log number, producer      | next sequence, next offset, append time     |
-| holds     | log number, holder        | offset                                      |
-| cells     | any                       | any: small state of users                   |
-| meta      | name                      | commit number, next log number, format      |
-| journal   | commit number             | keys changed, for a replica                 |
+| table     | key                       | value                                        |
+| --------- | ------------------------- | -------------------------------------------- |
+| catalogue | log name                  | JSON: number, identity, config, create time  |
+| logs      | log number                | first, next, bytes, last append time         |
+| entries   | log number, base offset   | a stored batch                               |
+| producers | log number, producer      | next sequence, next offset, append time      |
+| holds     | log number, holder        | offset                                       |
+| cells     | any                       | any: small state of users                    |
+| meta      | name                      | commit number, next log number, deleted logs |
+| journal   | commit number             | keys changed, for a replica                  |
 """
 
 from __future__ import annotations

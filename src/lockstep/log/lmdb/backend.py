@@ -21,6 +21,7 @@ from lockstep.log.lmdb.store import LmdbStore
 from lockstep.log.port import DROPPED_BY_BUS, Entry, Promises
 from lockstep.runtime import Runtime, logger
 
+PIECES_AT_OPENING = 10
 MAY_LOSE = {
     "fsync": "nothing, unless the disk does",
     "relaxed": "nothing when processes are killed; the last second, or the whole store, when the machine loses power",
@@ -49,7 +50,9 @@ def open_lmdb(
         undo.pop_all()
     if mirror is not None:
         mirror.start_following(runtime, environment)
-    return EmbeddedBus(url, store, FileBells(folder / "bells"), _promises(settings), runtime, open_history)
+    bus = EmbeddedBus(url, store, FileBells(folder / "bells"), _promises(settings), runtime, open_history)
+    bus.finish_deletes(PIECES_AT_OPENING)  # of a process that was killed; no more than a moment's work
+    return bus
 
 
 def _promises(settings: Settings) -> Promises:

@@ -57,11 +57,12 @@ class Findings:
 def check_tables(tables: Tables, found: Findings) -> None:
     """Check the catalogue, every log in it, and that nothing belongs to no log."""
     logs = _check_catalogue(tables, found)
+    known = {log_key(number) for number in [*logs, *catalogue.removed(tables)]}
     for info in logs.values():
         found.streams += 1
         _check_log(tables, info, found)
     for table in (LOGS, ENTRIES, PRODUCERS, HOLDS):
-        for number in _unknown_numbers(tables, table, {log_key(number) for number in logs}):
+        for number in _unknown_numbers(tables, table, known):
             found.add(f"table {table} has rows of a log numbered {number}, which the catalogue does not know")
 
 
