@@ -56,6 +56,16 @@ def test_a_table_of_engines(world, capsys):
     assert len(lines) == 4
 
 
+def test_engine_status_prints_the_same_and_ends_with_the_same_code(world, capsys):
+    world.report("a", role="active")
+    world.report("b", ago_s=60)
+    world.beat(7)
+    found = [main([*command, "--bus", world.bus.url]) for command in (["status"], ["engine", "status"])]
+    assert found == [1, 1]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[: len(lines) // 2] == lines[len(lines) // 2 :]
+
+
 def test_one_project_with_its_windows(world, capsys):
     world.report("a", role="active")
     world.beat(7)

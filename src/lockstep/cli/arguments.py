@@ -11,6 +11,7 @@ from lockstep.cli.sizes import parse_size
 from lockstep.cli.times import SECOND_NS, parse_span_ns, parse_time_ns
 
 T = TypeVar("T")
+CLUSTER = "local"
 
 
 def _kind(parse: Callable[[str], T]) -> Callable[[str], T]:
@@ -109,3 +110,11 @@ def add_destructive(parser: argparse.ArgumentParser) -> None:
     """Options of commands that destroy or change what is there."""
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--dry-run", action="store_true", help="show what would happen, and change nothing")
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Which cluster on the bus; `--url` is an older name of `--bus`."""
+    parser.add_argument("--url", dest="bus", metavar="URL", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--cluster", default=CLUSTER, metavar="NAME", help=f"first part of the streams' names ({CLUSTER})"
+    )

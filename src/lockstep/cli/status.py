@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from lockstep.cli import arguments as kinds
 from lockstep.cli.connecting import bus_url, opened
-from lockstep.cli.engine_commands import CLUSTER
 from lockstep.cli.output import Output, plural
 from lockstep.cli.parser import Verb, alone
 from lockstep.cli.sizes import size
@@ -22,8 +21,9 @@ WELL, OFF = 0, 1
 Wait = Callable[[float], None]
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cluster", default=CLUSTER, metavar="NAME", help=f"the cluster ({CLUSTER})")
+def status_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `status` and `engine status`."""
+    kinds.add_cluster(parser)
     parser.add_argument("--project", metavar="NAME", help="only this one, with its windows (all of the cluster)")
     parser.add_argument("--watch", action="store_true", help="show it again every second, until Ctrl-C")
     parser.add_argument("--every", type=kinds.duration, default=1.0, metavar="TIME", help="how often with --watch (1s)")
@@ -34,7 +34,7 @@ STATUS = alone(
         name="status",
         purpose="Show every engine: its role, epoch, lag, buffer and last snapshot. Exit code 1 if something is off.",
         run="lockstep.cli.status:status",
-        arguments=_arguments,
+        arguments=status_arguments,
         examples=("lockstep status", "lockstep status --watch", "lockstep status --project trades --json"),
     )
 )
