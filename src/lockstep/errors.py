@@ -159,6 +159,14 @@ class PathMissing(NotFound):
     advice = "Check how it is written, and that the folder exists."
 
 
+class ProfileNotFound(NotFound):
+    """No profile of that name in the configuration file of the command line."""
+
+    code = "PROFILE_NOT_FOUND"
+    template = "Profile {name!r} does not exist. Profiles in {path}: {known}."
+    advice = "Add it there as [profiles.NAME], or choose another with --profile or LOCKSTEP_PROFILE."
+
+
 class StreamNotFound(NotFound):
     """No stream of that name on this bus."""
 
