@@ -148,7 +148,7 @@ class NotFound(LockstepError, LookupError):
     """Something named does not exist."""
 
     code, exit_code = "NOT_FOUND", 3
-    template, advice = "{what} {name!r} does not exist.", "List what exists with 'ls'."
+    template, advice = "{what} {name!r} does not exist.", "Check how it is spelled."
 
 
 class PathMissing(NotFound):

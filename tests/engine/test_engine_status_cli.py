@@ -198,3 +198,10 @@ def test_the_headline_without_snapshot_and_with_counts_that_differ(world):
     world.report("b", counts={"q/in": [1, 1, 1, {}]})
     text = headline(project_status(world.bus, "local", "p", NOW))
     assert "no snapshot, 0 takeovers, counts differ" in text
+
+
+def test_who_asks_while_no_engine_is_active_is_told_at_once(world, capsys):
+    world.beat(7)
+    assert main(["engine", "quiesce", "--bus", world.bus.url, "--timeout", "10ms"]) == 6
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first == "Warning: No engine of project p is active. Waiting at most 0.01 s for one."

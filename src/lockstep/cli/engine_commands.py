@@ -31,7 +31,7 @@ def _run(parser: argparse.ArgumentParser) -> None:
     _failover(parser)
     parser.add_argument("--progress", action=argparse.BooleanOptionalAction, default=None,
                         help="say how far it is (on a terminal, and with --json)")  # fmt: skip
-    parser.add_argument("--metrics-port", type=kinds.positive, metavar="PORT",
+    parser.add_argument("--metrics-port", type=kinds.port, metavar="PORT",
                         help="serve figures for Prometheus on this port of 127.0.0.1")  # fmt: skip
     _spark(parser)
 
@@ -61,7 +61,7 @@ def _failover(parser: argparse.ArgumentParser) -> None:
     failover.add_argument("--strict", action="store_true",
                           help="refuse a server whose settings may break a promise; else warn")  # fmt: skip
     rest = parser.add_argument_group("REST")
-    rest.add_argument("--http", type=kinds.not_negative, metavar="PORT", help="serve REST on this port; 0 picks one")
+    rest.add_argument("--http", type=kinds.port_or_any, metavar="PORT", help="serve REST on this port; 0 picks one")
     rest.add_argument("--http-host", default="127.0.0.1", metavar="HOST", help="of this address (127.0.0.1)")
     rest.add_argument("--token-file", metavar="FILE", help="whose token callers must bear; needed beyond loopback")
     rest.add_argument("--files", metavar="FOLDER", help="of models that clients name as file://FILE (its state folder)")

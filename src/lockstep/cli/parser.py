@@ -164,9 +164,31 @@ def parse(parser: Parser, arguments: Sequence[str], profile: Profile = _no_profi
     return options
 
 
+def _add_words(leaf: argparse.ArgumentParser, options: argparse.Namespace, unknown: list[str]) -> list[str]:
+    """Give words that stand after an option to an optional argument: argparse takes those before it only.
+
+    Returns what is not understood.
+    """
+    if any(word.startswith("-") and word != "-" for word in unknown):
+        return unknown
+    for action in leaf._actions:
+        if action.option_strings or not unknown:
+            continue
+        if action.nargs == argparse.ZERO_OR_MORE:
+            setattr(options, action.dest, [*getattr(options, action.dest), *unknown])
+            return []
+        if action.nargs == argparse.OPTIONAL and getattr(options, action.dest) == action.default and len(unknown) == 1:
+            if action.choices is not None and unknown[0] not in action.choices:
+                return unknown
+            setattr(options, action.dest, unknown[0])
+            return []
+    return unknown
+
+
 def _parsed(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     options, unknown = parser.parse_known_args(arguments)
     leaf: argparse.ArgumentParser = getattr(options, "leaf", parser)
+    unknown = _add_words(leaf, options, unknown)
     if unknown:
         leaf.error(f"unrecognized arguments: {' '.join(unknown)}")
     if getattr(options, "run", None) is None:

@@ -32,7 +32,7 @@ def status_arguments(parser: argparse.ArgumentParser) -> None:
 STATUS = alone(
     Verb(
         name="status",
-        purpose="Show every engine: its role, epoch, lag, buffer and last snapshot. Exit code 1 if something is off.",
+        purpose="Show every engine: its role, epoch, lag, buffer and last snapshot. Exit code 1 if something is wrong.",
         run="lockstep.cli.status:status",
         arguments=status_arguments,
         examples=("lockstep status", "lockstep status --watch", "lockstep status --project trades --json"),

@@ -145,7 +145,7 @@ class Failover:
             state_files=held.files,
             state_bytes=held.bytes,
             snapshots_bytes=self._snapshots_folder.size().bytes,
-            trims=int(self._options.trim and self._options.persist_every_s is not None),
+            trims=int(self._options.trim and self._options.persist_every_s is not None and bool(self._office.folder)),
         )
 
     def sequence(self) -> float:
