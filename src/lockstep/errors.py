@@ -148,7 +148,7 @@ class NotFound(LockstepError, LookupError):
     """Something named does not exist."""
 
     code, exit_code = "NOT_FOUND", 3
-    template, advice = "{what} {name!r} does not exist.", "List what exists with 'ls'."
+    template, advice = "{what} {name!r} does not exist.", "Check how it is spelled."
 
 
 class PathMissing(NotFound):
@@ -157,6 +157,14 @@ class PathMissing(NotFound):
     code = "PATH_MISSING"
     template = "The path {path!r} can't be used: {reason}."
     advice = "Check how it is written, and that the folder exists."
+
+
+class ProfileNotFound(NotFound):
+    """No profile of that name in the configuration file of the command line."""
+
+    code = "PROFILE_NOT_FOUND"
+    template = "Profile {name!r} does not exist. Profiles in {path}: {known}."
+    advice = "Add it there as [profiles.NAME], or choose another with --profile or LOCKSTEP_PROFILE."
 
 
 class StreamNotFound(NotFound):

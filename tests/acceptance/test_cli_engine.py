@@ -19,7 +19,7 @@ def lockstep(tmp_path) -> Command:
 
 def test_publishing_counts_blocks_and_bad_lines(lockstep) -> None:
     shown = lockstep("engine", "publish", "trades.yaml", "two.csv")
-    assert shown.lines == [f"Published 2 events in 2 blocks to {INPUT}."]
+    assert shown.lines == ["Published 2 events in 2 blocks to trades/TradesSource."]
     assert "  two.csv, line 2: unparsable: it has 1 fields, not 13: I,N,oops" in shown.err
     done = lockstep("engine", "publish", "trades.yaml", "-", "--block", "2", "--json", given=trade(3) + trade(4)).object
     assert (done["stream"], done["events"], done["blocks"]) == (INPUT, 2, 1)
@@ -34,7 +34,7 @@ def test_a_rate_is_kept_and_nothing_is_lost(lockstep) -> None:
 
 def test_a_project_that_never_ran_has_no_status_and_no_output(lockstep) -> None:
     lockstep("engine", "publish", "trades.yaml", "two.csv")
-    assert "No engine has run here yet" in lockstep("engine", "status").err
+    assert "No engine has run in cluster local yet" in lockstep("engine", "status", code=1).err
     error = lockstep("engine", "status", "--project", "trades", code=3).err
     assert "project 'trades' does not exist" in error
     error = lockstep("engine", "subscribe", "trades.yaml", "--window", "Aggregate24HR", code=3).err
@@ -67,6 +67,6 @@ def test_which_window_is_asked_for_if_there_are_several(lockstep, tmp_path) -> N
     windows = ", ".join(source.replace("NAME", name) for name in ("Left", "Right"))
     (tmp_path / "two.yaml").write_text(f"name: two\nqueries: [{{name: q, windows: [{windows}]}}]\n")
     assert (
-        "say which with --window: q/Left, q/Right" in lockstep("engine", "publish", "two.yaml", "two.csv", code=2).err
+        "choose one with --window: q/Left, q/Right" in lockstep("engine", "publish", "two.yaml", "two.csv", code=2).err
     )
     lockstep("engine", "publish", "two.yaml", "-", "--window", "Right", given="I,N,1\n")

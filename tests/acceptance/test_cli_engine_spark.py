@@ -69,9 +69,9 @@ def test_an_engine_is_fed_stopped_and_goes_on(lockstep, tmp_path) -> None:
     assert lockstep(*SUBSCRIBE).raw == reference(lockstep, first + second)
     assert "Wrote" in lockstep(*SUBSCRIBE, "-o", "out.csv").out
     assert (tmp_path / "out.csv").read_bytes() == reference(lockstep, first + second)
-    status = lockstep("engine", "status", "--project", "trades", "--json").object
-    assert (status["published"], status["events"], status["lag"]) == (400, 400, 0)
-    assert "trades/Aggregate5min" in lockstep("engine", "status", "--project", "trades").out
+    status = lockstep("engine", "status", "--project", "trades", "--json", code=1).object  # it was stopped
+    assert (status["published"], status["events"], status["sequenced"]) == (400, 400, 400)
+    assert "trades/Aggregate5min" in lockstep("engine", "status", "--project", "trades", code=1).out
     events = [json.loads(line) for line in lockstep(*SUBSCRIBE, "--json").lines]
     assert events[0]["opcode"] == "insert"
     assert len(events) == len(lockstep(*SUBSCRIBE).lines)

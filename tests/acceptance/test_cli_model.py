@@ -21,7 +21,7 @@ def lockstep(tmp_path) -> InProcess:
 
 def test_a_sound_model_is_told_in_two_lines(lockstep) -> None:
     assert lockstep("model", "check", "trades.xml").lines == [
-        "trades is sound: 7 windows, 6 edges; events come in at trades/TradesSource.",
+        "trades is valid: 7 windows, 6 edges; events come in at trades/TradesSource.",
         "No answer depends on a wall clock.",
     ]
 

@@ -121,7 +121,7 @@ WRONG = [
     (("--in", "TradesSource"), 2, "'TradesSource' is not WINDOW=FILE"),
     ((), 2, "Say what to feed"),
     (("--in", "TradesSource=trades.csv", "--keep-state", "."), 2, "it must be a new or an empty folder"),
-    (("--in", "TradesSource=trades.csv", "--cut", "none"), 2, "is not a whole number from 1 on, or all"),
+    (("--in", "TradesSource=trades.csv", "--cut", "none"), 2, "must be a positive integer, or all"),
 ]
 
 

@@ -62,7 +62,6 @@ def test_a_template_makes_load_at_a_rate(lockstep) -> None:
     [
         (("bad name", "v"), ""),
         (("orders", "v", "--file", "x"), ""),
-        (("orders", "--file", "missing"), ""),
         (("orders", "--count", "3"), ""),
         (("orders", "a", "b", "--count", "3"), ""),
         (("orders", "v", "--key", "a", "--key-separator", ":"), ""),

@@ -219,6 +219,20 @@ def test_blocks_are_never_cut_by_batches():
     assert sizes == [14] * 7 + [2]
 
 
+def test_without_a_chunk_each_read_gives_its_whole_blocks_at_once():
+    class Pipe(io.BytesIO):
+        """Gives 30 lines at a time, as a pipe gives what is there."""
+
+        def read(self, size: int | None = -1) -> bytes:
+            return super().read(min(size or 0, 300))
+
+    batches = list(
+        read_csv(Pipe(b"I,N,1,a,1\n" * 100), SCHEMA, CsvOptions(block_size=7), print, chunk=None, by_columns=False)
+    )
+    assert [len(batch) for batch in batches] == [28, 28, 28, 14, 2]
+    assert [number for batch in batches for number in batch.block] == [at // 7 + 1 for at in range(100)]
+
+
 def test_dates_are_numbers_or_as_the_format_says():
     schema = Schema.parse("ID*:date,at:stamp")
     plain, _ = read(b"I,N,86400,1500000\n", schema)

@@ -10,6 +10,7 @@ from run_worlds import sums_graph
 from lockstep.engine.run.conducting import ACTIVE, STANDBY
 from lockstep.engine.run.kept import kept_position
 from lockstep.engine.run.snapshot import HEAD, decode_head
+from lockstep.engine.run.storage import MEASURE_S, FolderSize, folder_size
 
 pytestmark = pytest.mark.slow
 
@@ -167,3 +168,18 @@ def test_a_leader_that_publishes_nothing_although_a_standby_could_lets_it_lead(c
     active.slow(0.0)
     finish(cluster, 9)
     assert standby.is_active
+
+
+def test_what_its_folders_occupy_is_reported(cluster, tmp_path):
+    snapshots = tmp_path / "snapshots"
+    snapshots.mkdir()
+    (snapshots / "one").write_bytes(b"12345")
+    engine = cluster.start("a", persist_to=snapshots, persist_every_s=60.0, trim=True)
+    cluster.until_active("a")
+    finish(cluster, 1, 2, 3)
+    cluster.advance(MEASURE_S)
+    report = engine.engine.report()
+    assert FolderSize(report.state_files, report.state_bytes) == folder_size(engine.disk.folder)
+    assert report.state_files > 0
+    assert report.snapshots_bytes >= 5
+    assert report.trims == 1

@@ -55,7 +55,18 @@ def test_a_table_of_engines(world, capsys):
     assert re.split(r"  +", lines[3]) == [
         "b", "standby", "1", "7", "0", "0.0 s", "10 / 300 B (30 %)", "-", "0.5 s ago", "0", "-",
     ]  # fmt: skip
-    assert len(lines) == 4
+    assert lines[4].startswith("  occupied: bus ")
+    assert len(lines) == 5
+
+
+def test_engine_status_prints_the_same_and_ends_with_the_same_code(world, capsys):
+    world.report("a", role="active")
+    world.report("b", ago_s=60)
+    world.beat(7)
+    found = [main([*command, "--bus", world.bus.url]) for command in (["status"], ["engine", "status"])]
+    assert found == [1, 1]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[: len(lines) // 2] == lines[len(lines) // 2 :]
 
 
 def test_one_project_with_its_windows(world, capsys):
@@ -64,6 +75,37 @@ def test_one_project_with_its_windows(world, capsys):
     code, text = printed(capsys, world, "--project", "p")
     assert code == 0
     assert re.search(r"^q/sums +2 +7 +12 +0$", text, re.MULTILINE)
+
+
+def test_what_a_project_occupies_and_what_trims_it(world, capsys):
+    world.report("a", role="active", trims=1, state_files=630, state_bytes=3 << 20, snapshots_bytes=2048)
+    world.beat(7)
+    code, text = printed(capsys, world)
+    assert code == 0
+    assert re.search(r"^  occupied: bus [\d.]+ (B|KiB) in 9 streams, a 3.0 MiB in 630 files, snapshots 2.0 KiB\. "
+                     r"1 stream not trimmed: --project p shows which$", text, re.MULTILINE)  # fmt: skip
+    table = printed(capsys, world, "--project", "p")[1]
+    rows = {cells[0]: cells[1:] for line in table.splitlines() if len(cells := re.split(r"  +", line)) == 4}
+    assert rows["OCCUPIED BY"] == ["HOLDS", "SIZE", "TRIMMED BY"]
+    assert rows["local.p.C"][0] == "1 record"
+    assert rows["local.p.C"][2] == "engines"
+    assert rows["local.p.T"][2] == "retention: 2,000 records"
+    assert rows["local.p.q.in.I"][2] == rows["local.p.S"][2] == "engines, after each snapshot (--trim)"
+    assert rows["local.p.q.sums.O"][2] == "nobody: use 'stream alter --retain-age', or 'stream trim'"
+    assert rows["state folder of a"][:2] == ["630 files", "3.0 MiB"]
+    assert rows["snapshots"][1] == "2.0 KiB"
+
+
+def test_what_nobody_trims_says_how_to(world, capsys):
+    world.report("a", role="active")
+    world.beat(7)
+    tree = json.loads(printed(capsys, world, "--json")[1])
+    streams = {row["stream"]: row for row in tree["streams"]}
+    assert not streams["local.p.S"]["is_trimmed"]
+    assert "engine run --trim" in streams["local.p.q.in.I"]["trimmed_by"]
+    stored = world.bus.open("local.p.C").read(0)
+    assert streams["local.p.C"]["bytes"] == sum(len(entry.data) for entry in stored)
+    assert (tree["engines"][0]["state_bytes"], tree["engines"][0]["trims"]) == (0, False)
 
 
 def test_what_is_off_is_said_and_the_exit_code_is_1(world, capsys):
@@ -172,3 +214,10 @@ def test_the_headline_without_snapshot_and_with_counts_that_differ(world):
     world.report("b", counts={"q/in": [1, 1, 1, {}]})
     text = headline(project_status(world.bus, "local", "p", NOW))
     assert "no snapshot, 0 takeovers, counts differ" in text
+
+
+def test_who_asks_while_no_engine_is_active_is_told_at_once(world, capsys):
+    world.beat(7)
+    assert main(["engine", "quiesce", "--bus", world.bus.url, "--timeout", "10ms"]) == 6
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first == "Warning: No engine of project p is active. Waiting at most 0.01 s for one."

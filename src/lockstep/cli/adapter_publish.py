@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lockstep.cli import model_report as report
 from lockstep.cli.adapter_ends import LOOK_S, Inlet, Stopping, is_socket, opened_inlet
-from lockstep.cli.adapter_project import check_project, project_of, source_of
+from lockstep.cli.adapter_project import model_of, project_of, source_of
 from lockstep.cli.connecting import bus_url, opened
-from lockstep.cli.engine_streams import warn_nobody_reads
 from lockstep.cli.model_files import STANDARD, check_readable
 from lockstep.cli.output import Output, plural
 from lockstep.errors import UsageError
+from lockstep.log.urls import without_secret
 
 if TYPE_CHECKING:
     from lockstep.engine.events.columns import EventBatch
@@ -35,10 +35,13 @@ def publish(options: argparse.Namespace, output: Output) -> int:
     """Publish until the source ends, or until it is told to end."""
     from lockstep.engine.run.catalog import projects
 
+    model = model_of(options)
     _check(options)
-    with Stopping().watching() as stopping, opened(bus_url(options), create=options.model is not None) as client:
-        project = project_of(options, client)
-        node = source_of(project, options.window)
+    if model is not None:
+        source_of(model, options.window)  # or an error, before a bus is made
+    with Stopping().watching() as stopping, opened(bus_url(options), create=model is not None) as client:
+        project = project_of(options, client, model)
+        node = source_of(project.graph, options.window)
         work = _Work(options, output, stopping)
         feed = _feed(project, node, options, output)
         try:
@@ -51,23 +54,30 @@ def publish(options: argparse.Namespace, output: Output) -> int:
         finally:
             work.progress.end()
             feed.close()
-        work.tell(node, feed)
-        if project.name not in projects(client.bus, options.cluster):
-            warn_nobody_reads(output, project.name, options.cluster, bus_url(options))
+        is_stated = project.name in projects(client.bus, options.cluster)
+        work.tell(node, feed, {"stream": project.streams.input(node), "stated": is_stated})
+        if not is_stated:
+            _warn_nobody_reads(output, project.name, options.cluster, bus_url(options))
         if not stopping:
             report.check_some_taken(work.bad, feed.events)
     return stopping.code
 
 
 def _check(options: argparse.Namespace) -> None:
-    check_project(options)
     is_path = options.file != STANDARD and not is_socket(options.file)
     if is_path:
         check_readable(Path(options.file))
     if options.repeat > 1 and (not is_path or options.growing):
         raise UsageError(reason="--repeat needs a file that has an end.")
     if options.failover is not None and options.client is not None:
-        raise UsageError(reason="--failover makes the client's name of the group: leave out --client.")
+        raise UsageError(reason="--failover names the client after the group: leave out --client.")
+
+
+def _warn_nobody_reads(output: Output, project: str, cluster: str, url: str) -> None:
+    """Say that no engine has read the stream yet: often another bus was meant."""
+    where = f"{project} of cluster {cluster} on {without_secret(url)}"
+    output.warn(f"No engine has run project {where} yet. The events wait there until one does: "
+                "start it on this bus (--bus), or publish to the bus that it uses.")  # fmt: skip
 
 
 class Feed(Protocol):
@@ -263,12 +273,12 @@ class _Work:
         feed.send(batch)
         self.progress.add(len(batch))
 
-    def tell(self, node: Node, feed: Feed) -> None:
-        """The summary."""
+    def tell(self, node: Node, feed: Feed, more: dict[str, Any]) -> None:
+        """Print the summary; `more` is for programs."""
         output, options = self.output, self.options
         if output.json:
             output.json_line({"event": "done", "window": node.path, "events": feed.events, "blocks": feed.blocks,
-                              "bad_lines": report.bad_lines_tree(self.bad), **feed.tree()})  # fmt: skip
+                              "bad_lines": report.bad_lines_tree(self.bad), **more, **feed.tree()})  # fmt: skip
             return
         if options.ignore_parse_errors and self.bad.total:
             output.note(f"{plural(self.bad.total, 'line')} left out.")
@@ -307,11 +317,13 @@ def read_blocks(
     return read_csv(file, node.schema, csv, on_bad, chunk=_chunk(options))
 
 
-def _chunk(options: argparse.Namespace) -> int:
-    """Events to send at once: many from a file, few to keep a rate even, one block if more is still to come.
+def _chunk(options: argparse.Namespace) -> int | None:
+    """Events to send at once: many from a file, few to keep a rate even, what is there if more is still to come.
 
-    Those who stand in for each other make block after block in any case.
+    Adapters of a failover group, and those of a file that grows, make block after block.
     """
-    if options.growing or options.failover or options.file == STANDARD or is_socket(options.file):
+    if options.growing or options.failover:
         return 1
+    if options.file == STANDARD or is_socket(options.file):
+        return None if options.rate is None else 1
     return _CHUNK if options.rate is None else max(1, min(_CHUNK, round(options.rate / _PIECES_A_SECOND)))

@@ -11,9 +11,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lockstep.cli.adapter_commands import ALL, NEW, SNAPSHOT
 from lockstep.cli.adapter_ends import Outlet, SocketOutlet, Stopping, connected, is_socket
 from lockstep.cli.adapter_file import ResumedFile
-from lockstep.cli.adapter_project import check_project, project_of
+from lockstep.cli.adapter_project import model_of, project_of
 from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.model_files import STANDARD, check_writable, find_window
 from lockstep.cli.output import Output, plural
@@ -31,10 +32,14 @@ _SAVE_S = 0.2
 
 
 def subscribe(options: argparse.Namespace, output: Output) -> int:
-    """Write until told to end."""
+    """Write what comes out of a window until the end that the options set, or a signal."""
+    model = model_of(options)
     _check(options)
+    options.type = options.type or ("json" if output.json and options.out == STANDARD else "csv")
+    if model is not None:
+        find_window(model, options.window)
     with Stopping().watching() as stopping, opened(bus_url(options)) as client:
-        project = project_of(options, client)
+        project = project_of(options, client, model)
         project.output(find_window(project.graph, options.window).path)  # or an error, before any file is made
         progress = output.progress("events", beside_data=options.out == STANDARD)
         with _outlet(options, output, stopping) as outlet:
@@ -53,12 +58,21 @@ def subscribe(options: argparse.Namespace, output: Output) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    check_project(options)
+    if options.begin == NEW and exits(options):
+        raise UsageError(reason="--new would write nothing and exit: add --follow, or begin with --all.")
     is_path = options.out != STANDARD and not is_socket(options.out)
     if is_path:
         check_writable(Path(options.out))
     if options.resume and not is_path:
         raise UsageError(reason="--resume needs a file: -o FILE.")
+
+
+def exits(options: argparse.Namespace) -> bool:
+    """Whether to end when everything that is published now is written."""
+    if options.exit is not None:
+        return bool(options.exit)
+    has_end = (options.until_block, options.until_idle, options.count) != (None, None, None)
+    return bool(options.exits_by_default) and not has_end
 
 
 @contextmanager
@@ -78,15 +92,16 @@ def _outlet(options: argparse.Namespace, output: Output, stopping: Stopping) -> 
         finally:
             file.close()
     else:
-        with _plain(Path(options.out)) as outlet:
+        with _plain(Path(options.out), whole=exits(options)) as outlet:
             yield outlet
 
 
 @contextmanager
-def _plain(path: Path) -> Iterator[Outlet]:
-    from lockstep.engine.events.writing import unwritable
+def _plain(path: Path, *, whole: bool) -> Iterator[Outlet]:
+    """A file that grows, or one that appears when it is `whole`."""
+    from lockstep.engine.events.writing import new_file, unwritable
 
-    with unwritable(path), path.open("wb") as file:
+    with unwritable(path), new_file(path) if whole else path.open("wb") as file:
         yield _File(file.write, file.flush)
 
 
@@ -120,10 +135,10 @@ def _subscription(project: ProjectEvents, options: argparse.Namespace, file: Res
     return project.subscribe(
         options.window,
         after=None if file is None else file.position,
-        snapshot=options.snapshot,
+        snapshot=options.begin == SNAPSHOT,
         collapse=options.collapse,
         rmretdel=options.rmretdel,
-        begin="start" if options.all else "now",
+        begin="start" if options.begin == ALL else "now",
     )
 
 
@@ -143,7 +158,7 @@ class _Writer:
         self._saved_at = time.monotonic()
         if file is not None and not file.is_resumed:
             # What a snapshot held is not known any more after a crash: it is taken anew, and so is its file.
-            file.save(None if options.snapshot else self._position)
+            file.save(None if options.begin == SNAPSHOT else self._position)
         if file is None or not file.size:
             self._put(_header(options, subscription.node.schema))
 
@@ -238,6 +253,8 @@ def _blocks(
 
 
 def _is_over(subscription: Subscription, options: argparse.Namespace, idle_s: float) -> bool:
+    if exits(options) and subscription.is_at_end():
+        return True
     if options.until_idle is not None and idle_s >= options.until_idle:
         return True
     return options.until_block is not None and subscription.is_published(options.until_block)

@@ -11,6 +11,8 @@ from lockstep.cli.sizes import parse_size
 from lockstep.cli.times import SECOND_NS, parse_span_ns, parse_time_ns
 
 T = TypeVar("T")
+CLUSTER = "local"
+PORT_MAX = 65_535
 
 
 def _kind(parse: Callable[[str], T]) -> Callable[[str], T]:
@@ -27,7 +29,7 @@ def _kind(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 def _whole(text: str, least: int) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) < least:
-        message = f"{text!r} is not a whole number from {least} on"
+        message = f"{text!r} must be {'a positive integer' if least else '0 or a positive integer'}"
         raise ValueError(message)
     return int(text)
 
@@ -38,7 +40,7 @@ def _above_zero(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        message = f"{text!r} is not a number above 0"
+        message = f"{text!r} must be a number above 0"
         raise ValueError(message)
     return number
 
@@ -46,7 +48,7 @@ def _above_zero(text: str) -> float:
 def _duration(text: str) -> float:
     found = parse_span_ns(text) / SECOND_NS
     if found <= 0:
-        message = f"{text!r} is no time above 0"
+        message = f"{text!r} must be a time above 0, as 500ms or 2s"
         raise ValueError(message)
     return found
 
@@ -80,12 +82,21 @@ def _header(text: str) -> tuple[str, bytes]:
     return name, value.encode()
 
 
+def _port(text: str, least: int) -> int:
+    if not (text.isascii() and text.isdigit()) or not least <= int(text) <= PORT_MAX:
+        message = f"{text!r} must be a port from {least} to {PORT_MAX}"
+        raise ValueError(message)
+    return int(text)
+
+
 def _capacity(text: str) -> int | None:
     return None if text == "none" else _whole(text, 1)
 
 
 positive = _kind(lambda text: _whole(text, 1))
 not_negative = _kind(lambda text: _whole(text, 0))
+port = _kind(lambda text: _port(text, 1))
+port_or_any = _kind(lambda text: _port(text, 0))
 above_zero = _kind(_above_zero)
 capacity = _kind(_capacity)
 size = _kind(parse_size)
@@ -109,3 +120,11 @@ def add_destructive(parser: argparse.ArgumentParser) -> None:
     """Options of commands that destroy or change what is there."""
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--dry-run", action="store_true", help="show what would happen, and change nothing")
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Which cluster on the bus; `--url` is an older name of `--bus`."""
+    parser.add_argument("--url", dest="bus", metavar="URL", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--cluster", default=CLUSTER, metavar="NAME", help=f"first part of the streams' names ({CLUSTER})"
+    )

@@ -19,9 +19,10 @@ BUS_VARIABLE = "LOCKSTEP_BUS"
 
 
 def bus_url(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> str:
-    """--bus, else the environment, else a folder in the current one."""
+    """--bus, else the environment, else the profile, else a folder in the current one."""
     given: str | None = getattr(options, "bus", None)
-    return given or environ.get(BUS_VARIABLE) or BUS_DEFAULT
+    settings: Mapping[str, str] = getattr(options, "settings", {})
+    return given or environ.get(BUS_VARIABLE) or settings.get("bus") or BUS_DEFAULT
 
 
 @contextmanager

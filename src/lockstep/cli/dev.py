@@ -27,6 +27,7 @@ def _up(parser: argparse.ArgumentParser) -> None:
     names = f"{', '.join(SERVERS)}, or all: one of each kind"
     parser.add_argument("server", choices=(*SERVERS, "all"), metavar="SERVER", help=names)
     _folder(parser)
+    parser.add_argument("--yes", action="store_true", help="accepted for scripts: it never asks")
 
 
 def _down(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +42,7 @@ DEV = Noun(
     verbs=(
         Verb(
             name="up",
-            purpose="Fetch a server if it is not here, start it on loopback, and print its URL.",
+            purpose="Start a server on loopback and print its URL; as root, install its packages first if needed.",
             run="lockstep.cli.dev:up",
             arguments=_up,
             examples=("lockstep dev up kafka", "lockstep dev up all --json", "lockstep dev up redis --folder servers"),
@@ -76,7 +77,9 @@ def up(options: argparse.Namespace, output: Output) -> None:
     from lockstep.dev.home import ALL
 
     home = _home(options, output)
-    servers = [home.up(name) for name in (ALL if options.server == "all" else (options.server,))]
+    names = ALL if options.server == "all" else (options.server,)
+    home.announce(names)
+    servers = [home.up(name) for name in names]
     _show(servers, output)
     if not output.json:
         for server in servers:

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 def handover(options: argparse.Namespace, output: Output) -> None:
     """Let a standby lead."""
-    reply = _ask(options, "handover", {})
+    reply = _ask(options, output, "handover", {})
     _show(output, reply, f"{reply['from']} handed over to one of: {', '.join(reply['standbys'])}.")
 
 
 def persist(options: argparse.Namespace, output: Output) -> None:
     """Have one engine write a snapshot."""
     path = str(Path(options.to).resolve()) if options.to else None
-    reply = _ask(options, "persist", {"path": path})
+    reply = _ask(options, output, "persist", {"path": path})
     _show(output, reply, f"{reply['engine']} persisted everything up to block {reply['block']:,} to {reply['path']}.")
 
 
 def quiesce(options: argparse.Namespace, output: Output) -> None:
     """Wait until everything that was published before is out."""
-    reply = _ask(options, "quiesce", {})
+    reply = _ask(options, output, "quiesce", {})
     _show(output, reply, f"Everything up to block {reply['block']:,} is out, {reply['events']:,} events.")
 
 
@@ -49,7 +49,7 @@ def replace(options: argparse.Namespace, output: Output) -> None:
         _show_change(options, output, graph)
         return
     confirm(options, options.project, f"replace the model that project {options.project} runs, in all its engines")
-    reply = _ask(options, "replace", {"model": to_yaml(graph.project), "publish": publish})
+    reply = _ask(options, output, "replace", {"model": to_yaml(graph.project), "publish": publish})
     words = f"runs from block {reply.get('block', 0):,} on" if reply["changed"] else "is the one that runs already"
     _show(output, reply, f"The model {words}.")
 
@@ -63,7 +63,7 @@ def reset(options: argparse.Namespace, output: Output) -> None:
     confirm(
         options, options.project, f"empty all windows of project {options.project}, and remove what is on its streams"
     )
-    reply = _ask(options, "reset", {"force": options.force})
+    reply = _ask(options, output, "reset", {"force": options.force})
     _show(output, reply, f"Windows are empty after block {reply['block']:,}; numbers go on.")
 
 
@@ -74,7 +74,7 @@ def trim(options: argparse.Namespace, output: Output) -> None:
         _show_held(options, output, "Would remove what neither two snapshots nor a window needs, of at most")
         return
     confirm(options, options.project, f"remove old records from the streams of project {options.project}, for good")
-    reply = _ask(options, "trim", {})
+    reply = _ask(options, output, "trim", {})
     _show(output, reply, "Trimmed." if reply["trimmed"] else f"Nothing was trimmed: {reply['reason']}.")
 
 
@@ -130,7 +130,7 @@ def _project(options: argparse.Namespace) -> str:
 
 def state(options: argparse.Namespace, output: Output) -> None:
     """Have input taken, or not."""
-    reply = _ask(options, "state", {"value": options.value})
+    reply = _ask(options, output, "state", {"value": options.value})
     _show(output, reply, f"The project is {reply['state']}.")
 
 
@@ -143,7 +143,7 @@ def query(options: argparse.Namespace, output: Output) -> None:
             names = projects(client.bus, options.cluster)
         _show(output, {"projects": names}, "\n".join(names) or "No engine has run here yet.")
         return
-    reply = _shown(_ask(options, "query", {"what": options.what, "window": options.window or ""}))
+    reply = _shown(_ask(options, output, "query", {"what": options.what, "window": options.window or ""}))
     if output.json:
         output.json_line(dict(reply))
     elif "windows" in reply:
@@ -164,14 +164,17 @@ def _shown(reply: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**reply, "model": to_yaml(without_secrets(parse_yaml(reply["model"], "the model in force")))}
 
 
-def _ask(options: argparse.Namespace, kind: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+def _ask(options: argparse.Namespace, output: Output, kind: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
     from lockstep.engine.run.asking import Asker
     from lockstep.engine.run.catalog import check_project, projects
+    from lockstep.engine.run.cluster import project_status
     from lockstep.engine.run.streams import ProjectStreams
 
     with opened(bus_url(options)) as client:
         project = options.project or _only(projects(client.bus, options.cluster), options.cluster)
         check_project(client.bus, options.cluster, project)
+        if project_status(client.bus, options.cluster, project, client.runtime.wall_ns()).active is None:
+            output.warn(f"No engine of project {project} is active. Waiting at most {options.timeout:g} s for one.")
         streams = ProjectStreams(cluster=options.cluster, project=project)
         return Asker(client.bus, streams, client.runtime).ask(kind, params, timeout_s=options.timeout).result
 

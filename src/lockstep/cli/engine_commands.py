@@ -5,22 +5,15 @@ from __future__ import annotations
 import argparse
 
 from lockstep.cli import arguments as kinds
+from lockstep.cli.adapter_commands import engine_publish, engine_subscribe
 from lockstep.cli.model_arguments import add_spark, window_file
 from lockstep.cli.parser import Arguments, Noun, Verb
-
-CLUSTER = "local"
-
-
-def _bus(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--url", dest="bus", metavar="URL", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--cluster", default=CLUSTER, metavar="NAME", help=f"first part of the streams' names ({CLUSTER})"
-    )
+from lockstep.cli.status import status_arguments
 
 
 def _model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a .yaml, .xml or .py file; a .py file is run")
-    _bus(parser)
+    kinds.add_cluster(parser)
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +31,7 @@ def _run(parser: argparse.ArgumentParser) -> None:
     _failover(parser)
     parser.add_argument("--progress", action=argparse.BooleanOptionalAction, default=None,
                         help="say how far it is (on a terminal, and with --json)")  # fmt: skip
-    parser.add_argument("--metrics-port", type=kinds.positive, metavar="PORT",
+    parser.add_argument("--metrics-port", type=kinds.port, metavar="PORT",
                         help="serve figures for Prometheus on this port of 127.0.0.1")  # fmt: skip
     _spark(parser)
 
@@ -68,7 +61,7 @@ def _failover(parser: argparse.ArgumentParser) -> None:
     failover.add_argument("--strict", action="store_true",
                           help="refuse a server whose settings may break a promise; else warn")  # fmt: skip
     rest = parser.add_argument_group("REST")
-    rest.add_argument("--http", type=kinds.not_negative, metavar="PORT", help="serve REST on this port; 0 picks one")
+    rest.add_argument("--http", type=kinds.port_or_any, metavar="PORT", help="serve REST on this port; 0 picks one")
     rest.add_argument("--http-host", default="127.0.0.1", metavar="HOST", help="of this address (127.0.0.1)")
     rest.add_argument("--token-file", metavar="FILE", help="whose token callers must bear; needed beyond loopback")
     rest.add_argument("--files", metavar="FOLDER", help="of models that clients name as file://FILE (its state folder)")
@@ -92,42 +85,8 @@ def _replay(parser: argparse.ArgumentParser) -> None:
     _spark(parser)
 
 
-def _status(parser: argparse.ArgumentParser) -> None:
-    _bus(parser)
-    parser.add_argument("--project", metavar="NAME", help="only this one (all of the cluster)")
-
-
-def _publish(parser: argparse.ArgumentParser) -> None:
-    _model(parser)
-    parser.add_argument("file", metavar="FILE", help="CSV lines opcode,flag,fields...; - is stdin")
-    parser.add_argument("--window", metavar="WINDOW", help="the source window; needed if there are several")
-    parser.add_argument("--block", type=kinds.positive, default=1, metavar="N", help="events in a block (1)")
-    parser.add_argument("--transactional", action="store_true", help="take blocks whole or not at all")
-    parser.add_argument(
-        "--header",
-        "--csv-header",
-        dest="csv_header",
-        type=kinds.not_negative,
-        default=0,
-        metavar="N",
-        help="lines to skip (0)",
-    )
-    parser.add_argument("--date-format", metavar="FORMAT", help="of dates and stamps, as %%Y-%%m-%%d")
-    parser.add_argument("--rate", type=kinds.above_zero, metavar="R", help="at most R events a second")
-
-
-def _subscribe(parser: argparse.ArgumentParser) -> None:
-    _model(parser)
-    parser.add_argument("--window", metavar="WINDOW", required=True, help="whose events to print")
-    parser.add_argument("-o", "--out", metavar="FILE", default="-", help="where to (stdout)")
-    parser.add_argument("--follow", action="store_true", help="and those that follow, until Ctrl-C")
-    parser.add_argument("--new", action="store_true", help="begin with what comes from now on; goes with --follow")
-    parser.add_argument("--collapse", action="store_true", help="write an update as one line U, not as UB and D")
-    parser.add_argument("--date-format", metavar="FORMAT", help="of dates and stamps, as %%Y-%%m-%%d")
-
-
 def _asked(parser: argparse.ArgumentParser) -> None:
-    _bus(parser)
+    kinds.add_cluster(parser)
     parser.add_argument("--project", metavar="NAME", help="needed if the cluster has several")
     parser.add_argument("--timeout", type=kinds.duration, default=60.0, metavar="TIME", help="wait at most (60)")
 
@@ -197,13 +156,13 @@ ENGINE = Noun(
               "lockstep engine stop trades", "lockstep engine stop .lockstep-engine/local.trades --timeout 2m"),
         _verb("replay", "Run a model over everything on a project's streams as one batch job, into files.",
               "engine_replay", _replay, "lockstep engine replay trades.yaml --out Aggregate24HR=day.csv"),
-        _verb("status", "Show how far engines are: what is published, how far behind, the windows' counts.",
-              "engine_status", _status, "lockstep engine status", "lockstep engine status --project trades --json"),
-        _verb("publish", "Publish the events of a CSV file to a source window.", "engine_streams", _publish,
-              "lockstep engine publish trades.yaml trades.csv",
+        _verb("status", "The same as 'lockstep status'.", "status", status_arguments,
+              "lockstep engine status", "lockstep engine status --project trades --json"),
+        _verb("publish", "Publish a file to a source window: 'adapter publish FILE --model MODEL'.", "adapter_publish",
+              engine_publish, "lockstep engine publish trades.yaml trades.csv",
               "lockstep engine publish trades.yaml trades.csv --window TradesSource --block 64 --rate 10000"),
-        _verb("subscribe", "Print the events that came out of a window as CSV lines, or JSON.", "engine_streams",
-              _subscribe, "lockstep engine subscribe trades.yaml --window Aggregate24HR",
+        _verb("subscribe", "Print what came out of a window: 'adapter subscribe --model MODEL --all --exit'.",
+              "adapter_subscribe", engine_subscribe, "lockstep engine subscribe trades.yaml --window Aggregate24HR",
               "lockstep engine subscribe trades.yaml --window Aggregate24HR -o day.csv --collapse",
               "lockstep engine subscribe trades.yaml --window Aggregate24HR --follow --new"),
         _verb("handover", "Let a standby lead, without a pause.", "engine_ask", _asked,

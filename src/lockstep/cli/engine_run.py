@@ -116,6 +116,7 @@ def _run(options: argparse.Namespace, output: Output) -> int:
         os.environ.setdefault(*secret)  # for the workers: what they are told otherwise is written down by Spark
     check_java()
     dies, level = getattr(options, "dies_on_interrupt", False), getattr(options, "told_level", logging.INFO)
+    _check_snapshots(options, graph)
     _check_before_spark(options, state)
     with (
         prepared_rest(options, state) as rest,
@@ -166,6 +167,14 @@ def _check_before_spark(options: argparse.Namespace, state: Path) -> None:
     for option, folder in (("--state", state), ("--persist-to", options.persist_to)):
         if folder is not None:
             check_folder(option, Path(folder))
+
+
+def _check_snapshots(options: argparse.Namespace, graph: Graph) -> None:
+    """Refuse options that would do nothing: snapshots need a folder, and trimming needs snapshots."""
+    if options.persist_every is not None and not options.persist_to and not graph.project.restore:
+        raise UsageError(reason="--persist-every needs --persist-to FOLDER: snapshots are written there.")
+    if options.trim and options.persist_every is None:
+        raise UsageError(reason="--trim needs --persist-every TIME: streams are trimmed after each snapshot.")
 
 
 def check_folder(option: str, folder: Path) -> None:

@@ -12,9 +12,11 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import NoReturn
 
 from lockstep import __version__
+from lockstep.cli import profiles
 from lockstep.cli.commands import NOUNS
 from lockstep.cli.output import Output, clean
 from lockstep.cli.parser import build, parse
@@ -33,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     json_errors, verbose = "--json" in given, "--verbose" in given
     try:
-        options = parse(build(NOUNS, __version__), given)
+        options = parse(build(NOUNS, __version__), given, partial(profiles.chosen, environ=os.environ))
         with _log_lines(options.verbose), _ended_cleanly():
             return _run(options)
     except LockstepError as error:
@@ -56,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     module, _, function = options.run.partition(":")
     output = Output(json=options.json, quiet=options.quiet)
+    profiles.warn_if_overridden(options, os.environ, output)
     code: int | None = getattr(importlib.import_module(module), function)(options, output)
     output.flush()
     return code or OK

@@ -61,7 +61,7 @@ def _show_check(output: Output, report: Mapping[str, Any]) -> None:
         output.line(f"{report['project']} ({size}) has {plural(len(report['faults']), 'fault')}.")
         _items(output, [(fault["place"], fault["problem"], fault["remedy"]) for fault in report["faults"]])
         return
-    output.line(f"{report['project']} is sound: {size}; events come in at {', '.join(report['sources'])}.")
+    output.line(f"{report['project']} is valid: {size}; events come in at {', '.join(report['sources'])}.")
     for item in report["missing_modules"]:
         output.warn(f"{item['window']}: {item['why']} {item['remedy']}")
     uses = report["clock_dependence"]

@@ -31,7 +31,7 @@ def cut(text: str) -> int:
     if text == "all":
         return EVERYTHING
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        message = f"{text!r} is not a whole number from 1 on, or all"
+        message = f"{text!r} must be a positive integer, or all"
         raise argparse.ArgumentTypeError(message)
     return min(int(text), EVERYTHING)
 

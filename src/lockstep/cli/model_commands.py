@@ -73,7 +73,7 @@ MODEL = Noun(
     name="model",
     purpose="Window models: check, explain, draw, convert, and run over files.",
     verbs=(
-        _verb("check", "Find all faults of a model, and the windows that depend on a wall clock; 2 if it has faults.",
+        _verb("check", "Find all faults of a model (exit code 1), and the windows that depend on a wall clock.",
               "model:check", _model, "lockstep model check trades.yaml", "lockstep model check trades.xml --json"),
         _verb("explain", "Show how each window is run: stage, shards, state kept, clock, and why.", "model:explain",
               _model, "lockstep model explain trades.yaml", "lockstep model explain trades.yaml --json"),

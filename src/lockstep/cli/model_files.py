@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lockstep.cli.names import closest
-from lockstep.errors import Forbidden, PathMissing
+from lockstep.errors import Forbidden, PathMissing, UsageError
 
 if TYPE_CHECKING:
     from lockstep.engine.model.graph import Graph, Node
@@ -65,11 +65,10 @@ def check_readable(path: Path) -> None:
 
 def check_writable(path: Path) -> None:
     """Refuse a place where no file can be made, before anything is done."""
-    from lockstep.engine.errors import FileUnwritable
     from lockstep.engine.events.writing import is_plain, unwritable
 
     if path.is_dir():
-        raise FileUnwritable(path=str(path), reason="it is a folder")
+        raise UsageError(reason=f"{str(path)!r} is a folder: name a file in it.")
     with unwritable(path):
         if not is_plain(path):
             if not os.access(path, os.W_OK):

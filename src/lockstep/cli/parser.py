@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -21,8 +21,13 @@ exit codes:
   6 unavailable or timed out   130 ended by Ctrl-C   143 ended by SIGTERM"""
 
 
-BUS_HELP = "the bus (LOCKSTEP_BUS, else lmdb:.lockstep)"
+BUS_HELP = "the bus (LOCKSTEP_BUS, else that of the profile, else lmdb:.lockstep)"
 Arguments = Callable[[argparse.ArgumentParser], None]
+Profile = Callable[[argparse.Namespace], Mapping[str, str]]
+
+
+def _no_profile(_options: argparse.Namespace) -> Mapping[str, str]:
+    return {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +112,8 @@ def _root_epilog(nouns: Sequence[Noun]) -> str:
         "  lockstep stream publish orders 'first order'\n"
         "  lockstep stream tail orders\n"
         "  lockstep group ls --json\n\n"
-        "The bus is --bus URL, else LOCKSTEP_BUS, else lmdb:.lockstep in the current folder.\n\n"
+        "The bus is --bus URL, else LOCKSTEP_BUS, else that of the profile (--profile, LOCKSTEP_PROFILE), else\n"
+        "lmdb:.lockstep in the current folder. Profiles are in ~/.config/lockstep/config.toml.\n\n"
         f"{EXIT_CODES}"
     )
 
@@ -136,15 +142,53 @@ def add_common(parser: argparse.ArgumentParser, bus_help: str = BUS_HELP) -> Non
     common = parser.add_argument_group("for every command")
     absent = argparse.SUPPRESS
     common.add_argument("--bus", metavar="URL", default=absent, help=bus_help)
+    common.add_argument("--profile", metavar="NAME", default=absent, help="settings by name (LOCKSTEP_PROFILE)")
     common.add_argument("--json", action="store_true", default=absent, help="print JSON, and errors as JSON")
     common.add_argument("--quiet", action="store_true", default=absent, help="print no messages, only data and errors")
     common.add_argument("--verbose", action="store_true", default=absent, help="show where an error came from")
 
 
-def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    """The options; UsageError for anything that is not understood or not complete."""
+def parse(parser: Parser, arguments: Sequence[str], profile: Profile = _no_profile) -> argparse.Namespace:
+    """The options; UsageError for anything that is not understood or not complete.
+
+    `profile` gives the settings of the profile that the options choose: they are defaults of options.
+    """
+    options = _parsed(parser, arguments)
+    settings = profile(options)
+    if settings:
+        leaf: argparse.ArgumentParser = options.leaf
+        has_default = [name for name in settings if leaf.get_default(name) not in (None, argparse.SUPPRESS)]
+        leaf.set_defaults(**{name: settings[name] for name in has_default})
+        options = _parsed(parser, arguments)
+    options.settings = settings
+    return options
+
+
+def _add_words(leaf: argparse.ArgumentParser, options: argparse.Namespace, unknown: list[str]) -> list[str]:
+    """Give words that stand after an option to an optional argument: argparse takes those before it only.
+
+    Returns what is not understood.
+    """
+    if any(word.startswith("-") and word != "-" for word in unknown):
+        return unknown
+    for action in leaf._actions:
+        if action.option_strings or not unknown:
+            continue
+        if action.nargs == argparse.ZERO_OR_MORE:
+            setattr(options, action.dest, [*getattr(options, action.dest), *unknown])
+            return []
+        if action.nargs == argparse.OPTIONAL and getattr(options, action.dest) == action.default and len(unknown) == 1:
+            if action.choices is not None and unknown[0] not in action.choices:
+                return unknown
+            setattr(options, action.dest, unknown[0])
+            return []
+    return unknown
+
+
+def _parsed(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     options, unknown = parser.parse_known_args(arguments)
     leaf: argparse.ArgumentParser = getattr(options, "leaf", parser)
+    unknown = _add_words(leaf, options, unknown)
     if unknown:
         leaf.error(f"unrecognized arguments: {' '.join(unknown)}")
     if getattr(options, "run", None) is None:

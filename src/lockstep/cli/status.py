@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from lockstep.cli import arguments as kinds
 from lockstep.cli.connecting import bus_url, opened
-from lockstep.cli.engine_commands import CLUSTER
 from lockstep.cli.output import Output, plural
 from lockstep.cli.parser import Verb, alone
 from lockstep.cli.sizes import size
@@ -24,8 +23,9 @@ LISTEN_S = 2.5
 Wait = Callable[[float], None]
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cluster", default=CLUSTER, metavar="NAME", help=f"the cluster ({CLUSTER})")
+def status_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `status` and `engine status`."""
+    kinds.add_cluster(parser)
     parser.add_argument("--project", metavar="NAME", help="only this one, with its windows (all of the cluster)")
     parser.add_argument("--watch", action="store_true", help="show it again every second, until Ctrl-C")
     parser.add_argument("--every", type=kinds.duration, default=1.0, metavar="TIME", help="how often with --watch (1s)")
@@ -34,9 +34,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 STATUS = alone(
     Verb(
         name="status",
-        purpose="Show every engine: its role, epoch, lag, buffer and last snapshot. Exit code 1 if something is off.",
+        purpose="Show every engine: its role, epoch, lag, buffer and last snapshot. Exit code 1 if something is wrong.",
         run="lockstep.cli.status:status",
-        arguments=_arguments,
+        arguments=status_arguments,
         examples=("lockstep status", "lockstep status --watch", "lockstep status --project trades --json"),
     )
 )
@@ -109,9 +109,48 @@ def _show_project(output: Output, status: ProjectStatus, *, in_full: bool) -> No
             output.line(f"  {row.engine}: {row.election}")
     for problem in status.problems:
         output.line(f"! {problem}")
+    if not in_full:
+        output.line(f"  {occupied(status)}")
     if in_full and status.counts:
         output.line("")
         show_windows(output, status.windows())
+    if in_full:
+        output.line("")
+        output.table(["occupied by", "holds", "size", "trimmed by"], list(_occupied_rows(status)))
+
+
+def occupied(status: ProjectStatus) -> str:
+    """What a project occupies, in one line."""
+    kept = [stream for stream in status.streams if not stream.is_trimmed]
+    parts = [f"bus {_size(_sum(stream.bytes for stream in status.streams))} in {plural(len(status.streams), 'stream')}"]
+    parts += [f"{row.engine} {size(row.state_bytes)} in {plural(row.state_files, 'file')}" for row in status.engines]
+    parts += [f"snapshots {size(_snapshots(status))}"] if _snapshots(status) else []
+    ending = f". {plural(len(kept), 'stream')} not trimmed: --project {status.project} shows which" if kept else ""
+    return f"occupied: {', '.join(parts)}{ending}"
+
+
+def _occupied_rows(status: ProjectStatus) -> Iterable[list[str | int | None]]:
+    for stream in status.streams:
+        yield [stream.stream, plural(stream.records, "record"), _size(stream.bytes), stream.trimmed_by]
+    for row in status.engines:
+        by = "Spark (the last 10 batches) and the engine (the spool: blocks that are published)"
+        yield [f"state folder of {row.engine}", plural(row.state_files, "file"), size(row.state_bytes), by]
+    if held := _snapshots(status):
+        yield ["snapshots", None, size(held), "the engine that writes one: the newest two stay"]
+
+
+def _snapshots(status: ProjectStatus) -> int:
+    """Engines share the folder, or each has one of its own: the largest is told."""
+    return max((row.snapshots_bytes for row in status.engines), default=0)
+
+
+def _sum(found: Iterable[int | None]) -> int | None:
+    known = [item for item in found if item is not None]
+    return sum(known) if known else None
+
+
+def _size(count: int | None) -> str:
+    return "-" if count is None else size(count)
 
 
 def headline(status: ProjectStatus) -> str:

@@ -213,7 +213,7 @@ def trim(options: argparse.Namespace, output: Output) -> None:
 def _trimmed(log: Log, options: argparse.Namespace) -> dict[str, Any]:
     bounds = log.bounds()
     if options.before is not None and options.before > bounds.next:
-        raise BadOffset(offset=options.before, stream=log.name, reason=f"it ends before {bounds.next}")
+        raise BadOffset(offset=options.before, stream=log.name, reason=f"the stream ends at {bounds.next}")
     wanted = options.before if options.before is not None else step_back(log, bounds.next, options.keep, bounds.first)
     begin = max(bounds.first, wanted)
     removed = records_between(log, bounds.first, begin)

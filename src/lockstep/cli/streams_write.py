@@ -16,7 +16,7 @@ from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.names import split_log
 from lockstep.cli.output import Output
 from lockstep.cli.records import NewRecord, Shape, pieces, repeated
-from lockstep.errors import BadArgument, RecordTooLarge, StreamNotFound, UsageError
+from lockstep.errors import BadArgument, RecordTooLarge, StreamNotFound, UsageError, from_os_error
 from lockstep.log.config import StreamConfig, check_name
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _input(options: argparse.Namespace) -> Iterator[Iterable[bytes]]:
         try:
             source = Path(options.file).open("rb")  # noqa: SIM115 - closed below; only opening it is guarded
         except OSError as error:
-            raise BadArgument(name="--file", value=options.file, reason=error.strerror or str(error)) from error
+            raise from_os_error(error, options.file) from error
         with source:
             yield pieces(source, _end(options))
 

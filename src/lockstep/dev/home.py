@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +24,13 @@ class Home:
     def __init__(self, folder: Path | None, runtime: Runtime, environ: Mapping[str, str], tell: Tell) -> None:
         self.folder = (folder or cache_folder(environ) / "dev").resolve()
         self._runtime, self._environ, self._tell = runtime, own_environment(environ), tell
+
+    def announce(self, names: Iterable[str]) -> None:
+        """Say which packages starting these servers would install on the machine, before anything is changed."""
+        idle = [name for name in names if not ((found := self.find(name)) and found.is_running)]
+        packages = Supply(self._environ, self._tell).packages(RECIPES[name]() for name in idle)
+        if packages:
+            self._tell(f"This installs Debian packages on this machine, as root: {', '.join(packages)} (with apt-get).")
 
     def up(self, name: str) -> Server:
         """Start a server, unless it runs; return when it answers."""

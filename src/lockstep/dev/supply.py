@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,6 +43,13 @@ class Supply:
         self._environ, self._tell = environ, tell
         self._may_install = os.geteuid() == 0 if may_install is None else may_install
 
+    def packages(self, recipes: Iterable[Recipe]) -> list[str]:
+        """The Debian packages that `provide` would install for these; none if this user may not install any."""
+        if not self._can_install():
+            return []
+        missing = [program for recipe in recipes for program in self._needed(recipe) if not self._has(program)]
+        return list(dict.fromkeys(program.package for program in missing))
+
     def provide(self, recipe: Recipe) -> Path | None:
         """Install and fetch what is missing; return the folder of the recipe's jars, if it has any."""
         if self._is_complete(recipe):
@@ -58,9 +65,7 @@ class Supply:
         return all(map(self._has, recipe.programs)) and (folder is None or folder.is_dir())
 
     def _jars_folder(self, recipe: Recipe) -> Path | None:
-        if recipe.jars is None:
-            return None
-        return cache_folder(self._environ) / "jars" / f"{recipe.jars.name}-{recipe.jars.version}"
+        return None if recipe.jars is None else self._kept(recipe.jars)
 
     @contextmanager
     def _one_process_at_a_time(self) -> Iterator[None]:
@@ -75,6 +80,17 @@ class Supply:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
+    def _needed(self, recipe: Recipe) -> Sequence[Program]:
+        """The programs of a recipe, and Maven if its jars have to be fetched."""
+        fetches = recipe.jars is not None and not self._kept(recipe.jars).is_dir()
+        return (*recipe.programs, MAVEN) if fetches else recipe.programs
+
+    def _can_install(self) -> bool:
+        return self._may_install and shutil.which("apt-get", path=self._environ.get("PATH")) is not None
+
+    def _kept(self, jars: Jars) -> Path:
+        return cache_folder(self._environ) / "jars" / f"{jars.name}-{jars.version}"
+
     def _provide_programs(self, name: str, programs: Sequence[Program]) -> None:
         missing = [program for program in programs if not self._has(program)]
         if not missing:
@@ -82,7 +98,7 @@ class Supply:
         packages = list(dict.fromkeys(program.package for program in missing))
         remedy = f"Install it with 'apt-get install {' '.join(packages)}', then try again."
         reason = f"{', '.join(program.name for program in missing)} is missing"
-        if not self._may_install or not shutil.which("apt-get", path=self._environ.get("PATH")):
+        if not self._can_install():
             raise ServerNotAvailable(name=name, reason=reason, remedy=remedy)
         self._tell(f"Installing {', '.join(packages)} with apt-get")
         apt = ("apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300")
@@ -97,7 +113,7 @@ class Supply:
         return shutil.which(program.name, path=self._environ.get("PATH")) is not None
 
     def _provide_jars(self, name: str, jars: Jars) -> None:
-        kept = cache_folder(self._environ) / "jars" / f"{jars.name}-{jars.version}"
+        kept = self._kept(jars)
         if kept.is_dir():
             return
         self._provide_programs(name, (MAVEN,))

@@ -147,6 +147,11 @@ class Subscription:
         beat, last = self._source.beat(), self._tail.position.last or 0
         return last >= block or (beat.published >= block and last >= min(beat.last.get(self.node.path, 0), block))
 
+    def is_at_end(self) -> bool:
+        """Whether every whole block of this window that the newest beat knows of was handed out."""
+        out, last = self._source.beat().out(self.node.path), self._tail.position.last
+        return last is None or out.part != 0 or last >= out.last
+
     def __iter__(self) -> Iterator[Row | Block]:
         while True:
             before = self.position

@@ -38,7 +38,10 @@ def _no_spark(cli, monkeypatch) -> None:
     ("words", "code", "said"),
     [
         (("--http", "TAKEN"), 6, "PORT_UNUSABLE"),
-        (("--http", "99999"), 6, "PORT_UNUSABLE"),
+        (("--http", "99999"), 2, "'99999' must be a port from 0 to 65535"),
+        (("--metrics-port", "0"), 2, "'0' must be a port from 1 to 65535"),
+        (("--persist-every", "5m"), 2, "--persist-every needs --persist-to FOLDER"),
+        (("--trim", "--persist-to", "kept"), 2, "--trim needs --persist-every TIME"),
         (("--metrics-port", "TAKEN"), 6, "Metrics can't listen"),
         (("--http", "0", "--http-host", "0.0.0.0"), 2, "TOKEN_NEEDED"),
         (("--http", "0", "--token-file", "missing"), 2, "TOKEN_FILE_UNUSABLE"),

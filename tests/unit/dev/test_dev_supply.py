@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import threading
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from lockstep.cli.main import main
 from lockstep.dev.errors import ServerNotAvailable
 from lockstep.dev.recipe import Jars, Plan, Program, Recipe
 from lockstep.dev.supply import Supply, cache_folder
@@ -61,6 +63,28 @@ def test_a_missing_package_is_installed_where_that_is_allowed(machine):
     assert update.endswith("update")
     assert install.endswith("install --no-install-recommends thing-server")
     assert machine.told == ["Installing thing-server with apt-get"]
+
+
+def test_what_would_be_installed_is_known_before(machine, tmp_path):
+    wanted = [recipe(Program(name="thingd", package="thing-server"), jars=JARS), recipe(jars=JARS)]
+    machine.environ["PATH"] = str(machine.bin)
+    assert machine.supply(may_install=True).packages(wanted) == []  # there is no apt-get
+    machine.add("apt-get", "exit 1")
+    assert machine.supply(may_install=True).packages(wanted) == ["thing-server", "maven"]
+    assert machine.supply().packages(wanted) == []
+    (tmp_path / ".cache" / "lockstep" / "jars" / "thing-1.2").mkdir(parents=True)
+    machine.add("thingd", "")
+    assert machine.supply(may_install=True).packages(wanted) == []
+
+
+def test_dev_up_says_as_root_what_it_installs_before_it_does_anything(machine, tmp_path, monkeypatch, capsys):
+    machine.add("apt-get", "echo E: no network; exit 100")
+    monkeypatch.setenv("PATH", str(machine.bin))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert main(["dev", "up", "redis", "--yes", "--folder", str(tmp_path / "servers")]) == 6
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "This installs Debian packages on this machine, as root: redis-server (with apt-get)."
+    assert said[-1].startswith("lockstep: [SERVER_NOT_AVAILABLE]")
 
 
 def test_a_failed_install_says_what_apt_said(machine):

@@ -31,8 +31,8 @@ def options(*words: str, sections=None):
 def test_the_documents_subscriber():
     found = options("-k", "sub", "-h", URL, "-f", "out.csv", "-t", "csv", "-l", "rabbitmq")
     assert (found.bus, found.cluster, found.project) == ("lmdb:x", "host_5555", "tradesRMQ")
-    assert (found.window, found.out, found.type, found.snapshot) == ("trades/Aggregate24HR", "out.csv", "csv", False)
-    assert options("-k", "sub", "-h", URL.replace("false", "true"), "-f", "o").snapshot is True
+    assert (found.window, found.out, found.type, found.begin) == ("trades/Aggregate24HR", "out.csv", "csv", "new")
+    assert options("-k", "sub", "-h", URL.replace("false", "true"), "-f", "o").begin == "snapshot"
 
 
 def test_the_documents_publisher():

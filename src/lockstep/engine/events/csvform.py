@@ -51,11 +51,12 @@ def read_csv(
     options: CsvOptions,
     on_bad: OnBad,
     *,
-    chunk: int = _CHUNK,
+    chunk: int | None = _CHUNK,
     by_columns: bool = True,
 ) -> Iterator[EventBatch]:
     """The events of a file, in batches of about `chunk`, blocks numbered from 1 on and never cut.
 
+    Without a `chunk`, a batch holds all whole blocks of what a read of the file gave: nothing waits for more to come.
     Lines that are no events go to `on_bad`, and are not part of any block. If blocks are transactional such a line
     keeps its place, and the events of its block go to `on_bad` too. `by_columns` is only a matter of speed.
     """
@@ -63,7 +64,7 @@ def read_csv(
     reader = _Reader(schema, options, on_bad, by_columns)
     batches = _limit(reader.read(held), options.max_events)
     if reader.places is not None:
-        return whole_blocks(batches, reader.places, options.block_size, chunk, on_bad)
+        return whole_blocks(batches, reader.places, options.block_size, chunk or 1, on_bad)
     return _number(batches, options.block_size, chunk)
 
 
@@ -186,9 +187,9 @@ def _limit(batches: Iterator[EventBatch], most: int | None) -> Iterator[EventBat
         left = None if left is None else left - len(batch)
 
 
-def _number(batches: Iterator[EventBatch], block_size: int, chunk: int) -> Iterator[EventBatch]:
+def _number(batches: Iterator[EventBatch], block_size: int, chunk: int | None) -> Iterator[EventBatch]:
     """Blocks of so many events, in batches of whole blocks."""
-    size = -(-chunk // block_size) * block_size
+    size = -(-(chunk or 1) // block_size) * block_size
     waiting: list[EventBatch] = []
     count = done = 0
     for batch in batches:
@@ -198,8 +199,9 @@ def _number(batches: Iterator[EventBatch], block_size: int, chunk: int) -> Itera
             continue
         joined = concat(waiting)
         whole = count // size * size
-        for start in range(0, whole, size):
-            yield _numbered(joined.slice(start, start + size), done + start, block_size)
+        step = whole if chunk is None else size
+        for start in range(0, whole, step):
+            yield _numbered(joined.slice(start, start + step), done + start, block_size)
         waiting, count, done = [joined.slice(whole, count)], count - whole, done + whole
     if count:
         yield _numbered(concat(waiting), done, block_size)

@@ -21,6 +21,8 @@ def load_model(path: str | Path) -> Project:
     """The project in a file. XML and YAML are read as data; a Python file is run, and its `project` taken."""
     path = Path(path)
     suffix = path.suffix.lower()
+    if path.is_dir():
+        raise FileMissing(path=str(path), reason="it is a folder")
     if suffix not in _WRITERS:
         remedy = f"Name it with one of {', '.join(_WRITERS)}."
         reason = f"its ending {path.suffix!r} does not say what it is"

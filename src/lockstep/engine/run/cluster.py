@@ -18,6 +18,7 @@ from lockstep.engine.run.beats import Beat, last_beat
 from lockstep.engine.run.catalog import projects
 from lockstep.engine.run.published import first_published_ns
 from lockstep.engine.run.reports import Report, ReportBoard, latest_reports
+from lockstep.engine.run.storage import StreamSize, stream_sizes
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.log.port import Bus
@@ -63,6 +64,13 @@ class EngineRow:
     """Whether its counts are those of the others at the same block; None if no other is there."""
     election: str = ""
     """What says whether it may try to lead, as its newest report has it; empty: the group's log alone."""
+    state_files: int = 0
+    """Files in its state folder, and their bytes."""
+    state_bytes: int = 0
+    snapshots_bytes: int = 0
+    """Bytes in the folder of its snapshots, which engines may share."""
+    trims: bool = False
+    """Whether it trims inputs and the sequence log after each snapshot while it leads."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +95,8 @@ class ProjectStatus:
     problems: tuple[str, ...]
     counts: Mapping[str, Any]
     """Of the windows at block `published`, as WindowCounts.dump gives them."""
+    streams: tuple[StreamSize, ...] = ()
+    """What it occupies on the bus, and what trims that."""
 
     @property
     def has_silent(self) -> bool:
@@ -168,6 +178,7 @@ def project_status(
         snapshot_age_s=_age_s(now_ns, newest.snapshot_ns) if newest and newest.snapshot_ns else None,
         takeovers=sum(row.takeovers for row in rows), counts_equal=_all_equal(row.counts_equal for row in rows),
         engines=rows, problems=(), counts=beat.counts,
+        streams=stream_sizes(bus, streams, engines_trim=any(row.trims for row in rows)),
     )  # fmt: skip
     return replace(status, problems=tuple(_problems(status)))
 
@@ -206,7 +217,8 @@ class _Look:
             buffer_peak_blocks=report.buffer_peak_blocks, snapshot_block=report.snapshot_block,
             snapshot_age_s=_age_s(self._now_ns, report.snapshot_ns) if report.snapshot_ns else None,
             report_age_s=self._report_age_s(report), takeovers=report.takeovers, model=report.model,
-            counts_equal=self._counts_equal(report), election=report.election,
+            counts_equal=self._counts_equal(report), election=report.election, state_files=report.state_files,
+            state_bytes=report.state_bytes, snapshots_bytes=report.snapshots_bytes, trims=bool(report.trims),
         )  # fmt: skip
 
     def _is_silent(self, report: Report) -> bool:

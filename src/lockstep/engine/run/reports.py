@@ -68,6 +68,13 @@ class Report:
     """Of the last snapshots that it was to write, by the id of the persist point: `block`, or why it `failed`."""
     ready: Mapping[str, Any] = field(default_factory=dict)
     """Of the last models that were proposed, by the id of the proposal: why it can't run them; empty: it can."""
+    state_files: int = 0
+    """Files in its state folder, and their bytes, as of at most half a minute before."""
+    state_bytes: int = 0
+    snapshots_bytes: int = 0
+    """Bytes in the folder of its snapshots."""
+    trims: int = 0
+    """1 if it trims inputs and the sequence log after each snapshot while it leads."""
 
 
 def write_report(log: Log, report: Report) -> None:

@@ -30,6 +30,7 @@ from lockstep.engine.run.readiness import why_not_runnable
 from lockstep.engine.run.reports import NameCheck, Report, ReportBoard, write_report
 from lockstep.engine.run.spool import Progress as Computed
 from lockstep.engine.run.standing import compare, input_logs, statement_of
+from lockstep.engine.run.storage import FolderGauge
 from lockstep.engine.run.watching import Progress, buffer_too_small
 from lockstep.engine.spark.assembly import Assembly, divided_windows, report_of
 from lockstep.engine.spark.computing import Computing
@@ -86,6 +87,8 @@ class Failover:
         self._ready: dict[str, str] = {}
         """Of the last models that were proposed: why this engine can't run them, or nothing."""
         self._persister = Persister(computing.setup, self._runtime)
+        self._state_folder = FolderGauge(assembly.folder, self._runtime.monotonic)
+        self._snapshots_folder = FolderGauge(assembly.persist_to(), self._runtime.monotonic)
         self._office = self._make_office(assembly.persist_to())
         self._desk = Desk(self._office, Answerer(self._bus, self._streams, options.name, self._runtime))
         self._housekeeping = Housekeeping(self._office, options)
@@ -125,7 +128,7 @@ class Failover:
 
     def report(self) -> Report:
         """What it says of itself."""
-        status, last = self.status(), self._persister.last
+        status, last, held = self.status(), self._persister.last, self._state_folder.size()
         self._peak = max(self._peak, status.buffer.blocks)
         now, setup = self._runtime.wall_ns(), self._computing.setup
         told = report_of(status, self._options, setup, member=self.election.me, state=self.state, at_ns=now)
@@ -139,6 +142,10 @@ class Failover:
             election=self.election.gate(),
             persisted=dict(self._persister.outcomes),
             ready=dict(self._ready),
+            state_files=held.files,
+            state_bytes=held.bytes,
+            snapshots_bytes=self._snapshots_folder.size().bytes,
+            trims=int(self._options.trim and self._options.persist_every_s is not None and bool(self._office.folder)),
         )
 
     def sequence(self) -> float:

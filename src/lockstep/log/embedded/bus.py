@@ -296,6 +296,12 @@ class EmbeddedLog:
             return Bounds(min(max(oldest.base, trimmed), row.first), row.next)
         return Bounds(row.first, row.next)
 
+    def stored_bytes(self) -> int:
+        """Bytes of the stored batches, without those in a history."""
+        self._bus.check_open()
+        with self._store.read() as tables:
+            return catalogue.row(tables, self.info, self._bus.url).stored_bytes
+
     def trim(self, before: int) -> None:
         """See Log."""
         self._bus.check_open()

@@ -20,7 +20,7 @@ from lockstep.log.rabbitmq.timing import Deadline
 _FRAME_MAX_WANTED = 1 << 30
 _HEARTBEAT_MAX_S = 60
 _GREETING_MAX = 1 << 20
-_HINT = "is it the stream port, and is the plugin rabbitmq_stream enabled?"
+_HINT = "check that it is the stream port, and that the plugin rabbitmq_stream is enabled"
 
 
 @dataclass(frozen=True, slots=True)
