@@ -40,7 +40,7 @@ def test_all_commands_are_there() -> None:
         "drill": [],
         "data": ["trades"],
         "bench": ["streams", "engine", "failover", "compare"],
-        "dev": ["up", "ls", "down"],
+        "dev": ["up", "fetch", "ls", "down"],
         "explain": [],
         "completion": [],
         "debug": ["bundle"],
