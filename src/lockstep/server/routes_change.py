@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -30,6 +31,7 @@ class ChangeRoutes:
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._checking = asyncio.Lock()
 
     def router(self) -> APIRouter:
         """All of them."""
@@ -93,7 +95,8 @@ class ChangeRoutes:
     async def validate(self, request: Request) -> Response:
         """XML or YAML. Nothing is run or kept; a model that can't be read has one fault, with its line and column."""
         body = await request.body()
-        found = await run_in_threadpool(_faults, body)
+        async with self._checking:  # one at a time: the engine computes in the same process
+            found = await run_in_threadpool(_faults, body)
         items = [{"place": fault.place, "problem": fault.problem, "remedy": fault.remedy} for fault in found]
         elements = [_fault_element(fault) for fault in found]
         head = {"valid": "false" if found else "true"}
