@@ -156,9 +156,12 @@ def test_a_lock_of_another_program_is_not_told_to_end(cli) -> None:
 
 def test_a_bundle_holds_facts_and_neither_records_nor_secrets(cli, monkeypatch) -> None:
     monkeypatch.setenv("LOCKSTEP_RABBITMQ_PASSWORD", "hush")
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dx.pass=hush -Dcode=hush")
+    Path("b.tar.gz").touch(mode=0o644)
     cli("stream", "create", "orders")
     cli("stream", "publish", "orders", "a private record")
     cli("debug", "bundle", "-o", "b.tar.gz")
+    assert Path("b.tar.gz").stat().st_mode & 0o777 == 0o600
     with tarfile.open("b.tar.gz") as archive:
         found = {name: archive.extractfile(name).read().decode() for name in archive.getnames()}
     text = "".join(found.values())
@@ -172,6 +175,17 @@ def test_a_bundle_holds_facts_and_neither_records_nor_secrets(cli, monkeypatch) 
 def test_urls_in_the_environment_lose_their_passwords() -> None:
     found = environment({"LOCKSTEP_BUS": "rabbitmq://me:hush@host:5552", "OTHER": "x"})
     assert found == {"LOCKSTEP_BUS": "rabbitmq://me@host:5552"}
+
+
+@pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS", "LOCKSTEP_SMTP_PASS", "LOCKSTEP_WHATEVER"])
+def test_values_of_the_environment_are_shown_of_known_variables_only(name) -> None:
+    assert environment({name: "hush", "JAVA_HOME": "/usr/lib/jvm"}) == {"JAVA_HOME": "/usr/lib/jvm", name: "********"}
+
+
+def test_a_history_that_can_not_be_is_refused_without_its_password(cli) -> None:
+    refused = cli("stream", "create", "orders", "--history", "redis://me:hush@host/0", code=2).err
+    assert "redis://me@host/0" in refused
+    assert "hush" not in refused
 
 
 def test_findings_are_exit_code_one_and_sql_is_answered_with_the_name_here(cli) -> None:

@@ -178,3 +178,16 @@ def test_the_client_finds_the_token_of_a_server_of_the_same_user(tmp_path, monke
         assert token_of_port(8181).stat().st_mode & 0o077 == 0
         assert (tmp_path / "state").stat().st_mode & 0o077 == 0
     assert sent("http://localhost:8181/x") is None
+
+
+def test_a_user_without_a_home_finds_the_token_in_the_state_folder(tmp_path, monkeypatch) -> None:
+    from lockstep.cli.engine_rest import TOKEN_NAME, kept_token
+
+    def no_home() -> Path:
+        message = "Could not determine home directory."
+        raise RuntimeError(message)
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    with kept_token(TOKEN, tmp_path / "state", 8181):
+        assert (tmp_path / "state" / TOKEN_NAME).read_text() == f"{TOKEN}\n"
