@@ -34,9 +34,12 @@ class Connection(H11Protocol):
         """Make room for it, and wait for a request."""
         super().connection_made(transport)
         self._await_request()
-        if len(self.connections) > connections_max():
-            silent = [each for each in self.connections if isinstance(each, Connection) and each.is_silent()]
-            min(silent, key=lambda each: each._silent_since).transport.abort()  # itself at the worst
+        if len(self.connections) <= connections_max():
+            return
+        known = [each for each in self.connections if isinstance(each, Connection) and not each.transport.is_closing()]
+        silent = [each for each in known if each.is_silent()]  # itself at the least
+        if len(known) > connections_max():
+            min(silent, key=lambda each: each._silent_since).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
