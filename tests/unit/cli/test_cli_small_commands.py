@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep import connect
+from lockstep import StreamConfig, connect
 from lockstep.cli.commands import NOUNS
 from lockstep.cli.debug import environment
 from lockstep.cli.help_commands import completions, error_codes
@@ -20,6 +20,7 @@ from lockstep.cli.parser import build, parse
 from lockstep.engine.errors import ModelUnreadable
 from lockstep.engine.model import xml_common
 from lockstep.errors import UsageError
+from lockstep.streams.shards import shard_of
 
 FAULTY = """
 name: faulty
@@ -110,6 +111,43 @@ def letters(cli) -> None:
         for number in range(3):
             headers = [("dlq-stream", b"orders"), ("dlq-offset", b"%d" % number), ("dlq-reason", b"no stock")]
             publisher.publish(b"order %d" % number, headers=headers)
+
+
+@pytest.fixture
+def sharded_letters(cli) -> None:
+    """Two letters in shard 0 of orders.dlq and three in shard 1, which has the only one with offset 2."""
+    keys = {shard_of(key, 2): key for key in (b"a", b"b", b"c", b"d")}
+    with connect("lmdb:.lockstep") as client:
+        client.create("orders")
+        client.create("orders.dlq", StreamConfig(shards=2))
+        with client.publisher("orders.dlq") as publisher:
+            for shard, number in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2)):
+                headers = [("dlq-stream", b"orders"), ("dlq-offset", b"%d" % number), ("dlq-reason", b"no stock")]
+                publisher.publish(b"%d of %d" % (number, shard), headers=headers, key=keys[shard])
+
+
+@pytest.mark.usefixtures("sharded_letters")
+def test_of_a_sharded_stream_each_letter_is_named_by_its_shard(cli) -> None:
+    listed = cli("dlq", "ls", "orders").out.splitlines()
+    assert listed[0].split()[:2] == ["SHARD", "OFFSET"]
+    assert sorted(tuple(line.split()[:2]) for line in listed[1:]) == [
+        ("0", "0"), ("0", "1"), ("1", "0"), ("1", "1"), ("1", "2"),
+    ]  # fmt: skip
+    only = [json.loads(line) for line in cli("dlq", "ls", "orders", "--shard", "0", "--json").out.splitlines()]
+    assert [(row["shard"], row["offset"]) for row in only] == [(0, 0), (0, 1)]
+    assert "is in the shards 0, 1: add --shard N" in cli("dlq", "show", "orders", "1", code=2).err
+    for shard in ("0", "1"):
+        assert cli("dlq", "show", "orders", "1", "--shard", shard, "--json").object["value"] == f"1 of {shard}"
+    assert cli("dlq", "show", "orders", "2", "--json").object["shard"] == 1
+    assert "There are 2, from 0 on." in cli("dlq", "show", "orders", "1", "--shard", "2", code=3).err
+
+
+@pytest.mark.usefixtures("sharded_letters")
+def test_of_a_sharded_stream_letters_are_dropped_by_shard(cli) -> None:
+    assert "add --shard N to --before" in cli("dlq", "drop", "orders", "--before", "2", "--yes", code=2).err
+    assert cli("dlq", "drop", "orders", "--before", "2", "--shard", "1", "--yes", "--json").object["dropped"] == 2
+    assert cli("dlq", "drop", "orders", "--all", "--shard", "1", "--yes", "--json").object["dropped"] == 1
+    assert cli("dlq", "drop", "orders", "--all", "--yes", "--json").object["dropped"] == 2
 
 
 @pytest.mark.usefixtures("letters")
