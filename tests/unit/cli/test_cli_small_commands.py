@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -89,18 +90,35 @@ def test_completion_knows_nouns_verbs_and_options() -> None:
 
 @pytest.mark.parametrize(
     ("line", "wanted"),
-    [("lockstep str", "stream"), ("lockstep stream cr", "create"), ("lockstep dlq drop --al", "--all")],
+    [
+        ("lockstep str", "stream"),
+        ("lockstep stream cr", "create"),
+        ("lockstep dlq drop --al", "--all"),
+        ("lockstep --bus lmdb : x str", "stream"),  # as bash splits --bus lmdb:x
+        ("lockstep --json --bus = redis : //h : 1 stream cr", "create"),
+        ("lockstep stream --bus memory cr", "create"),
+    ],
 )
 def test_bash_completes(cli, line, wanted) -> None:
+    assert wanted in completed(cli, line)
+
+
+def completed(cli, line: str) -> list[str]:
     script = cli("completion", "bash").out
     words = line.split()
     ask = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _lockstep; echo ${{COMPREPLY[@]}}"
     done = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, timeout=20, check=True)
-    assert wanted in done.stdout.split()
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("line", ["lockstep --bus s", "lockstep --bus lmdb : s"])
+def test_the_value_of_an_option_is_no_command(cli, line) -> None:
+    assert completed(cli, line) == []
 
 
 def test_zsh_and_fish_have_scripts(cli) -> None:
     assert "bashcompinit" in cli("completion", "zsh").out
+    assert "complete -c lockstep -l bus -r" in cli("completion", "fish").out
     assert "-n '__fish_seen_subcommand_from stream' -a 'create" in cli("completion", "fish").out
 
 
@@ -180,6 +198,28 @@ def test_engines_of_this_machine_are_listed_and_stopped(cli) -> None:
         assert cli("engine", "ls", "--json").object["pid"] == process.pid
         assert f"Stopped local.trades (pid {process.pid})." in cli("engine", "stop", "trades").out
         assert process.wait(20) == -15
+
+
+@pytest.mark.parametrize(
+    "held", [b"\xff\xfe", "\u00b2".encode(), b"9" * 5000, b""], ids=["bytes", "power", "long", "empty"]
+)
+def test_a_damaged_lock_is_listed_without_a_process(cli, held) -> None:
+    folder = Path(".lockstep-engine/local.trades")
+    folder.mkdir(parents=True)
+    (folder / "lock").write_bytes(held)
+    with (folder / "lock").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        row = cli("engine", "ls", "--json").object
+        assert (row["running"], row["pid"]) == (True, None)
+        assert "is not a process" in cli("engine", "stop", "trades", code=4).err
+
+
+def test_a_lock_that_is_no_file_is_no_engine(cli) -> None:
+    for name in ("pipe", "folder"):
+        Path(".lockstep-engine", name).mkdir(parents=True)
+    os.mkfifo(".lockstep-engine/pipe/lock")
+    Path(".lockstep-engine/folder/lock").mkdir()
+    assert "There is no engine" in cli("engine", "ls").err
 
 
 def test_a_lock_of_another_program_is_not_told_to_end(cli) -> None:
