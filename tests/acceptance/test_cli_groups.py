@@ -120,7 +120,8 @@ def test_dead_letters_are_listed_with_their_reasons(lockstep) -> None:
     first, *_ = lockstep("dlq", "ls", "orders", "--json").objects
     assert first.pop("appended").endswith("Z")
     assert first == {
-        "dlq": "orders.dlq", "offset": 0, "stream": "orders", "stream_offset": 0, "group": "billing", "attempts": 4,
+        "dlq": "orders.dlq", "shard": None, "offset": 0, "stream": "orders",
+        "stream_offset": 0, "group": "billing", "attempts": 4,
         "reason": "Bad: one\ntwo", "redriven": False, "key": "k", "value": "bad 0",
     }  # fmt: skip
     assert (

@@ -13,7 +13,7 @@ import pytest
 from server_worlds import BASE, View, served
 
 from lockstep.errors import TimedOut
-from lockstep.server import read_token, serve
+from lockstep.server import bind, read_token, serve
 from lockstep.server.errors import PortUnusable, TokenFileUnusable, TokenNeeded
 from lockstep.server.guard import Limits
 from lockstep.server.tokens import TokenCheck, check_host, is_loopback
@@ -53,6 +53,22 @@ def test_with_the_token_everything_is(view):
         assert ask.get("/windows", Authorization=f"Bearer {TOKEN}").status == 200
         assert ask.get("/windows", Authorization=f"bearer  {TOKEN}").status == 200
         assert ask("GET", "/v1/healthz").json == {"status": "ok"}
+
+
+@pytest.mark.parametrize("path", ["/v1/heal%0Athz", "/v1/%09healthz", "/v1/healthz%3F", "/v1/healthz/"])
+def test_a_path_that_only_resembles_the_open_one_needs_the_token(view, path):
+    with served(view, token=TOKEN) as ask:
+        assert ask("GET", path).status == 401
+
+
+def test_the_host_header_does_not_decide_which_path_is_meant(view):
+    state = f"{BASE}/projects/{view.graph().project.name}/state?value=stopped"
+    with served(view, token=TOKEN) as ask:
+        for host in ("127.0.0.1/v1/healthz?x=", "127.0.0.1/v1/healthz#", "/v1/healthz?"):
+            assert ask("PUT", state, headers={"Host": host}).status == 401
+    with served(view, change_token=TOKEN) as ask:
+        assert ask("PUT", state, headers={"Host": f"127.0.0.1{BASE}/projectValidationResults?x="}).status == 401
+    assert view.asked == []
 
 
 def test_the_token_is_never_logged(view, caplog):
@@ -273,6 +289,13 @@ def test_a_port_that_is_taken(view):
 def test_an_address_that_is_none(view, host, port):
     with pytest.raises(PortUnusable):
         serve(view, host=host, port=port, token=TOKEN)
+
+
+def test_a_port_that_was_taken_is_taken_before_it_is_served():
+    with bind("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(PortUnusable, match=f"port {port}"):
+            bind("127.0.0.1", port)
 
 
 def test_after_it_stopped_nobody_listens_and_the_port_is_free(view):

@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
@@ -322,6 +323,18 @@ def test_commands_of_the_command_line(capsys):
             with pytest.raises(SystemExit) as ended:
                 command_line([noun, command, "--help"])
             assert ended.value.code == 0, (noun, command)
+
+
+def test_commands_that_ask():
+    [said] = re.findall(r"They are ((?:`[a-z ]+`[, and\n]*)+)\.", (DOCS / "howto" / "command-line.md").read_text())
+    asking = set()
+    for noun in NOUNS:
+        for verb in noun.verbs:
+            parser = ArgumentParser()
+            verb.arguments(parser)
+            if any("--yes" in action.option_strings for action in parser._actions):
+                asking.add(f"{noun.name} {verb.name}")
+    assert set(re.findall(r"`([a-z ]+)`", said)) == asking
 
 
 def shown_commands(page: Path) -> list[list[str]]:

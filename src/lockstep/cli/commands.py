@@ -101,6 +101,12 @@ GROUP = Noun(
 
 def _dlq_ls(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="STREAM", nargs="?", help="the stream, or its dead-letter stream")
+    _dlq_shard(parser)
+
+
+def _dlq_shard(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--shard", type=kinds.not_negative, metavar="N",
+                        help="of the dead-letter stream, if it has several: each has offsets of its own")  # fmt: skip
 
 
 def _dlq_redrive(parser: argparse.ArgumentParser) -> None:
@@ -112,6 +118,7 @@ def _dlq_redrive(parser: argparse.ArgumentParser) -> None:
 def _dlq_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="STREAM", help="the stream, or its dead-letter stream")
     parser.add_argument("offset", type=kinds.not_negative, metavar="OFFSET", help="of the letter, as 'dlq ls' shows it")
+    _dlq_shard(parser)
 
 
 def _dlq_drop(parser: argparse.ArgumentParser) -> None:
@@ -119,6 +126,7 @@ def _dlq_drop(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--before", type=kinds.not_negative, metavar="OFFSET", help="those with smaller offsets")
     which.add_argument("--all", action="store_true", help="all of them")
+    _dlq_shard(parser)
     kinds.add_destructive(parser)
 
 
@@ -145,7 +153,7 @@ DLQ = Noun(
             purpose="Show one dead letter whole: the record, its headers and why it is there.",
             run="lockstep.cli.dlq:show",
             arguments=_dlq_show,
-            examples=("lockstep dlq show orders 0", "lockstep dlq show orders 0 --json"),
+            examples=("lockstep dlq show orders 0", "lockstep dlq show orders 0 --shard 2 --json"),
         ),
         Verb(
             name="drop",

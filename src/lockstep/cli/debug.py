@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 _PACKAGES = ("lmdb", "pyspark", "pyarrow", "numba", "fastapi", "uvicorn", "confluent-kafka", "rstream", "redis",
              "hazelcast-python-client")  # fmt: skip
 
+_HARMLESS = frozenset({"LOCKSTEP_BUS", "LOCKSTEP_STREAM_CAPACITY", "LOCKSTEP_SHARD", "LOCKSTEP_RABBITMQ_STREAM_PORT",
+                       "LOCKSTEP_RESTARTS", "LOCKSTEP_VERBOSE", "JAVA_HOME", "SPARK_HOME", "SPARK_CONF_DIR",
+                       "SPARK_LOCAL_DIRS"})  # fmt: skip
+"""Options of a JVM and the like may hold anything."""
+_OWNER_ONLY = 0o600
+
 
 def _bundle(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", metavar="FILE", default="lockstep-debug.tar.gz",
@@ -62,7 +68,7 @@ def bundle(options: argparse.Namespace, output: Output) -> None:
                 parts[name] = _or_error(find, client)
     except (LockstepError, OSError) as error:
         parts["bus.json"] = {"bus": without_secret(url), "error": str(error)}
-    write_file(Path(options.out), _packed(parts))
+    write_file(Path(options.out), _packed(parts), mode=_OWNER_ONLY)
     if output.json:
         output.json_line({"file": options.out, "parts": sorted(parts)})
     else:
@@ -82,11 +88,11 @@ def versions() -> dict[str, Any]:
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that decide something here, without secrets."""
-    from lockstep.engine.model.parts import HIDDEN, is_secret
+    """The variables that decide something here. Values are shown of those that are known to hold no secrets."""
+    from lockstep.engine.model.hiding import HIDDEN, shown
 
     chosen = {name: value for name, value in environ.items() if name.startswith(("LOCKSTEP_", "JAVA_", "SPARK_"))}
-    return {name: HIDDEN if is_secret(name) else without_secret(value) for name, value in sorted(chosen.items())}
+    return {name: shown(name, value) if name in _HARMLESS else HIDDEN for name, value in sorted(chosen.items())}
 
 
 def _or_error(find: Callable[[Lockstep], Any], client: Lockstep) -> Any:
@@ -103,8 +109,14 @@ def _bus(client: Lockstep) -> dict[str, Any]:
 
 def _streams(client: Lockstep) -> list[Any]:
     groups = views.group_views(client)
-    return [{**views.stream_row(client, name, groups), "config": client.config(name).to_dict()}
-            for name in client.streams()]  # fmt: skip
+    return [{**views.stream_row(client, name, groups), "config": _config(client, name)} for name in client.streams()]
+
+
+def _config(client: Lockstep, name: str) -> dict[str, Any]:
+    from lockstep.engine.model.hiding import without_parts
+
+    found = client.config(name).to_dict()
+    return {field: without_parts(value) if isinstance(value, str) else value for field, value in found.items()}
 
 
 def _groups(client: Lockstep) -> list[Any]:

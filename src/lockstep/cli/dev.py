@@ -27,7 +27,6 @@ def _up(parser: argparse.ArgumentParser) -> None:
     names = f"{', '.join(SERVERS)}, or all: one of each kind"
     parser.add_argument("server", choices=(*SERVERS, "all"), metavar="SERVER", help=names)
     _folder(parser)
-    parser.add_argument("--yes", action="store_true", help="accepted for scripts: it never asks")
 
 
 def _down(parser: argparse.ArgumentParser) -> None:

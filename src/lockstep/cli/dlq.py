@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lockstep.cli.asking import confirm
@@ -11,7 +12,7 @@ from lockstep.cli.formats import bytes_json
 from lockstep.cli.names import split_log
 from lockstep.cli.output import Output, plural
 from lockstep.cli.times import iso
-from lockstep.errors import GroupNotFound, NotFound, StreamNotFound
+from lockstep.errors import GroupNotFound, NotFound, StreamNotFound, UsageError
 from lockstep.log.offsets import records_between
 
 if TYPE_CHECKING:
@@ -26,13 +27,15 @@ def ls(options: argparse.Namespace, output: Output) -> None:
     """List dead-letter streams, or the letters of one."""
     with opened(bus_url(options)) as client:
         if options.name is None:
+            if options.shard is not None:
+                raise UsageError(reason="--shard needs a STREAM.")
             _list_streams(client, output)
             return
         stream = dead_letter_stream(client, options.name)
         if stream is None:
             output.note(f"Stream {options.name} has no dead letters.")
         else:
-            _list_letters(client, output, stream)
+            _list_letters(client, output, stream, options.shard)
 
 
 def redrive(options: argparse.Namespace, output: Output) -> None:
@@ -59,13 +62,14 @@ def show(options: argparse.Namespace, output: Output) -> None:
 
     with opened(bus_url(options)) as client:
         stream = _needed(client, options.name)
+        names = {log.name for log in _logs(client, stream, options.shard)}
         sent = _redriven_up_to(client, stream)
-        found = next((item for item in dead_letters(client, stream) if item.record.offset == options.offset), None)
-    if found is None:
-        raise NotFound(what=f"In {stream} dead letter", name=options.offset)
+        found = [item for item in dead_letters(client, stream)
+                 if item.record.offset == options.offset and item.record.stream in names]  # fmt: skip
+    letter = _only(found, stream, options.offset)
     row = {
-        **_letter(found, sent),
-        "headers": {name: value.decode(errors="replace") for name, value in found.record.headers},
+        **_letter(letter, sent),
+        "headers": {name: value.decode(errors="replace") for name, value in letter.record.headers},
     }
     if output.json:
         output.json_line(row)
@@ -80,7 +84,11 @@ def drop(options: argparse.Namespace, output: Output) -> None:
     """Remove dead letters."""
     with opened(bus_url(options)) as client:
         stream = _needed(client, options.name)
-        plan = [(log, _cut(log, options)) for log in client.logs(stream)]
+        logs = _logs(client, stream, options.shard)
+        if len(logs) > 1 and not options.all:
+            reason = f"{stream} has {len(logs)} shards, each with offsets of its own: add --shard N to --before."
+            raise UsageError(reason=reason)
+        plan = [(log, _cut(log, options)) for log in logs]
         count = sum(records_between(log, log.bounds().first, cut) for log, cut in plan)
         if count and not options.dry_run:
             confirm(options, options.name, f"remove {plural(count, 'dead letter')} of {stream}, for good")
@@ -90,6 +98,27 @@ def drop(options: argparse.Namespace, output: Output) -> None:
         output.json_line({"stream": stream, "dropped": count, "applied": not options.dry_run})
         return
     output.line(f"{'Would remove' if options.dry_run else 'Removed'} {plural(count, 'dead letter')} of {stream}.")
+
+
+def _logs(client: Lockstep, stream: str, shard: int | None) -> list[Log]:
+    """The log of one shard, or all of them; NotFound for a shard that the stream has not."""
+    logs = client.logs(stream)
+    chosen = [log for log in logs if shard in (None, split_log(log.name)[1] or 0)]
+    if not chosen:
+        error = NotFound(what=f"In {stream} shard", name=shard)
+        error.add_note(f"There are {len(logs)}, from 0 on." if len(logs) > 1 else "It has no shards.")
+        raise error
+    return chosen
+
+
+def _only(found: Sequence[DeadLetter], stream: str, offset: int) -> DeadLetter:
+    """The letter that is meant."""
+    if not found:
+        raise NotFound(what=f"In {stream} dead letter", name=offset)
+    if len(found) > 1:
+        shards = ", ".join(str(split_log(letter.record.stream)[1]) for letter in found)
+        raise UsageError(reason=f"Offset {offset} of {stream} is in the shards {shards}: add --shard N.")
+    return found[0]
 
 
 def _cut(log: Log, options: argparse.Namespace) -> int:
@@ -167,11 +196,12 @@ def _list_streams(client: Lockstep, output: Output) -> None:
     output.table(names, [[row[name] for name in names] for row in rows])
 
 
-def _list_letters(client: Lockstep, output: Output, stream: str) -> None:
+def _list_letters(client: Lockstep, output: Output, stream: str, shard: int | None) -> None:
     from lockstep.streams.deadletters import dead_letters
 
+    names = {log.name for log in _logs(client, stream, shard)}
     sent = _redriven_up_to(client, stream)
-    rows = [_letter(letter, sent) for letter in dead_letters(client, stream)]
+    rows = [_letter(letter, sent) for letter in dead_letters(client, stream) if letter.record.stream in names]
     if output.json:
         for row in rows:
             output.json_line(row)
@@ -179,8 +209,10 @@ def _list_letters(client: Lockstep, output: Output, stream: str) -> None:
     if not rows:
         output.note(f"There are no dead letters in {stream}.")
         return
+    has_shards = any(row["shard"] is not None for row in rows)
     cells = [
         [
+            *([row["shard"]] if has_shards else []),
             row["offset"],
             f"{row['stream']}:{row['stream_offset']}",
             row["group"] or None,
@@ -190,13 +222,16 @@ def _list_letters(client: Lockstep, output: Output, stream: str) -> None:
         ]
         for row in rows
     ]
-    output.table(["offset", "came from", "group", "attempts", "sent back", "reason"], cells)
+    head = ["shard"] if has_shards else []
+    output.table([*head, "offset", "came from", "group", "attempts", "sent back", "reason"], cells)
 
 
 def _letter(letter: DeadLetter, sent: dict[str, int]) -> dict[str, Any]:
     record = letter.record
+    stream, shard = split_log(record.stream)
     return {
-        "dlq": split_log(record.stream)[0],
+        "dlq": stream,
+        "shard": shard,
         "offset": record.offset,
         "stream": letter.stream,
         "stream_offset": letter.offset,

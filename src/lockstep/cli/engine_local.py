@@ -15,6 +15,7 @@ from lockstep.errors import Conflict, NotFound, TimedOut, UsageError
 
 FOLDER = ".lockstep-engine"
 _LOOK_S = 0.1
+_PID_DIGITS = 9
 
 
 def ls(options: argparse.Namespace, output: Output) -> None:
@@ -56,15 +57,22 @@ def state_folders(root: Path) -> list[Path]:
     """The state folders of engines: `root` itself, or those below it."""
     if (root / "lock").is_file():
         return [root]
-    return sorted(path.parent for path in root.glob("*/lock")) + sorted(path.parent for path in root.glob("*/*/lock"))
+    found = (*sorted(root.glob("*/lock")), *sorted(root.glob("*/*/lock")))
+    return [path.parent for path in found if path.is_file()]
 
 
 def row(folder: Path) -> dict[str, Any]:
     """What is known of a state folder."""
     running = is_locked(folder)
-    text = (folder / "lock").read_text().strip()
-    pid = int(text) if running and text.isdigit() else None
+    pid = _pid(folder / "lock") if running else None
     return {"name": folder.name, "running": running, "pid": pid, "state": str(folder)}
+
+
+def _pid(lock: Path) -> int | None:
+    """The process that a lock names; None if what it holds is no such number."""
+    with lock.open("rb") as file:
+        text = file.read(_PID_DIGITS + 2).strip()
+    return int(text) if text.isdigit() and len(text) <= _PID_DIGITS else None
 
 
 def is_locked(folder: Path) -> bool:

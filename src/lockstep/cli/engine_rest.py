@@ -98,17 +98,20 @@ def kept_token(token: str | None, state: Path, port: int) -> Iterator[None]:
         yield
         return
     _write_private(state / TOKEN_NAME, token)
-    with suppress(OSError):  # a user without a home: clients name the file in the state folder
+    with suppress(OSError, RuntimeError):  # a user without a home: clients name the file in the state folder
         _write_private(token_of_port(port), token)
     try:
         yield
     finally:
-        with suppress(OSError):
+        with suppress(OSError, RuntimeError):
             token_of_port(port).unlink()
 
 
 def token_of_port(port: int) -> Path:
-    """Where clients of this user find the token of the engine that serves REST on a port of this machine."""
+    """Where clients of this user find the token of the engine that serves REST on a port of this machine.
+
+    RuntimeError for a user who has no home: neither HOME nor an entry in the list of users.
+    """
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(home) / "lockstep" / f"http-{port}.token"
 

@@ -7,6 +7,7 @@ import errno
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -20,10 +21,10 @@ from lockstep.cli import model_report as report
 from lockstep.cli.bus import preflight
 from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.engine_connectors import connected, drained, prepared, with_subscribed
-from lockstep.cli.engine_rest import prepared_rest, served
+from lockstep.cli.engine_rest import Rest, prepared_rest, served
 from lockstep.cli.model_files import find_window, load_graph
 from lockstep.cli.output import Output, plural
-from lockstep.errors import LockstepError, Trimmed, UnsupportedByBackend, UsageError
+from lockstep.errors import LockstepError, Trimmed, UnsupportedByBackend, UsageError, from_os_error
 from lockstep.log.config import check_name
 from lockstep.log.urls import password_variable, split_url
 from lockstep.runtime import logger
@@ -101,69 +102,106 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
 
 def _run(options: argparse.Namespace, output: Output) -> int:
-    from lockstep.engine.errors import SparkFailed, SparkUnavailable
-    from lockstep.engine.run import keeping
-    from lockstep.engine.run.streams import ProjectStreams
-    from lockstep.engine.spark.engine import Engine
     from lockstep.engine.spark.session import check_java
-    from lockstep.runtime import ThreadRuntime
 
     graph = load_graph(options.model)
-    published = with_subscribed(graph, published_windows(graph, options.publish))
     state = Path(options.state or Path(_STATE) / f"{options.cluster}.{graph.project.name}")
+    published_windows(graph, options.publish)  # names that are wrong are said first
     url = _shared(bus_url(options))
     if secret := password_variable(url):
         os.environ.setdefault(*secret)  # for the workers: what they are told otherwise is written down by Spark
     check_java()
-    dies, level = getattr(options, "dies_on_interrupt", False), getattr(options, "told_level", logging.INFO)
     _check_snapshots(options, graph)
+    stopping = Stopping(dies=getattr(options, "dies_on_interrupt", False))
     _check_before_spark(options, state)
-    with (
-        prepared_rest(options, state) as rest,
-        opened(url, create=True) as client,
-        Stopping(dies=dies) as stopping,
-        _told(level, verbose=options.verbose),
-    ):
-        streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
-        graph, published = _in_force(client.bus, streams, graph, published, is_chosen=bool(options.publish))
-        wanted = frozenset(node.path for node in published)
-        telling = Telling(output, graph, streams, published, wants_progress=options.progress)
-        preflight(client.bus, output, strict=options.strict, also=keeping.findings(client.bus, streams, graph))
-        connectors = prepared(graph, client, options, wanted)
-        engine = Engine(graph, wanted, client.bus, state, ThreadRuntime(), _options(options, url), telling.role)
-        telling.starting()
-        try:
-            with engine:
-                stopping.listen()
-                if options.metrics_port is not None:
-                    _serve_metrics(graph.project.name, engine, options.metrics_port)
-                with served(engine, client.bus, rest), connected(connectors, engine):
-                    telling.ready(client.url, state, options.shards, engine)
-                    _work(engine, connectors, telling, stopping, until_idle=options.until_idle)
-                telling.progress.end()
-                telling.stopping(stopping)
-                if stopping.code and options.persist_to:
-                    _persist(client, streams, output)
-        except (SparkFailed, SparkUnavailable) as error:
-            telling.progress.end()
-            if not stopping.code:
-                raise
-            output.note(f"Stopped. Spark was stopped by the same request: {error.params['reason']}.")
-            return stopping.code
-        finally:
-            telling.progress.end()
-        telling.stopped(engine.status(), stopping)
+    try:
+        with (
+            prepared_rest(options, state) as rest,
+            _taken_port(options.metrics_port) as metrics,
+            opened(url, create=True) as client,
+            stopping,
+            _told(getattr(options, "told_level", logging.INFO), verbose=options.verbose),
+        ):
+            return _live(options, output, graph, client, url, state, Doors(rest, metrics), stopping)
+    except (LockstepError, OSError) as error:
+        if not stopping.code:
+            raise
+        _tell_late_error(output, graph.project.name, error)
         return stopping.code
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """Where an engine can be asked over HTTP: REST, and the port of its figures. None for what is not wanted."""
+
+    rest: Rest | None
+    metrics: socket.socket | None
+
+
+def _live(
+    options: argparse.Namespace,
+    output: Output,
+    graph: Graph,
+    client: Lockstep,
+    url: str,
+    state: Path,
+    doors: Doors,
+    stopping: Stopping,
+) -> int:
+    """From the start of Spark until the last words."""
+    from lockstep.engine.run import keeping
+    from lockstep.engine.run.streams import ProjectStreams
+    from lockstep.engine.spark.engine import Engine
+    from lockstep.runtime import ThreadRuntime
+
+    published = with_subscribed(graph, published_windows(graph, options.publish))
+    streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
+    graph, published = _in_force(client.bus, streams, graph, published, is_chosen=bool(options.publish))
+    wanted = frozenset(node.path for node in published)
+    telling = Telling(output, graph, streams, published, wants_progress=options.progress)
+    preflight(client.bus, output, strict=options.strict, also=keeping.findings(client.bus, streams, graph))
+    connectors = prepared(graph, client, options, wanted)
+    engine = Engine(graph, wanted, client.bus, state, ThreadRuntime(), _options(options, url), telling.role)
+    telling.starting()
+    try:
+        with engine:
+            stopping.listen()
+            if doors.metrics is not None:
+                _serve_metrics(graph.project.name, engine, doors.metrics)
+            with served(engine, client.bus, doors.rest), connected(connectors, engine):
+                telling.ready(client.url, state, options.shards, engine)
+                _work(engine, connectors, telling, stopping, until_idle=options.until_idle)
+            telling.progress.end()
+            telling.stopping(stopping)
+            if stopping.code and options.persist_to:
+                _persist(client, streams, output)
+    finally:
+        telling.progress.end()
+    telling.stopped(engine.status(), stopping)
+    return stopping.code
+
+
+def _tell_late_error(output: Output, project: str, error: LockstepError | OSError) -> None:
+    """A stop that was asked for stays a stop, whatever went wrong after it; what did is said and logged."""
+    from lockstep.engine.errors import SparkFailed, SparkUnavailable
+
+    logger.warning("An error came after the request to stop", exc_info=error, extra={"action": "stop_error"})
+    found = error if isinstance(error, LockstepError) else from_os_error(error)
+    if output.json:
+        told = {"code": found.code, "message": str(found)}
+        output.json_line({"event": "stopped", "project": project, "reason": "signal", "error": told})
+    elif isinstance(found, SparkFailed | SparkUnavailable):
+        output.note(f"Stopped. Spark was stopped by the same request: {found.params['reason']}.")
+    else:
+        output.note(f"Stopped. An error came after the request to stop: {found}")
 
 
 def _check_before_spark(options: argparse.Namespace, state: Path) -> None:
     """What can be known to be wrong is said now, and not after the seconds that Spark takes to start."""
     if options.name:
         check_name("Engine", options.name)
-    if options.metrics_port is not None:
-        from lockstep.server.serving import bind
-
-        bind("127.0.0.1", options.metrics_port, "Metrics").close()
+    if options.metrics_port is not None and options.metrics_port == options.http:
+        raise UsageError(reason=f"--http and --metrics-port are both {options.http}: choose two ports.")
     for option, folder in (("--state", state), ("--persist-to", options.persist_to)):
         if folder is not None:
             check_folder(option, Path(folder))
@@ -175,6 +213,18 @@ def _check_snapshots(options: argparse.Namespace, graph: Graph) -> None:
         raise UsageError(reason="--persist-every needs --persist-to FOLDER: snapshots are written there.")
     if options.trim and options.persist_every is None:
         raise UsageError(reason="--trim needs --persist-every TIME: streams are trimmed after each snapshot.")
+
+
+@contextmanager
+def _taken_port(port: int | None) -> Iterator[socket.socket | None]:
+    """Take the port for figures before Spark starts; None if none is wanted."""
+    if port is None:
+        yield None
+        return
+    from lockstep.server.serving import bind
+
+    with bind("127.0.0.1", port, "Metrics") as bound:
+        yield bound
 
 
 def check_folder(option: str, folder: Path) -> None:
@@ -255,15 +305,17 @@ def _told(level: int, *, verbose: bool) -> Iterator[None]:
         log.setLevel(before)
 
 
-def _serve_metrics(project: str, engine: Engine, port: int) -> None:
-    """On loopback only; it ends with the process."""
+def _serve_metrics(project: str, engine: Engine, taken: socket.socket) -> None:
+    """On loopback only; it ends with the process. The server binds the port itself, so it is let go just before."""
     from prometheus_client import CollectorRegistry, start_http_server
 
     from lockstep.engine.spark.metrics import EngineMetrics
 
     registry = CollectorRegistry()
     registry.register(EngineMetrics(project, engine.status))
-    start_http_server(port, addr="127.0.0.1", registry=registry)
+    host, port = taken.getsockname()
+    taken.close()
+    start_http_server(port, addr=host, registry=registry)
 
 
 def _work(engine: Engine, connectors: Connectors, telling: Telling, stopping: Stopping, *, until_idle: bool) -> None:

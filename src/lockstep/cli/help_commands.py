@@ -103,6 +103,13 @@ def completions(nouns: tuple[Noun, ...]) -> dict[str, list[str]]:
     return found
 
 
+def valued() -> list[str]:
+    """Options with a value that may stand before a noun or a verb: the word after one of them is neither."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_common(parser)
+    return [name for action in parser._actions if action.nargs != 0 for name in action.option_strings]
+
+
 def _options(verb: Verb) -> list[str]:
     parser = argparse.ArgumentParser()
     verb.arguments(parser)
@@ -120,13 +127,20 @@ def _bash(words: dict[str, list[str]], *, is_zsh: bool) -> str:
 
     script = f"""\
 _lockstep() {{
-  local current=${{COMP_WORDS[COMP_CWORD]}} words='{" ".join(words[""])}' noun= verb= word
+  local current=${{COMP_WORDS[COMP_CWORD]}} words='{" ".join(words[""])}' noun= verb= word part= value=
   for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
     case "$word" in
-      -*) ;;
-      *) if [ -z "$noun" ]; then noun=$word; elif [ -z "$verb" ]; then verb=$word; fi ;;
+      [:=]*) part=1 ;;  # bash takes lmdb:folder for three words
+      *) if [ -n "$part" ]; then part= value=
+         elif [ -n "$value" ]; then value=
+         else case "$word" in
+           {"|".join(valued())}) value=1 ;;
+           -*) ;;
+           *) if [ -z "$noun" ]; then noun=$word; elif [ -z "$verb" ]; then verb=$word; fi ;;
+         esac; fi ;;
     esac
   done
+  if [ -n "$part$value" ]; then COMPREPLY=(); return; fi
   case "$noun" in
 {cases(False)}
   esac
@@ -140,11 +154,10 @@ complete -o default -F _lockstep lockstep"""
 
 
 def _fish(words: dict[str, list[str]]) -> str:
-    lines = ["complete -c lockstep -f"]
+    lines = ["complete -c lockstep -f", *(f"complete -c lockstep -l {name[2:]} -r" for name in valued())]
     for begin, listed in words.items():
-        seen = (
-            " ; and ".join(f"__fish_seen_subcommand_from {word}" for word in begin.split()) or "__fish_use_subcommand"
-        )
+        seen = " ; and ".join(f"__fish_seen_subcommand_from {word}" for word in begin.split())
+        seen = seen or f"not __fish_seen_subcommand_from {' '.join(words[''])}"
         plain = [word for word in listed if not word.startswith("--")]
         if plain:
             lines.append(f"complete -c lockstep -n '{seen}' -a '{' '.join(plain)}'")

@@ -18,7 +18,7 @@ from typing import NoReturn
 from lockstep import __version__
 from lockstep.cli import profiles
 from lockstep.cli.commands import NOUNS
-from lockstep.cli.output import Output, clean
+from lockstep.cli.output import Output, check_standard_streams, clean
 from lockstep.cli.parser import build, parse
 from lockstep.errors import ExtraMissing, LockstepError, from_os_error
 
@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     json_errors, verbose = "--json" in given, "--verbose" in given
     try:
+        check_standard_streams()
         options = parse(build(NOUNS, __version__), given, partial(profiles.chosen, environ=os.environ))
         with _log_lines(options.verbose), _ended_cleanly():
             return _run(options)

@@ -81,10 +81,10 @@ def check_writable(path: Path) -> None:
         raise Forbidden(path=str(path), action="written", reason=f"the folder {str(folder)!r} can't be written to")
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file that appears when it is complete, and not at all if that fails."""
+def write_file(path: Path, data: bytes, *, mode: int | None = None) -> None:
+    """Write a file that appears when it is complete, and not at all if that fails; `mode` says who may read it."""
     from lockstep.engine.events.writing import new_file, unwritable
 
     check_writable(path)
-    with unwritable(path), new_file(path) as file:
+    with unwritable(path), new_file(path, mode=mode) as file:
         file.write(data)

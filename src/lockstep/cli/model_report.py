@@ -87,15 +87,8 @@ def show_bad_lines(output: Output, bad: BadLines) -> None:
 
 
 def check_some_taken(bad: BadLines, events: int) -> None:
-    """NoLineTaken if there were lines, and not one of them was an event: nobody wants that to look like success."""
-    from collections import Counter
-
-    from lockstep.engine.errors import NoLineTaken
-
-    if events or not bad.total:
-        return
-    reasons = dict(sorted(sum(bad.counts.values(), Counter()).items()))
-    raise NoLineTaken(count=f"{bad.total:,}", files=", ".join(bad.counts), reasons=in_words(reasons))
+    """NoLineTaken if there were lines, and not one of them was an event."""
+    bad.check_some_taken(events)
 
 
 def show_refused(output: Output, refused: Sequence[Mapping[str, Any]]) -> None:

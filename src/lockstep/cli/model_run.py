@@ -36,6 +36,7 @@ _SHOW_S = 0.2
 
 def run(options: argparse.Namespace, output: Output) -> None:
     """Feed the files to the model, write what comes out, and print the counts of every window."""
+    from lockstep.engine.errors import NoLineTaken
     from lockstep.engine.run.files import BadLines
     from lockstep.engine.run.final_rows import write_final_rows
 
@@ -50,11 +51,14 @@ def run(options: argparse.Namespace, output: Output) -> None:
             if options.final:
                 lines = write_final_rows(graph, changes, files, _csv_output(options))
                 outcome = replace(outcome, lines=lines)
+    except NoLineTaken:
+        progress.end()
+        report.show_bad_lines(output, bad)
+        raise
     finally:
         progress.end()
     if output.json:
         output.json_line(_tree(graph, options, outcome, bad))
-        report.check_some_taken(bad, outcome.events)
         return
     report.show_bad_lines(output, bad)
     report.show_refused(output, outcome.refused)
@@ -64,7 +68,6 @@ def run(options: argparse.Namespace, output: Output) -> None:
         report.show_windows(output, report.window_rows(graph, outcome.counts), outcome.lines, aside=aside)
     output.flush()
     report.show_speed(output, outcome)
-    report.check_some_taken(bad, outcome.events)
 
 
 def _inputs(options: argparse.Namespace, graph: Graph) -> FileInputs:

@@ -9,10 +9,34 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, TextIO
 
+from lockstep.errors import UsageError
+
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 _HOME = b"\x1b[H\x1b[J"
 _PROGRESS_S = 0.1
 Cell = str | int | None
+
+
+def check_standard_streams() -> None:
+    """Have something stand where standard streams are closed; UsageError if that is standard output.
+
+    A file that is opened later would take the number of a closed one, and be written to as if it were that stream.
+    """
+    missing = [number for number in range(3) if not _is_open(number)]
+    for _ in missing:
+        os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # each takes the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for as long as the process runs
+    if 1 in missing:
+        raise UsageError(reason="Standard output is closed: send it somewhere, for example to /dev/null.")
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 class Output:

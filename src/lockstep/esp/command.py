@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-from lockstep.cli.output import clean
+from lockstep.cli.output import check_standard_streams, clean
 from lockstep.cli.parser import EXIT_CODES, Parser
 from lockstep.errors import LockstepError, from_os_error
 
@@ -45,6 +45,7 @@ def run_command(name: str, work: Callable[[Sequence[str]], int], arguments: Sequ
     """Run it, and turn an error into a sentence and an exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
+        check_standard_streams()
         return work(given)
     except LockstepError as error:
         return _fail(name, error)

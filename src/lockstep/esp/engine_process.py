@@ -11,12 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from lockstep.cli.engine_rest import TOKEN_NAME, kept_token
 from lockstep.cli.engine_run import Stopping
 from lockstep.cli.output import Output
-from lockstep.errors import UsageError
+from lockstep.errors import TimedOut, UsageError
 from lockstep.esp.project_server import Projects, Running, make_server_app
 from lockstep.server.serving import bind, serve_app
 
@@ -31,7 +32,8 @@ class EngineProcess:
 
     def __init__(self, words: Sequence[str], port: int, state: Path) -> None:
         self.port, self._state = port, state
-        end, self._lifeline = os.pipe()
+        end, lifeline = os.pipe()
+        self._lifeline = os.fdopen(lifeline, "wb", buffering=0)
         try:
             self._process = subprocess.Popen(  # noqa: S603 - this program
                 [sys.executable, "-m", "lockstep.esp.xml_server", *words],
@@ -39,6 +41,9 @@ class EngineProcess:
                 pass_fds=(end,),
                 env={**os.environ, LIFELINE: str(end)},
             )
+        except OSError:
+            self._lifeline.close()
+            raise
         finally:
             os.close(end)
 
@@ -51,14 +56,14 @@ class EngineProcess:
         return self._process.poll()
 
     def stop(self) -> None:
-        """End it in order; after a minute, end it anyway."""
+        """End it in order; after a minute, end it anyway. May be called again."""
         self._process.terminate()
         try:
             self._process.wait(_STOP_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        os.close(self._lifeline)
+        self._lifeline.close()
 
 
 def run_server(wish: argparse.Namespace, given: Sequence[str]) -> int:
@@ -79,7 +84,8 @@ def run_server(wish: argparse.Namespace, given: Sequence[str]) -> int:
                 while not stopping.code:
                     time.sleep(_LOOK_S)
         finally:
-            server.stop()
+            with suppress(TimedOut):  # a request may wait for an engine that starts: it ends with that
+                server.stop()
             projects.close()
     return stopping.code
 

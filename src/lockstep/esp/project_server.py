@@ -8,8 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 from fastapi import FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -22,10 +24,11 @@ from lockstep.engine.model.xml_common import Element, parse_element
 from lockstep.errors import BadArgument, Conflict, LockstepError, NotFound, TimedOut
 from lockstep.esp.errors import EngineEnded, EngineNotReady
 from lockstep.runtime import ThreadRuntime
-from lockstep.server.answers import answer, refusal, wants_json
+from lockstep.server.answers import answer, path_of, refusal, wants_json
 from lockstep.server.app import BASE
 from lockstep.server.guard import HEALTH, Guard, Limits
 from lockstep.server.models import parse_model, read_model
+from lockstep.server.routes_change import ModelChecks
 
 _LISTS = ("projects", "runningProjects", "stoppedProjects", "windows", "windowXml")
 _BY_NAME = ("projects", "runningProjects", "stoppedProjects", "events")
@@ -74,11 +77,17 @@ class Projects:
             if known is not None and known.exit_code() is None:
                 how = f"PUT projects/{name}/state?value=modified changes its model"
                 raise Conflict(reason=f"Project {name!r} is loaded already: {how}, DELETE projects/{name} removes it.")
+            if known is not None:
+                known.stop()  # it has ended: let go of what it held
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             file = self._folder / f"{name}.yaml"
             file.write_text(to_yaml(project))
-            self._engines[name] = self._start(name, file)
-        self._wait_until_ready(name)
+            started = self._engines[name] = self._start(name, file)
+        try:
+            self._wait_until_ready(name)
+        except EngineEnded:
+            self._forget(name, started)
+            raise
 
     def remove(self, name: str) -> None:
         """Stop the engine of a project, in order. Its streams and its state stay."""
@@ -93,12 +102,27 @@ class Projects:
                 engine.stop()
             self._engines.clear()
 
-    def ask(self, name: str, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, str, bytes]:
-        """Status, content type and body of the answer of a project's engine."""
+    def _forget(self, name: str, ended: Running) -> None:
+        """An engine that has ended, unless another has taken its place."""
+        with self._one_at_a_time():
+            if self._engines.get(name) is ended:
+                del self._engines[name]
+        ended.stop()
+
+    def ask(
+        self,
+        name: str,
+        method: str,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        timeout_s: float = _ANSWER_S,
+    ) -> tuple[int, str, bytes]:
+        """Status, content type and body of the answer of a project's engine; the path as it is to be sent."""
         engine = self._engine(name)
         if (code := engine.exit_code()) is not None:
             raise EngineEnded(project=name, status=code)
-        connection = http.client.HTTPConnection("127.0.0.1", engine.port, timeout=_ANSWER_S)
+        connection = http.client.HTTPConnection("127.0.0.1", engine.port, timeout=timeout_s)
         try:
             own = {"Authorization": f"Bearer {engine.token()}"} if method != "GET" else {}
             connection.request(method, path, body or None, {**headers, **own})
@@ -127,15 +151,12 @@ class Projects:
 
     def _wait_until_ready(self, name: str) -> None:
         end = time.monotonic() + self._ready_s
-        while time.monotonic() < end:
+        while (left := end - time.monotonic()) > 0:
             try:
-                if self.ask(name, "GET", HEALTH, b"", {})[0] == 200:
+                if self.ask(name, "GET", HEALTH, b"", {}, timeout_s=left)[0] == 200:
                     return
             except EngineNotReady:
                 pass  # it starts
-            except EngineEnded:
-                self._engines.pop(name, None)
-                raise
             time.sleep(_LOOK_S)
         raise TimedOut(what=f"Starting project {name!r}, which goes on,", seconds=self._ready_s)
 
@@ -159,6 +180,7 @@ def make_server_app(projects: Projects, change_token: str | None) -> Guard:
     app.add_api_route(f"{BASE}/server", routes.server, methods=["GET"])
     app.add_api_route(f"{BASE}/projects/{{name}}", routes.load, methods=["PUT"])
     app.add_api_route(f"{BASE}/projects/{{name}}", routes.remove, methods=["DELETE"])
+    app.add_api_route(f"{BASE}/projectValidationResults", ModelChecks().validate, methods=["POST"])
     app.add_api_route("/{path:path}", routes.forward, methods=["GET", "PUT", "POST", "DELETE"])
     app.add_exception_handler(LockstepError, _refused)
     return Guard(app, token=None, change_token=change_token, runtime=ThreadRuntime(), limits=Limits())
@@ -195,7 +217,7 @@ class _Routes:
         return await run_in_threadpool(self._forward, request, body)
 
     def _forward(self, request: Request, body: bytes) -> Response:
-        path = request.url.path.removeprefix(BASE).strip("/").split("/")
+        path = [unquote(part) for part in _raw_path(request).removeprefix(BASE).strip("/").split("/")]
         name = _project_of(path, request.query_params)
         if name is None and path[0] in _LISTS and len(path) == 1 and request.method == "GET":
             return self._listed(request)
@@ -204,31 +226,52 @@ class _Routes:
         return Response(*_parts(self._ask(name, request, body)))
 
     def _ask(self, name: str, request: Request, body: bytes = b"") -> tuple[int, str, bytes]:
-        query = f"?{request.url.query}" if request.url.query else ""
+        query = f"?{request.url.query}" if request.url.query else ""  # as it came, like the path
         headers = {key: value for key, value in request.headers.items() if key in _PASSED}
-        return self._projects.ask(name, request.method, f"{request.url.path}{query}", body, headers)
+        return self._projects.ask(name, request.method, f"{_raw_path(request)}{query}", body, headers)
 
     def _listed(self, request: Request) -> Response:
-        """What all projects list, one after the other."""
-        as_json, tag = wants_json(request), "windows" if "indow" in request.url.path else "projects"
+        """What all projects list, one after the other; those whose engine does not answer are named beside it."""
+        as_json, tag = wants_json(request), "windows" if "indow" in path_of(request) else "projects"
         elements: list[Element] = []
         trees: list[Any] = []
+        unavailable: list[str] = []
         for name in self._projects.names():
-            status, kind, body = self._ask(name, request)
-            if status != 200:
+            found = self._listed_by(name, request)
+            if found is None:
+                unavailable.append(name)
+                continue
+            status, kind, body = found
+            if status != HTTPStatus.OK:
                 return Response(body, status, media_type=kind)
             if as_json:
                 trees += json.loads(body)[tag]
             else:
                 elements += parse_element(body, "the answer").children
-        return answer(request, Element(tag, {}, elements), {tag: trees})
+        down = {"unavailable": " ".join(unavailable)} if unavailable else {}
+        more = {"unavailable": unavailable} if unavailable else {}
+        return answer(request, Element(tag, down, elements), {tag: trees, **more})
+
+    def _listed_by(self, name: str, request: Request) -> tuple[int, str, bytes] | None:
+        """The answer of one engine; None if it has ended or can't answer now."""
+        try:
+            found = self._ask(name, request)
+        except (EngineEnded, EngineNotReady, NotFound):
+            return None
+        return None if found[0] >= HTTPStatus.INTERNAL_SERVER_ERROR else found
 
     def _only(self, request: Request) -> str:
         names = self._projects.names()
         if len(names) != 1:
             known = ", ".join(names) or "none"
-            raise BadArgument(name="project", value="", reason=f"{request.url.path} needs one, and loaded are: {known}")
+            raise BadArgument(name="project", value="", reason=f"{path_of(request)} needs one, and loaded are: {known}")
         return names[0]
+
+
+def _raw_path(request: Request) -> str:
+    """The path as the client wrote it: unquoted and quoted again, it could mean something else."""
+    raw: bytes = request.scope["raw_path"]
+    return raw.decode("ascii")
 
 
 def _project_of(path: list[str], query: Mapping[str, str]) -> str | None:

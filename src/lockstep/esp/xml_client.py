@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import http.client
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lockstep.engine.errors import FileMissing
@@ -24,7 +26,7 @@ TIMEOUT_S = 60.0
 METHODS = ("get", "put", "post", "delete")
 _NO_BODY = ""
 _LOCAL = ("localhost", "127.0.0.1", "::1")
-_EXIT = {
+_EXIT: Mapping[int, int] = {
     HTTPStatus.UNAUTHORIZED: 5,
     HTTPStatus.FORBIDDEN: 5,
     HTTPStatus.NOT_FOUND: 3,
@@ -65,8 +67,9 @@ def parser() -> Parser:
 def _ask(given: Sequence[str]) -> int:
     made = request(parsed(parser(), given))
     status, answer = fetch(made)
-    out = sys.stdout if status < HTTPStatus.BAD_REQUEST else sys.stderr
-    out.write(answer if answer.endswith("\n") or not answer else f"{answer}\n")
+    out = sys.stdout if status < HTTPStatus.MULTIPLE_CHOICES else sys.stderr
+    text = answer if answer.endswith("\n") or not answer else f"{answer}\n"
+    out.write(text.encode(out.encoding, "replace").decode(out.encoding))  # a terminal may not know every character
     out.flush()
     return exit_code(status)
 
@@ -76,42 +79,81 @@ def request(options: argparse.Namespace) -> urllib.request.Request:
     url = "".join(options.url.split())  # as printed, a long one is broken over lines
     if not url.startswith(("http://", "https://")):
         raise UsageError(reason=f"-url {options.url!r} is not http://HOST:PORT/PATH.")
+    if not url.isascii():
+        raise UsageError(reason=f"-url {options.url!r} has characters that a URL can't have: write \u00e9 as %C3%A9.")
     method = next((name for name in METHODS if getattr(options, name) not in (None, False)), "get")
     body = getattr(options, method) if method in ("put", "post") else _NO_BODY
     headers = {"Content-Type": "application/xml"} if body else {}
     token = options.token or _own_token(url)
     if token:
-        headers["Authorization"] = f"Bearer {_read(token).decode(errors='replace').strip()}"
+        headers["Authorization"] = f"Bearer {_token_in(token)}"
     data = _body(body) if method in ("put", "post") else None
-    return urllib.request.Request(url, data=data, headers=headers, method=method.upper())  # noqa: S310 - http only
+    with _understood(url):
+        return urllib.request.Request(url, data=data, headers=headers, method=method.upper())  # noqa: S310 - http only
 
 
 def fetch(made: urllib.request.Request) -> tuple[int, str]:
-    """Status and text of the answer."""
+    """Status and text of the answer. No proxy is asked, and no other server: they would be told the token."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _SameServer())
     try:
-        with urllib.request.urlopen(made, timeout=TIMEOUT_S) as answer:  # noqa: S310 - http only
-            return answer.status, answer.read().decode(errors="replace")
-    except urllib.error.HTTPError as refused:
-        with refused:
-            return refused.code, refused.read().decode(errors="replace")
+        with _understood(made.full_url):
+            try:
+                with opener.open(made, timeout=TIMEOUT_S) as answer:
+                    return answer.status, answer.read().decode(errors="replace")
+            except urllib.error.HTTPError as refused:
+                with refused:
+                    return refused.code, refused.read().decode(errors="replace")
     except OSError as error:
         reason = getattr(error, "reason", error)
         raise ServerUnreachable(server=made.host, reason=getattr(reason, "strerror", None) or reason) from error
+    except http.client.IncompleteRead as error:
+        raise ServerUnreachable(server=made.host, reason="its answer ended in the middle") from error
+    except http.client.HTTPException as error:
+        raise ServerUnreachable(server=made.host, reason=f"what it sent is not HTTP ({error!r})") from error
+
+
+class _SameServer(urllib.request.HTTPRedirectHandler):
+    """Follows an answer that names another path of the same server, and nothing else."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        """The request that follows; None to take the answer as it is."""
+        old, new = urlsplit(req.full_url), urlsplit(newurl)
+        if (old.scheme, old.netloc) != (new.scheme, new.netloc):
+            return None
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+@contextmanager
+def _understood(url: str) -> Iterator[None]:
+    """Say in words that a URL makes no sense."""
+    try:
+        yield
+    except (http.client.InvalidURL, ValueError) as error:
+        raise UsageError(reason=f"-url {url!r} is not http://HOST:PORT/PATH: {error}.") from error
 
 
 def exit_code(status: int) -> int:
     """0 if it was done; else the code of the error that the status stands for."""
-    if status < HTTPStatus.BAD_REQUEST:
+    if status < HTTPStatus.MULTIPLE_CHOICES:
         return 0
-    return _EXIT.get(HTTPStatus(status), 2 if status < HTTPStatus.INTERNAL_SERVER_ERROR else 1)
+    return _EXIT.get(status, 2 if status < HTTPStatus.INTERNAL_SERVER_ERROR else 1)
+
+
+def _token_in(path: str) -> str:
+    token = _read(path).decode(errors="replace").strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError(reason=f"The file {path!r} holds no token: it must be one line of printable characters.")
+    return token
 
 
 def _own_token(url: str) -> str | None:
     """The token that an engine of this user on this machine has made for changes."""
     from lockstep.cli.engine_rest import token_of_port
 
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         if parts.port is None or parts.hostname not in _LOCAL:
             return None
         path = token_of_port(parts.port)

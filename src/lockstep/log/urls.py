@@ -135,10 +135,10 @@ def _open_history(url: str, stream: str, bus_folder: Path, runtime: Runtime) -> 
     if scheme == "null":
         return NullHistory()
     if scheme != "lmdb" or not target:
-        raise BadConfig(field="history", value=url, reason="write lmdb:FOLDER or null:")
+        raise BadConfig(field="history", value=without_secret(url), reason="write lmdb:FOLDER or null:")
     folder = Path(target).expanduser().absolute()
     if folder.resolve() == bus_folder.resolve():
-        raise BadConfig(field="history", value=url, reason="it must be another folder than the bus")
+        raise BadConfig(field="history", value=without_secret(url), reason="it must be another folder than the bus")
     return LmdbHistory(folder, stream, runtime)
 
 

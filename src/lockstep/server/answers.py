@@ -39,6 +39,12 @@ _SAFE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
+def path_of(request: Request) -> str:
+    """The path that routes are chosen by. That of `request.url` is made with the Host header, which a client writes."""
+    path: str = request.scope["path"]
+    return path
+
+
 def wants_json(request: Request) -> bool:
     """JSON if ?format or Accept says so, and for our own routes; else XML. BadArgument for an unknown ?format."""
     asked = request.query_params.get("format")
@@ -46,7 +52,7 @@ def wants_json(request: Request) -> bool:
         if asked not in ("json", "xml"):
             raise BadArgument(name="format", value=asked, reason="it must be xml or json")
         return asked == "json"
-    if not request.url.path.startswith("/eventStreamProcessing/"):
+    if not path_of(request).startswith("/eventStreamProcessing/"):
         return True
     kinds = [kind.partition(";")[0].strip().lower() for kind in request.headers.get("accept", "").split(",")]
     known = [kind for kind in kinds if kind in (JSON, XML, "text/xml")]

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 import lockstep
 from lockstep.errors import LockstepError
-from lockstep.server.answers import problem, refusal
+from lockstep.server.answers import path_of, problem, refusal
 from lockstep.server.guard import failure
 from lockstep.server.routes_change import ChangeRoutes
 from lockstep.server.routes_events import EventRoutes
@@ -59,5 +59,5 @@ def _invalid(request: Request, error: Exception) -> Response:
 def _unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = "NOT_FOUND" if error.status_code == HTTPStatus.NOT_FOUND else "USAGE"
-    message = f"{request.method} {request.url.path}: {HTTPStatus(error.status_code).phrase}."
+    message = f"{request.method} {path_of(request)}: {HTTPStatus(error.status_code).phrase}."
     return problem(request, error.status_code, code, message, "See /openapi.json for the routes.", error.headers)

@@ -66,10 +66,10 @@ class TokenWrong(Forbidden):
 
 
 class ChangeNeedsToken(Forbidden):
-    """A change that was asked for without the token that an engine made for its own user."""
+    """A change, or the check of a model, without the token that an engine made for its own user."""
 
     code = "CHANGE_NEEDS_TOKEN"
-    template = "Everybody on this machine may look; changes need the token of this engine."
+    template = "Everybody on this machine may look; changes and checks of models need the token of this engine."
     advice = "Send the header 'Authorization: Bearer TOKEN'. Its file is http.token in the engine's state folder."
 
 

@@ -12,14 +12,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lockstep.errors import LockstepError, TimedOut
 from lockstep.runtime import Runtime, logger
-from lockstep.server.answers import problem, refusal
+from lockstep.server.answers import path_of, problem, refusal
 from lockstep.server.errors import BodyTooLarge, ChangeNeedsToken, OriginRefused, TokenWrong, TooManyRequests
 from lockstep.server.tokens import TokenCheck, is_loopback
 
 HEALTH = "/v1/healthz"
 """Open to everybody, and outside the limits: it says nothing but that the server answers."""
-CHECK = "/eventStreamProcessing/v1/projectValidationResults"
-"""A POST that changes nothing."""
 _LOOKS = ("GET", "HEAD")
 
 
@@ -30,13 +28,13 @@ class Limits:
     requests: int = 16
     """Worked on at a time, once they have come in whole."""
     bodies: int = 16
-    """Requests with a body that come in at a time: slow ones keep no others from being worked on."""
+    """Bodies that come in at a time, of requests that may pass: slow ones keep no others from being worked on."""
     body_bytes: int = 10 << 20
     body_s: float = 10.0
 
 
 class Guard:
-    """Lets requests through to the app that may pass. Without `token` all may look; `change_token` is for changes."""
+    """Lets requests through to the app that may pass. Without `token` all may look; `change_token` is for the rest."""
 
     def __init__(
         self, app: ASGIApp, *, token: str | None, runtime: Runtime, limits: Limits, change_token: str | None = None
@@ -53,7 +51,7 @@ class Guard:
         request, sending = Request(scope), _Sending(send)
         try:
             self._check(request)
-            if request.url.path == HEALTH:
+            if path_of(request) == HEALTH:
                 await self._app(scope, _replay(b"", receive), sending)
             else:
                 await self._serve(request, receive, sending)
@@ -83,17 +81,19 @@ class Guard:
             raise OriginRefused(host=host, origin=origin or "elsewhere")
         given = request.headers.get("authorization")
         if self._token is not None:
-            if request.url.path != HEALTH and not self._token.allows(given):
+            if path_of(request) != HEALTH and not self._token.allows(given):
                 raise TokenWrong()
-        elif self._change_token is not None and _changes(request) and not self._change_token.allows(given):
+        elif self._change_token is not None and request.method not in _LOOKS and not self._change_token.allows(given):
             raise ChangeNeedsToken()
 
     async def _body(self, request: Request, receive: Receive) -> bytes | None:
-        """All of it, so that no route can take more; None if the client has gone."""
+        """All of it, so that no route can take more; None if the client has gone. A request that looks needs none."""
         said = request.headers.get("content-length", "0")
+        if request.method in _LOOKS or (said == "0" and "transfer-encoding" not in request.headers):
+            return b""
         if not said.isdecimal() or int(said) > self._limits.body_bytes:
             raise BodyTooLarge(limit=self._limits.body_bytes)
-        if self._coming_in >= self._limits.bodies and (said != "0" or "transfer-encoding" in request.headers):
+        if self._coming_in >= self._limits.bodies:
             raise TooManyRequests(limit=self._limits.bodies)
         self._coming_in += 1
         try:
@@ -129,13 +129,9 @@ class Guard:
 def failure(request: Request, error: Exception, runtime: Runtime) -> Response:
     """What a client is told of a defect: a number, under which the log has the rest."""
     number = runtime.new_id().hex()
-    detail = {"action": "request_failed", "method": request.method, "path": request.url.path, "id": number}
+    detail = {"action": "request_failed", "method": request.method, "path": path_of(request), "id": number}
     logger.error("A request failed", exc_info=error, extra=detail)
     return problem(request, 500, "INTERNAL", "Something went wrong.", f"Look for {number} in the engine's log.")
-
-
-def _changes(request: Request) -> bool:
-    return request.method not in _LOOKS and request.url.path != CHECK
 
 
 class _Sending:

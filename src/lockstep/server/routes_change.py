@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -25,6 +26,27 @@ ServerState = Literal["persisted", "reloaded", "stopped"]
 ProjectState = Literal["running", "stopped", "persisted", "restored", "modified"]
 
 
+class ModelChecks:
+    """Tells the faults of models, one model at a time."""
+
+    def __init__(self) -> None:
+        self._one_at_a_time = asyncio.Lock()
+
+    async def validate(self, request: Request) -> Response:
+        """XML or YAML. Nothing is run or kept; a model that can't be read has one fault, with its line and column."""
+        body = await request.body()
+        async with self._one_at_a_time:  # an engine may compute in the same process
+            found = await run_in_threadpool(_faults, body)
+        items = [{"place": fault.place, "problem": fault.problem, "remedy": fault.remedy} for fault in found]
+        elements = [_fault_element(fault) for fault in found]
+        head = {"valid": "false" if found else "true"}
+        return answer(
+            request,
+            Element("project-validation-results", head, elements),
+            {"project-validation-results": {"valid": not found, "faults": items}},
+        )
+
+
 class ChangeRoutes:
     """Routes that ask whoever leads the project to do something, and answer when it is done."""
 
@@ -41,7 +63,7 @@ class ChangeRoutes:
             ("DELETE", "/projects/{name}", self.remove, "Refused: it runs until its process is stopped"),
             ("POST", "/runningProjects/{name}", self.run, "As projects/NAME/state?value=running"),
             ("POST", "/stoppedProjects/{name}", self.stop, "As projects/NAME/state?value=stopped"),
-            ("POST", "/projectValidationResults", self.validate, "The faults of the model in the body"),
+            ("POST", "/projectValidationResults", ModelChecks().validate, "The faults of the model in the body"),
         ):
             router.add_api_route(path, route, methods=[method], summary=summary, response_class=Response)
         return router
@@ -89,19 +111,6 @@ class ChangeRoutes:
     def stop(self, request: Request, name: InPath) -> Response:
         """Nothing happens if it is stopped."""
         return self._change(request, name, "stopped")
-
-    async def validate(self, request: Request) -> Response:
-        """XML or YAML. Nothing is run or kept; a model that can't be read has one fault, with its line and column."""
-        body = await request.body()
-        found = await run_in_threadpool(_faults, body)
-        items = [{"place": fault.place, "problem": fault.problem, "remedy": fault.remedy} for fault in found]
-        elements = [_fault_element(fault) for fault in found]
-        head = {"valid": "false" if found else "true"}
-        return answer(
-            request,
-            Element("project-validation-results", head, elements),
-            {"project-validation-results": {"valid": not found, "faults": items}},
-        )
 
     def _change(
         self,

@@ -12,6 +12,7 @@ import uvicorn
 from lockstep.errors import TimedOut
 from lockstep.runtime import Runtime, ThreadRuntime, logger
 from lockstep.server.app import make_app
+from lockstep.server.connections import Connection, connections_max
 from lockstep.server.errors import PortUnusable
 from lockstep.server.guard import Guard, Limits
 from lockstep.server.rows import RowLimits, RowsOfWindows
@@ -20,7 +21,8 @@ from lockstep.server.tokens import check_host
 from lockstep.server.view import EngineView
 
 _START_S, _DRAIN_S = 10.0, 2
-_CONNECTIONS = 1024
+_WAITING = 128
+"""Connections that the system holds until they are taken."""
 _PORT_MAX = 65_535
 
 
@@ -53,12 +55,6 @@ def serve(
 
 def serve_app(app: Any, bound: socket.socket, host: str) -> RestServer:
     """Serve any app on a socket from `bind`."""
-    try:
-        bound.listen(_CONNECTIONS)
-    except OSError as error:
-        port = bound.getsockname()[1]
-        bound.close()
-        raise PortUnusable(what="REST", host=host, port=port, reason=error.strerror or str(error)) from None
     return RestServer(app, bound, host)
 
 
@@ -77,12 +73,12 @@ class RestServer:
                 server_header=False,
                 lifespan="off",
                 interface="asgi3",
-                http="h11",
+                http=Connection,
                 ws="none",
                 loop="asyncio",
                 timeout_keep_alive=5,
                 timeout_graceful_shutdown=_DRAIN_S,
-                limit_concurrency=_CONNECTIONS,
+                backlog=min(_WAITING, connections_max()),  # as many are taken at once
                 proxy_headers=False,
             )
         )
@@ -125,7 +121,7 @@ class _Server(uvicorn.Server):
 
 
 def bind(host: str, port: int, what: str = "REST") -> socket.socket:
-    """A socket that has its port, and does not listen yet; PortUnusable if the port can't be had."""
+    """A socket that listens, so that nobody else can have its port; PortUnusable if the port can't be had."""
     if not 0 <= port <= _PORT_MAX:  # some systems cut it to size without a word
         raise PortUnusable(what=what, host=host, port=port, reason=f"a port is at most {_PORT_MAX}")
     try:
@@ -136,6 +132,7 @@ def bind(host: str, port: int, what: str = "REST") -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        bound.listen(_WAITING)  # until then another process could bind the same port
     except OSError as error:
         bound.close()
         raise PortUnusable(what=what, host=host, port=port, reason=error.strerror or str(error)) from None

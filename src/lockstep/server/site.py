@@ -10,8 +10,8 @@ from typing import Any
 
 from lockstep.engine.errors import WindowNotFound
 from lockstep.engine.model.graph import Graph, Node
+from lockstep.engine.model.hiding import shown
 from lockstep.engine.model.loading import to_xml
-from lockstep.engine.model.parts import HIDDEN, is_secret
 from lockstep.engine.model.project import Project
 from lockstep.engine.model.xml_common import Element, parse_element
 from lockstep.engine.run.asking import Reply
@@ -88,8 +88,8 @@ def model_element(project: Project) -> Element:
 def without_secrets(element: Element) -> Element:
     """The same element with the values of secret properties hidden."""
     name = element.attributes.get("name") or element.attributes.get("id", "")
-    if element.tag in ("property", "meta") and element.text and is_secret(name):
-        return Element(element.tag, element.attributes, text=HIDDEN)
+    if element.tag in ("property", "meta") and element.text:
+        return Element(element.tag, element.attributes, text=shown(name, element.text))
     return Element(
         element.tag, element.attributes, [without_secrets(child) for child in element.children], element.text
     )

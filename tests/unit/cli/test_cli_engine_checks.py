@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.cli.engine_rest import prepared_rest
+from lockstep.engine.errors import SparkUnavailable
 from lockstep.engine.run.folder import EngineFolder
 from lockstep.runtime import ThreadRuntime
 
@@ -43,6 +44,7 @@ def _no_spark(cli, monkeypatch) -> None:
         (("--persist-every", "5m"), 2, "--persist-every needs --persist-to FOLDER"),
         (("--trim", "--persist-to", "kept"), 2, "--trim needs --persist-every TIME"),
         (("--metrics-port", "TAKEN"), 6, "Metrics can't listen"),
+        (("--http", "8181", "--metrics-port", "8181"), 2, "--http and --metrics-port are both 8181"),
         (("--http", "0", "--http-host", "0.0.0.0"), 2, "TOKEN_NEEDED"),
         (("--http", "0", "--token-file", "missing"), 2, "TOKEN_FILE_UNUSABLE"),
         (("--http", "0", "--token-file", "weak"), 2, "TOKEN_FILE_UNUSABLE"),
@@ -58,6 +60,20 @@ def test_an_option_that_can_not_be_is_refused_before_spark_starts(cli, words, co
         port = str(taken.getsockname()[1])
         refused = cli("engine", "run", "m.yaml", *(port if word == "TAKEN" else word for word in words), code=code)
     assert said in refused.err
+
+
+@pytest.mark.parametrize("option", ["--http", "--metrics-port"])
+def test_nobody_else_can_have_a_port_while_spark_starts(cli, monkeypatch, option) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    def start(_engine: object) -> None:
+        with pytest.raises(OSError, match="in use"):
+            socket.create_server(("127.0.0.1", port)).close()
+        raise SparkUnavailable(reason="enough was seen")
+
+    monkeypatch.setattr("lockstep.engine.spark.engine.Engine.start", start)
+    assert "enough was seen" in cli("engine", "run", "m.yaml", option, str(port), code=6).err
 
 
 def options(**given: object) -> argparse.Namespace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from lockstep.cli import engine_run
 from lockstep.engine.errors import SparkFailed, SparkUnavailable
 from lockstep.engine.run.streams import ProjectStreams
+from lockstep.errors import ServerUnreachable, Trimmed
 
 MODEL = """
 name: small
@@ -30,6 +32,7 @@ class FakeEngine:
     role, http, name = "active", "", "fake"
     before: int | None = None
     fails_in = "run"
+    failure: Exception | None = None
 
     def __init__(self, graph, wanted, *_: object) -> None:
         self.graph, self.wanted = graph, wanted
@@ -41,13 +44,17 @@ class FakeEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to let go of."""
+        if self.fails_in == "end" and self.failure is not None:
+            raise self.failure
 
     def status(self):
         return SimpleNamespace(election="", published_events=0, published=0, lag=0, bad={}, counts={})
 
     def run_until(self, _done, progress=None, **_: object):
-        self._fail(SparkFailed(project="small", reason="its JVM is gone"))
+        if self.fails_in == "end":
+            os.kill(os.getpid(), self.before)
+            progress(self.status())
+        self._fail(self.failure or SparkFailed(project="small", reason="its JVM is gone"))
 
     def _fail(self, error: Exception) -> None:
         if self.before is not None:
@@ -62,6 +69,7 @@ def engine(cli, monkeypatch):
     monkeypatch.setattr("lockstep.engine.spark.session.check_java", lambda: "java")
     monkeypatch.setattr(FakeEngine, "before", None)
     monkeypatch.setattr(FakeEngine, "fails_in", "run")
+    monkeypatch.setattr(FakeEngine, "failure", None)
     started: list[object] = []
     monkeypatch.setattr(os, "execv", lambda *words: started.append(words) or pytest.fail("it started again"))
     return FakeEngine
@@ -77,6 +85,30 @@ def test_a_jvm_that_dies_of_the_signal_that_stops_the_engine_is_no_failure(
     stopped = cli("engine", "run", "m.yaml", code=code)
     assert "Starting again" not in stopped.err
     assert "Stopped. Spark was stopped by the same request" in stopped.err
+
+
+LATE = (
+    Trimmed(stream="local.small.S", offset=3, first=7),
+    ServerUnreachable(server="127.0.0.1:1", reason="nobody answers"),
+    OSError(28, "No space left on device"),
+)
+
+
+@pytest.mark.parametrize("failure", LATE, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("fails_in", ["run", "end"])
+def test_whatever_fails_after_a_stop_was_asked_for_it_is_a_stop(
+    cli, engine, monkeypatch, caplog, failure, fails_in
+) -> None:
+    monkeypatch.setattr(engine, "before", signal.SIGTERM)
+    monkeypatch.setattr(engine, "fails_in", fails_in)
+    monkeypatch.setattr(engine, "failure", failure)
+    stopped = cli("engine", "run", "m.yaml", code=143)
+    assert "Starting again" not in stopped.err
+    assert "Stopped. An error came after the request to stop: [" in stopped.err
+    [logged] = [record for record in caplog.records if getattr(record, "action", "") == "stop_error"]
+    assert logged.exc_info[1] is failure
+    last = cli("engine", "run", "m.yaml", "--json", code=143).out.splitlines()[-1]
+    assert (json.loads(last)["event"], json.loads(last)["reason"]) == ("stopped", "signal")
 
 
 def test_a_jvm_that_dies_by_itself_is_a_failure(cli, engine) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,7 +61,22 @@ def test_a_path_that_is_not_there_is_not_found(cli, words) -> None:
     Path("m.yaml").write_text(MODEL)
     failed = cli(*words, code=3)
     assert "disk space" not in failed.err
-    assert "no" in failed.err
+    path = next(word for word in words if word.startswith("no/"))
+    assert f"'{path}' can't be" in failed.err
+
+
+@pytest.mark.parametrize("command", ["lockstep.cli.main", "lockstep.esp.xml_client"])
+def test_a_closed_standard_output_is_said_in_words(tmp_path, command) -> None:
+    words = "stream ls" if command == "lockstep.cli.main" else "-url http://127.0.0.1:1/"
+    shell = f"exec '{sys.executable}' -m {command} {words} >&-"
+    failed = subprocess.run(["sh", "-c", shell], stderr=subprocess.PIPE, text=True, cwd=tmp_path, timeout=60)
+    assert (failed.returncode, "[USAGE] Standard output is closed" in failed.stderr) == (2, True)
+
+
+def test_a_closed_standard_error_is_no_failure(tmp_path) -> None:
+    shell = f"exec '{sys.executable}' -m lockstep.cli.main explain USAGE 2>&-"
+    done = subprocess.run(["sh", "-c", shell], stdout=subprocess.PIPE, text=True, cwd=tmp_path, timeout=60)
+    assert (done.returncode, "exit code" in done.stdout) == (0, True)
 
 
 def test_a_stream_is_not_copied_to_itself_by_another_name_of_its_bus() -> None:

@@ -52,6 +52,22 @@ def test_a_date_format_that_is_none_is_wrong_usage(cli, command) -> None:
     assert "%Q" in cli(*command, "--date-format", "%Q", code=2).err
 
 
+@pytest.mark.parametrize("more", [(), ("--final",), ("--runner", "spark")])
+def test_a_run_that_failed_leaves_the_files_of_the_run_before(cli, more) -> None:
+    run = (*COMMANDS["model run"], *FORMAT, "--out", "S=s.csv", "--out", "C=c.csv")
+    Path("lines.csv").write_text("i,n,1,2011-10-13 11:23:07,2011-10-13 11:23:07.156\n")
+    cli(*run)
+    before = {name: Path(name).read_bytes() for name in ("s.csv", "c.csv")}
+    Path("lines.csv").write_text(REFUSED)
+    failed = cli(*run, *more, code=1)
+    assert "lines.csv, line 1: unparsable" in failed.err
+    assert {name: Path(name).read_bytes() for name in before} == before
+    for name in before:
+        Path(name).unlink()
+    cli(*run, *more, code=1)
+    assert sorted(path.name for path in Path().glob("*.csv*")) == ["lines.csv"]
+
+
 @pytest.mark.parametrize("name", ["engine publish", "adapter publish"])
 def test_publishing_to_a_project_that_no_engine_has_run_warns(cli, name) -> None:
     Path("lines.csv").write_text("i,n,1,0,0\n")

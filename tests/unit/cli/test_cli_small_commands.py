@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep import connect
+from lockstep import StreamConfig, connect
 from lockstep.cli.commands import NOUNS
 from lockstep.cli.debug import environment
 from lockstep.cli.help_commands import completions, error_codes
@@ -21,6 +22,7 @@ from lockstep.engine.errors import ModelUnreadable
 from lockstep.engine.model import xml_common
 from lockstep.errors import UsageError
 from lockstep.streams.grouplog import GroupLog
+from lockstep.streams.shards import shard_of
 
 FAULTY = """
 name: faulty
@@ -113,18 +115,35 @@ def test_completion_knows_nouns_verbs_and_options() -> None:
 
 @pytest.mark.parametrize(
     ("line", "wanted"),
-    [("lockstep str", "stream"), ("lockstep stream cr", "create"), ("lockstep dlq drop --al", "--all")],
+    [
+        ("lockstep str", "stream"),
+        ("lockstep stream cr", "create"),
+        ("lockstep dlq drop --al", "--all"),
+        ("lockstep --bus lmdb : x str", "stream"),  # as bash splits --bus lmdb:x
+        ("lockstep --json --bus = redis : //h : 1 stream cr", "create"),
+        ("lockstep stream --bus memory cr", "create"),
+    ],
 )
 def test_bash_completes(cli, line, wanted) -> None:
+    assert wanted in completed(cli, line)
+
+
+def completed(cli, line: str) -> list[str]:
     script = cli("completion", "bash").out
     words = line.split()
     ask = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _lockstep; echo ${{COMPREPLY[@]}}"
     done = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, timeout=20, check=True)
-    assert wanted in done.stdout.split()
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("line", ["lockstep --bus s", "lockstep --bus lmdb : s"])
+def test_the_value_of_an_option_is_no_command(cli, line) -> None:
+    assert completed(cli, line) == []
 
 
 def test_zsh_and_fish_have_scripts(cli) -> None:
     assert "bashcompinit" in cli("completion", "zsh").out
+    assert "complete -c lockstep -l bus -r" in cli("completion", "fish").out
     assert "-n '__fish_seen_subcommand_from stream' -a 'create" in cli("completion", "fish").out
 
 
@@ -135,6 +154,43 @@ def letters(cli) -> None:
         for number in range(3):
             headers = [("dlq-stream", b"orders"), ("dlq-offset", b"%d" % number), ("dlq-reason", b"no stock")]
             publisher.publish(b"order %d" % number, headers=headers)
+
+
+@pytest.fixture
+def sharded_letters(cli) -> None:
+    """Two letters in shard 0 of orders.dlq and three in shard 1, which has the only one with offset 2."""
+    keys = {shard_of(key, 2): key for key in (b"a", b"b", b"c", b"d")}
+    with connect("lmdb:.lockstep") as client:
+        client.create("orders")
+        client.create("orders.dlq", StreamConfig(shards=2))
+        with client.publisher("orders.dlq") as publisher:
+            for shard, number in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2)):
+                headers = [("dlq-stream", b"orders"), ("dlq-offset", b"%d" % number), ("dlq-reason", b"no stock")]
+                publisher.publish(b"%d of %d" % (number, shard), headers=headers, key=keys[shard])
+
+
+@pytest.mark.usefixtures("sharded_letters")
+def test_of_a_sharded_stream_each_letter_is_named_by_its_shard(cli) -> None:
+    listed = cli("dlq", "ls", "orders").out.splitlines()
+    assert listed[0].split()[:2] == ["SHARD", "OFFSET"]
+    assert sorted(tuple(line.split()[:2]) for line in listed[1:]) == [
+        ("0", "0"), ("0", "1"), ("1", "0"), ("1", "1"), ("1", "2"),
+    ]  # fmt: skip
+    only = [json.loads(line) for line in cli("dlq", "ls", "orders", "--shard", "0", "--json").out.splitlines()]
+    assert [(row["shard"], row["offset"]) for row in only] == [(0, 0), (0, 1)]
+    assert "is in the shards 0, 1: add --shard N" in cli("dlq", "show", "orders", "1", code=2).err
+    for shard in ("0", "1"):
+        assert cli("dlq", "show", "orders", "1", "--shard", shard, "--json").object["value"] == f"1 of {shard}"
+    assert cli("dlq", "show", "orders", "2", "--json").object["shard"] == 1
+    assert "There are 2, from 0 on." in cli("dlq", "show", "orders", "1", "--shard", "2", code=3).err
+
+
+@pytest.mark.usefixtures("sharded_letters")
+def test_of_a_sharded_stream_letters_are_dropped_by_shard(cli) -> None:
+    assert "add --shard N to --before" in cli("dlq", "drop", "orders", "--before", "2", "--yes", code=2).err
+    assert cli("dlq", "drop", "orders", "--before", "2", "--shard", "1", "--yes", "--json").object["dropped"] == 2
+    assert cli("dlq", "drop", "orders", "--all", "--shard", "1", "--yes", "--json").object["dropped"] == 1
+    assert cli("dlq", "drop", "orders", "--all", "--yes", "--json").object["dropped"] == 2
 
 
 @pytest.mark.usefixtures("letters")
@@ -169,6 +225,28 @@ def test_engines_of_this_machine_are_listed_and_stopped(cli) -> None:
         assert process.wait(20) == -15
 
 
+@pytest.mark.parametrize(
+    "held", [b"\xff\xfe", "\u00b2".encode(), b"9" * 5000, b""], ids=["bytes", "power", "long", "empty"]
+)
+def test_a_damaged_lock_is_listed_without_a_process(cli, held) -> None:
+    folder = Path(".lockstep-engine/local.trades")
+    folder.mkdir(parents=True)
+    (folder / "lock").write_bytes(held)
+    with (folder / "lock").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        row = cli("engine", "ls", "--json").object
+        assert (row["running"], row["pid"]) == (True, None)
+        assert "is not a process" in cli("engine", "stop", "trades", code=4).err
+
+
+def test_a_lock_that_is_no_file_is_no_engine(cli) -> None:
+    for name in ("pipe", "folder"):
+        Path(".lockstep-engine", name).mkdir(parents=True)
+    os.mkfifo(".lockstep-engine/pipe/lock")
+    Path(".lockstep-engine/folder/lock").mkdir()
+    assert "There is no engine" in cli("engine", "ls").err
+
+
 def test_a_lock_of_another_program_is_not_told_to_end(cli) -> None:
     folder = Path("state")
     folder.mkdir()
@@ -181,9 +259,12 @@ def test_a_lock_of_another_program_is_not_told_to_end(cli) -> None:
 
 def test_a_bundle_holds_facts_and_neither_records_nor_secrets(cli, monkeypatch) -> None:
     monkeypatch.setenv("LOCKSTEP_RABBITMQ_PASSWORD", "hush")
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dx.pass=hush -Dcode=hush")
+    Path("b.tar.gz").touch(mode=0o644)
     cli("stream", "create", "orders")
     cli("stream", "publish", "orders", "a private record")
     cli("debug", "bundle", "-o", "b.tar.gz")
+    assert Path("b.tar.gz").stat().st_mode & 0o777 == 0o600
     with tarfile.open("b.tar.gz") as archive:
         found = {name: archive.extractfile(name).read().decode() for name in archive.getnames()}
     text = "".join(found.values())
@@ -197,6 +278,17 @@ def test_a_bundle_holds_facts_and_neither_records_nor_secrets(cli, monkeypatch) 
 def test_urls_in_the_environment_lose_their_passwords() -> None:
     found = environment({"LOCKSTEP_BUS": "rabbitmq://me:hush@host:5552", "OTHER": "x"})
     assert found == {"LOCKSTEP_BUS": "rabbitmq://me@host:5552"}
+
+
+@pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS", "LOCKSTEP_SMTP_PASS", "LOCKSTEP_WHATEVER"])
+def test_values_of_the_environment_are_shown_of_known_variables_only(name) -> None:
+    assert environment({name: "hush", "JAVA_HOME": "/usr/lib/jvm"}) == {"JAVA_HOME": "/usr/lib/jvm", name: "********"}
+
+
+def test_a_history_that_can_not_be_is_refused_without_its_password(cli) -> None:
+    refused = cli("stream", "create", "orders", "--history", "redis://me:hush@host/0", code=2).err
+    assert "redis://me@host/0" in refused
+    assert "hush" not in refused
 
 
 def test_findings_are_exit_code_one_and_sql_is_answered_with_the_name_here(cli) -> None:

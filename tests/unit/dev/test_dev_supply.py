@@ -81,7 +81,7 @@ def test_dev_up_says_as_root_what_it_installs_before_it_does_anything(machine, t
     machine.add("apt-get", "echo E: no network; exit 100")
     monkeypatch.setenv("PATH", str(machine.bin))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert main(["dev", "up", "redis", "--yes", "--folder", str(tmp_path / "servers")]) == 6
+    assert main(["dev", "up", "redis", "--folder", str(tmp_path / "servers")]) == 6
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "This installs Debian packages on this machine, as root: redis-server (with apt-get)."
     assert said[-1].startswith("lockstep: [SERVER_NOT_AVAILABLE]")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import socket
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
@@ -234,3 +236,69 @@ def test_nobody_there_and_no_url(capsys):
     assert "SERVER_UNREACHABLE" in capsys.readouterr().err
     assert xml_client.main(["-url", "ftp://x"]) == 2
     assert xml_client.main(["-url", "http://127.0.0.1:1/", "-put", "file://missing"]) == 3
+
+
+def test_no_proxy_is_asked_and_none_is_told_the_token(http, capsys, tmp_path, monkeypatch):
+    (tmp_path / "token").write_text("abc")
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        proxy.setblocking(False)
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        assert xml_client.main(["-url", f"{http}/a/200", "-put", "-token", str(tmp_path / "token")]) == 0
+        assert xml_client.main(["-url", "http://127.0.0.1:1/", "-put"]) == 6
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
+    assert capsys.readouterr().out == "<PUT Bearer abc>\n"
+
+
+@contextmanager
+def answering(sent: bytes):
+    """A server that says one thing, whatever it is asked."""
+
+    def answer() -> None:
+        asked, _ = made.accept()
+        with asked:
+            asked.recv(4096)
+            asked.sendall(sent)
+
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        thread = Thread(target=answer, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{made.getsockname()[1]}/"
+        thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "said"),
+    [
+        (b"nonsense\r\n\r\n", 6, "what it sent is not HTTP"),
+        (b"", 6, "SERVER_UNREACHABLE"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", 6, "its answer ended in the middle"),
+        (b"HTTP/1.1 404 No\r\nContent-Length: 9\r\n\r\nabc", 6, "its answer ended in the middle"),
+        (b"HTTP/1.1 599 Odd\r\nContent-Length: 3\r\n\r\nodd", 1, "odd"),
+        (b"HTTP/1.1 499 Odd\r\nContent-Length: 3\r\n\r\nodd", 2, "odd"),
+        (b"HTTP/1.1 307 X\r\nLocation: http://127.0.0.1:2/\r\nContent-Length: 4\r\n\r\naway", 2, "away"),
+    ],
+)
+def test_an_answer_that_is_none_is_said_in_words(capsys, sent, code, said):
+    with answering(sent) as url:
+        assert xml_client.main(["-url", url]) == code
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["http://h:x/", "http://[::1/", "http://h:99999999/", "http://h/\u00e9", "http:///",
+                                 "http://h/\x01", f"http://{'h' * 70}.x/"])  # fmt: skip
+def test_a_url_that_is_none_is_said_in_words(capsys, url):
+    assert xml_client.main(["-url", url]) in (2, 6)
+    assert "[USAGE]" in (told := capsys.readouterr().err) or "[SERVER_UNREACHABLE]" in told
+
+
+@pytest.mark.parametrize("text", ["", "two words", "two\nlines", "\u00e9"])
+def test_a_file_without_a_token_is_refused_and_not_shown(capsys, tmp_path, text):
+    (tmp_path / "token").write_text(text)
+    assert xml_client.main(["-url", "http://127.0.0.1:1/", "-token", str(tmp_path / "token")]) == 2
+    told = capsys.readouterr().err
+    assert "holds no token" in told
+    assert "words" not in told

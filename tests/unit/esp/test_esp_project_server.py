@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.esp import engine_process, xml_client, xml_server
+from lockstep.esp.errors import EngineEnded
 from lockstep.esp.project_server import Projects, make_server_app
 from lockstep.server.guard import HEALTH
 from lockstep.server.serving import bind, serve_app
@@ -33,7 +34,7 @@ class FakeEngine:
 
     async def _app(self, scope, _receive, send) -> None:
         headers = {key.decode(): value.decode() for key, value in scope["headers"]}
-        self.asked.append((scope["method"], scope["path"], headers.get("authorization", "")))
+        self.asked.append((scope["method"], scope["raw_path"].decode(), headers.get("authorization", "")))
         body = (
             b"ok" if scope["path"] == HEALTH else f'<windows><window-source name="{self.name}.S"/></windows>'.encode()
         )
@@ -122,6 +123,46 @@ def test_several_projects_each_have_an_engine_and_lists_are_put_together(server)
     assert (status, "loaded are: one, two" in text) == (422, True)
 
 
+def test_an_engine_that_has_ended_does_not_hide_the_others(server) -> None:
+    for name in ("one", "two"):
+        server("PUT", f"/projects/{name}", model(name))
+    server.engines["two"].ended = 1
+    status, text = server("GET", "/windows")
+    assert (status, "one.S" in text, '<windows unavailable="two">' in text) == (200, True, True)
+    found = json.loads(server("GET", "/windows", Accept="application/json")[1])
+    assert found == {"windows": [{"name": "one.S"}], "unavailable": ["two"]}
+    status, text = server("GET", "/projects/two")
+    assert (status, "two" in text) == (503, True)
+
+
+@pytest.mark.parametrize("path", ["/events/one/q/a%20b", "/events/one/q/%C3%A9", "/events/one/q/a%23b%3Fc%2Fd?x=%26"])
+def test_a_path_is_passed_on_as_it_came(server, path) -> None:
+    server("PUT", "/projects/one", model("one"))
+    assert server("GET", path)[0] == 200
+    assert server.engines["one"].asked[-1][1] == BASE + path.partition("?")[0]
+
+
+def test_a_model_is_checked_whatever_is_loaded(server) -> None:
+    for name in ("", "one", "two"):
+        if name:
+            server("PUT", f"/projects/{name}", model(name))
+        status, text = server("POST", "/projectValidationResults", model("three"))
+        assert (status, 'valid="true"' in text) == (200, True)
+
+
+def test_an_engine_that_ends_while_it_is_loaded_leaves_no_open_files(tmp_path) -> None:
+    def start(name: str, _file: Path) -> engine_process.EngineProcess:
+        return engine_process.EngineProcess(["-bogus"], 1, tmp_path / name)
+
+    projects, opened = Projects(tmp_path / "state", tmp_path, start, ready_s=60), []
+    for _ in range(2):
+        with pytest.raises(EngineEnded):
+            projects.load("one", model("one").encode(), None)
+        opened.append(len(list(Path("/proc/self/fd").iterdir())))
+    assert projects.names() == []
+    assert opened[0] == opened[1]
+
+
 def test_a_model_may_be_a_file_where_the_server_runs(server, tmp_path) -> None:
     (tmp_path / "model.xml").write_text(model("one"))
     assert server("PUT", "/projects/one?projectUrl=file://model.xml")[0] == 200
@@ -178,3 +219,16 @@ def test_the_client_finds_the_token_of_a_server_of_the_same_user(tmp_path, monke
         assert token_of_port(8181).stat().st_mode & 0o077 == 0
         assert (tmp_path / "state").stat().st_mode & 0o077 == 0
     assert sent("http://localhost:8181/x") is None
+
+
+def test_a_user_without_a_home_finds_the_token_in_the_state_folder(tmp_path, monkeypatch) -> None:
+    from lockstep.cli.engine_rest import TOKEN_NAME, kept_token
+
+    def no_home() -> Path:
+        message = "Could not determine home directory."
+        raise RuntimeError(message)
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    with kept_token(TOKEN, tmp_path / "state", 8181):
+        assert (tmp_path / "state" / TOKEN_NAME).read_text() == f"{TOKEN}\n"

@@ -46,10 +46,11 @@ def unwritable(path: str | Path) -> Iterator[None]:
 
 
 @contextmanager
-def new_file(path: str | Path, *, sync: bool = False) -> Iterator[BinaryIO]:
+def new_file(path: str | Path, *, sync: bool = False, mode: int | None = None) -> Iterator[BinaryIO]:
     """A file to write, which takes the place of an older one at the end; with `sync` it is on the disk by then.
 
-    An error inside leaves the older one as it was. OSErrors of the caller's own writing are the caller's to name.
+    Who may read it is what `mode` says, else as it was for the older one. An error inside leaves the older one as it
+    was. OSErrors of the caller's own writing are the caller's to name.
     """
     path = Path(path)
     with unwritable(path):
@@ -61,14 +62,15 @@ def new_file(path: str | Path, *, sync: bool = False) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(path))
     part = target.with_name(f"{target.name[:_NAME_CHARS]}.{os.getpid()}.{secrets.token_hex(4)}.part")
     with unwritable(path):
-        file = part.open("xb")
+        file = os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode or 0o666), "wb")
     try:
         with file:
             yield file
             with unwritable(path):
                 _finish(file, sync)
         with unwritable(path):
-            _keep_mode(target, part)
+            if mode is None:
+                _keep_mode(target, part)
             part.replace(target)
     finally:
         with suppress(OSError):

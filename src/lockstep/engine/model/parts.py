@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lockstep.engine.events.types import FieldType
+from lockstep.engine.model.hiding import shown
 
 RETENTION_KINDS = (
     "bytime_sliding",
@@ -34,15 +35,6 @@ class Retention:
         return self.kind.startswith("bytime")
 
 
-HIDDEN = "********"
-_SECRET = ("password", "passwd", "pwd", "secret", "token", "key", "config", "credential")
-
-
-def is_secret(name: str) -> bool:
-    """Whether a property of this name may hold a secret: rmqpassword, kafkaglobalconfig, sslkey and the like."""
-    return any(word in name.lower() for word in _SECRET) or name.lower() == "pass"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Connector:
     """A connection to the outside, kept with the window that it feeds or reads."""
@@ -55,8 +47,8 @@ class Connector:
     description: str = ""
 
     def __repr__(self) -> str:
-        shown = {name: HIDDEN if is_secret(name) else value for name, value in self.properties}
-        return f"Connector(kind={self.kind!r}, name={self.name!r}, direction={self.direction!r}, properties={shown})"
+        safe = {name: shown(name, value) for name, value in self.properties}
+        return f"Connector(kind={self.kind!r}, name={self.name!r}, direction={self.direction!r}, properties={safe})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,10 +1,11 @@
-"""Models without their secrets, to be shown: values are hidden by what the name of a property contains."""
+"""Models without their secrets, to be shown: values are hidden by their names, and passwords within them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from lockstep.engine.model.parts import HIDDEN, Connector, is_secret
+from lockstep.engine.model.hiding import shown
+from lockstep.engine.model.parts import Connector
 from lockstep.engine.model.project import ContinuousQuery, Project
 
 
@@ -27,4 +28,4 @@ def _connector(connector: Connector) -> Connector:
 
 
 def _pairs(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, HIDDEN if value and is_secret(name) else value) for name, value in pairs)
+    return tuple((name, shown(name, value)) for name, value in pairs)

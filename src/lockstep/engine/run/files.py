@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from lockstep.engine.errors import FileMissing, WindowNotFound
+from lockstep.engine.errors import FileMissing, NoLineTaken, WindowNotFound
 from lockstep.engine.events.columns import EventBatch, Int64s
 from lockstep.engine.events.csvform import BadLine, CsvOptions, CsvOutput, header_line, read_csv
 from lockstep.engine.events.script import ScriptBlock, read_script
@@ -63,6 +63,13 @@ class BadLines:
     def total(self) -> int:
         """How many."""
         return sum(counts.total() for counts in self.counts.values())
+
+    def check_some_taken(self, events: int) -> None:
+        """NoLineTaken if there were lines, and not one of them was an event: nobody wants that to look like success."""
+        if self.total and not events:
+            reasons = dict(sorted(sum(self.counts.values(), Counter()).items()))
+            told = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items())
+            raise NoLineTaken(count=f"{self.total:,}", files=", ".join(self.counts), reasons=told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from lockstep.engine.errors import BadEventText
@@ -20,16 +21,20 @@ _PREFIX = len("I,N,")
 def write_final_rows(
     graph: Graph, logs: Mapping[str, Path], tables: Mapping[str, Path], output: CsvOutput
 ) -> dict[str, int]:
-    """Write the rows of each window as CSV, below a line of names; return how many there are."""
+    """Write the rows of each window as CSV, below a line of names; return how many there are.
+
+    The files appear when all of them are written.
+    """
     counts = {}
-    for path, log in logs.items():
-        schema = window_of(graph, path).schema
-        rows = final_rows(_events(log, schema, output), schema)
-        with new_file(tables[path]) as file:
+    with ExitStack() as files:
+        for path, log in logs.items():
+            schema = window_of(graph, path).schema
+            rows = final_rows(_events(log, schema, output), schema)
+            file = files.enter_context(new_file(tables[path]))
             file.write((output.delimiter.join(schema.names) + "\n").encode())
             events = [Event(Opcode.INSERT, Flag.NORMAL, row) for row in rows]
             file.writelines(line[_PREFIX:].encode() for line in lines_of(events, schema, output))
-        counts[path] = len(rows)
+            counts[path] = len(rows)
     return counts
 
 

@@ -60,6 +60,7 @@ def run_reference(
             if events % _TELL_EVERY == 0:
                 progress(events)
         seconds = runtime.monotonic() - began
+        bad.check_some_taken(events)  # before the files take their places
     written = {path: lines[path] for path in files}
     return FileOutcome(interpreter.counts, written, events, blocks, seconds, refused=refused)
 

@@ -111,6 +111,7 @@ def run_on_spark(
         for piece in feed(graph, inputs, bad):
             ingest.take(piece)
         ingest.close()
+        bad.check_some_taken(ingest.position.events)
         engine = Engine(
             graph,
             wanted,
