@@ -25,6 +25,9 @@ TIMEOUT_S = 60.0
 class Command:
     """Runs `lockstep` in a folder."""
 
+    program: Sequence[str] = (PROGRAM,)
+    """What runs in the background."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.environ = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
@@ -50,7 +53,7 @@ class Command:
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Run in the background."""
         process = subprocess.Popen(
-            [PROGRAM, *arguments],
+            [*self.program, *arguments],
             cwd=self.folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -87,17 +90,24 @@ class InProcess(Command):
         """Run to the end; the exit code must be the one expected."""
         del timeout  # the test's own holds
         data = given.encode() if isinstance(given, str) else given
-        with tempfile.TemporaryFile() as read, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            read.write(data)
-            read.seek(0)
-            with standing_in(self.folder, {**self.environ, **environ}, read, out, err):
-                found = exit_code_of(arguments)
-            out.seek(0)
-            err.seek(0)
-            done = Result(out.read(), err.read().decode())
+        found, done = run_here(self.folder, {**self.environ, **environ}, arguments, data)
         assert found == code, (arguments, found, done.raw, done.err)
         assert "Traceback" not in done.err
         return done
+
+
+def run_here(
+    folder: Path, environ: Mapping[str, str], arguments: Sequence[str], given: bytes = b""
+) -> tuple[int, Result]:
+    """Run the command in this process; its exit code, and what it printed."""
+    with tempfile.TemporaryFile() as read, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        read.write(given)
+        read.seek(0)
+        with standing_in(folder, environ, read, out, err):
+            found = exit_code_of(arguments)
+        out.seek(0)
+        err.seek(0)
+        return found, Result(out.read(), err.read().decode())
 
 
 def exit_code_of(arguments: Sequence[str]) -> int:

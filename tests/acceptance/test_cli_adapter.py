@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cli_command import Command, read_line, until
+from cli_command import Command, InProcess, read_line, until
 
 import lockstep as library
 from lockstep.core.outputs import Barrier
@@ -43,7 +43,7 @@ SUBSCRIBE = ("adapter", "subscribe", "--model", "desk.yaml", "--window", "Copy")
 @pytest.fixture
 def lockstep(tmp_path):
     (tmp_path / "desk.yaml").write_text(MODEL)
-    command = Command(tmp_path)
+    command = InProcess(tmp_path)
     yield command
     command.close()
 
@@ -151,8 +151,8 @@ def test_a_client_may_send_its_file_again(lockstep, bus, tmp_path) -> None:
     assert counted(bus) == [[1], [2], [3]]
 
 
-def test_json_and_standard_input(lockstep, bus) -> None:
-    lockstep(*PUBLISH, "-", "--type", "json", "--block", "2", given='{"ID":1}\n[{"ID":2},{"ID":3}]\n')
+def test_json_and_standard_input(lockstep, bus, tmp_path) -> None:
+    Command(tmp_path)(*PUBLISH, "-", "--type", "json", "--block", "2", given='{"ID":1}\n[{"ID":2},{"ID":3}]\n')
     assert [ids for _, ids in blocks_in(bus)] == [[1, 2], [3]]
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+import sparkless_engine
 from cli_command import Command
 
 from lockstep.engine.events.columns import concat
@@ -28,8 +30,8 @@ TIMEOUT_S = 240.0
 
 
 @pytest.fixture
-def lockstep(tmp_path):
-    command = Command(tmp_path)
+def lockstep(tmp_path, request):
+    command = (Sparkless if getattr(request, "param", None) == "sparkless" else Command)(tmp_path)
     yield command
     command.close()
 
@@ -74,6 +76,12 @@ def run_engine(lockstep: Command, url: str, *more: str) -> subprocess.Popen[byte
     return lockstep.start("engine", "run", str(TRADES), "--url", url, *windows, "--batch", str(BATCH), *more)
 
 
+class Sparkless(Command):
+    """Engines that run in the background have a stand-in for Spark."""
+
+    program = (sys.executable, sparkless_engine.__file__)
+
+
 def wait_for(condition, process: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + TIMEOUT_S
     while not condition():
@@ -85,7 +93,11 @@ def wait_for(condition, process: subprocess.Popen[bytes]) -> None:
 @pytest.mark.slow
 @pytest.mark.acceptance
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("lockstep", "kills"),
+    [("sparkless", 2), pytest.param("spark", 5, marks=pytest.mark.soak)],
+    indirect=["lockstep"],
+)
 def test_killed_at_random_moments_it_publishes_what_it_would_have(lockstep, tmp_path, kills):
     # Given trades on the input stream, and what the plain interpreter makes of them
     lockstep("data", "trades", "--events", str(EVENTS), "--seed", "4", "-o", "trades.csv")
@@ -151,11 +163,11 @@ def test_a_handler_that_fails_stops_the_project_and_nothing_is_lost(lockstep, tm
     assert failed.returncode == 1, errors
     for word in (b"USER_CODE_FAILED", b"q/Checked", b"block 70", b"no such symbol", b"700"):
         assert word in errors, errors
-    # And when the handler is mended, it goes on as if nothing had been
+    # And when the handler is fixed, it goes on as if nothing had been
     (tmp_path / "broken").unlink()
-    mended = lockstep.start("engine", "run", "model.yaml", "--url", url, "--until-idle", "--batch", "50")
-    _, errors = mended.communicate(timeout=TIMEOUT_S)
-    assert mended.returncode == 0, errors
+    fixed = lockstep.start("engine", "run", "model.yaml", "--url", url, "--until-idle", "--batch", "50")
+    _, errors = fixed.communicate(timeout=TIMEOUT_S)
+    assert fixed.returncode == 0, errors
     lockstep("engine", "subscribe", "model.yaml", "--url", url, "--window", "Checked", "-o", "out.csv")
     lines = (tmp_path / "out.csv").read_text().splitlines()
     assert [line.split(",")[2] for line in lines] == [str(n) for n in range(1, 1001)]

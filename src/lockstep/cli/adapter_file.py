@@ -19,7 +19,7 @@ SUFFIX = ".position"
 class ResumedFile:
     """An output file and the position to which it was written.
 
-    The position is replaced after the bytes it stands for are on the disk. What is behind it is cut off at the next
+    The position is replaced after the bytes it stands for are on the disk. What follows it is cut off at the next
     start, and written again.
     """
 
@@ -84,6 +84,7 @@ class ResumedFile:
 
         found = self._file.seek(0, os.SEEK_END)
         if found < self.size:
+            self._file.close()
             raise PositionForeign(found=f"a file of {self.size} bytes", wanted=f"{self.path} with {found}")
         self._file.truncate(self.size)
         self._file.seek(self.size)

@@ -153,7 +153,7 @@ DLQ = Noun(
             purpose="Show one dead letter whole: the record, its headers and why it is there.",
             run="lockstep.cli.dlq:show",
             arguments=_dlq_show,
-            examples=("lockstep dlq show orders 0", "lockstep dlq show orders 0 --shard 2 --json"),
+            examples=("lockstep dlq show orders 0", "lockstep dlq show orders 0 --json"),
         ),
         Verb(
             name="drop",
