@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,13 +16,17 @@ import lmdb
 
 from lockstep.errors import Forbidden, ForkedProcess, IllegalState, NotAStore, StoreBroken, StoreFull
 from lockstep.log.embedded.tables import TABLES
-from lockstep.log.lmdb.room import is_nearly_full, left_for_users, load_ballast, reserve
+from lockstep.log.lmdb.room import cost, is_nearly_full, left_for_users, load_ballast, reserve
+from lockstep.log.lmdb.settings import FILE, load
 from lockstep.log.lmdb.tables import LmdbTables
 from lockstep.runtime import logger
 
 READERS_MAX = 2048
 READER_CHECK_S = 5.0
 RELAXED_SYNC_S = 1.0
+_RESIZE_WAITS_S, _BRIEFLY_S, _RESIZES_MAX = 2.0, 0.1, 10
+_GROWS = "other processes enlarge its map again and again"
+_IN_USE = "another process enlarged its map, and this one has a view or a transaction open; close it first"
 _FORK_WAITS_S, _CLOSE_WAITS_S = 1.0, 2.0
 
 
@@ -38,6 +42,11 @@ class Environment:
         self.gate = threading.Lock()
         """Held while something is written, and while the process forks."""
         self.map_bytes = map_bytes
+        self._lock = threading.Lock()
+        self._door = threading.Condition(self._lock)
+        """Whoever begins or ends a transaction goes through it: the map is exchanged while there is none."""
+        self._inside = 0
+        self._is_resizing = False
         self._checked_at = self._synced_at = time.monotonic()
         try:
             self.lmdb = lmdb.open(
@@ -49,6 +58,7 @@ class Environment:
         try:
             self.lmdb.reader_check()
             self.handles = {name: self.lmdb.open_db(name.encode()) for name in TABLES}
+            self._page_bytes = int(self.lmdb.stat()["psize"])
         except lmdb.Error as error:
             self.lmdb.close()
             raise _open_error(path, error) from error
@@ -59,16 +69,81 @@ class Environment:
         self.check_process()
         return ReadView(self)
 
-    def begin_write(self) -> Any:
-        """An LMDB write transaction, after all other writers of all processes."""
+    def begin_write(self) -> Writing:
+        """A write transaction, after all other writers of all processes; use it in a with statement, or abort it."""
         self.check_process()
         if self.broken is not None:
             raise StoreBroken(path=self.path, reason=self.broken)
-        return self.lmdb.begin(write=True)
+        return Writing(self, self.begin(write=True))
+
+    def begin(self, *, write: bool = False) -> Any:
+        """An LMDB transaction; `left` has to be called when it has ended. The map is as large as others made it."""
+        for _ in range(_RESIZES_MAX):
+            self._enter()
+            try:
+                return self.lmdb.begin(write=write)
+            except lmdb.MapResizedError:
+                self.left()
+            except BaseException:
+                self.left()
+                raise
+            self.resize()
+        raise self._unusable(_GROWS)
+
+    def _enter(self) -> None:
+        with self._lock:
+            while self._is_resizing:
+                self._door.wait()
+            self._inside += 1
+
+    def left(self) -> None:
+        """A transaction has ended."""
+        with self._lock:
+            self._inside -= 1
+            if self._is_resizing:
+                self._door.notify_all()
+
+    def resize(self, map_bytes: int = 0, *, within_s: float = _RESIZE_WAITS_S) -> None:
+        """Take over a larger map; 0: as large as another process has made it. Waits until no transaction is open."""
+        with self._lock:
+            while self._is_resizing:
+                self._door.wait()
+            self._is_resizing = True
+            try:
+                if not self._door.wait_for(lambda: self._inside == 0, within_s):
+                    raise self._unusable(_IN_USE)
+                self.lmdb.set_mapsize(map_bytes)
+                self.map_bytes = int(self.lmdb.info()["map_size"])
+            finally:
+                self._is_resizing = False
+                self._door.notify_all()
+        logger.info("The map of %s has %d bytes now", self.path, self.map_bytes, extra={"action": "map_enlarged"})
+
+    def make_room(self) -> bool:
+        """Find room that this process does not know of: what killed readers keep, and a map that was enlarged."""
+        has_room = bool(self.lmdb.reader_check())
+        wanted = load(self.path).map_bytes if (self.path / FILE).is_file() else 0
+        if wanted > self.map_bytes:
+            with suppress(IllegalState):  # a view is open: the next one who needs room tries again
+                self.resize(wanted, within_s=_BRIEFLY_S)
+                has_room = True
+        return has_room
+
+    def forget_transactions(self) -> None:
+        """In a forked child: those of the parent, and its locks, do not count."""
+        self.gate, self._lock = threading.Lock(), threading.Lock()
+        self._door, self._inside, self._is_resizing = threading.Condition(self._lock), 0, False
+
+    def _unusable(self, reason: str) -> IllegalState:
+        return IllegalState(what=f"The store {self.path}", action="be used", reason=reason)
 
     def tables(self, transaction: Any) -> LmdbTables:
         """The tables as a transaction sees them."""
         return LmdbTables(transaction, self.handles)
+
+    def cost(self, key: bytes, value: bytes) -> int:
+        """Bytes that a row takes in the file."""
+        return cost(len(key), len(value), self._page_bytes)
 
     def room(self, transaction: Any) -> int:
         """Bytes that users may still add; negative if groups use some of their reserve."""
@@ -109,9 +184,6 @@ class Environment:
         text = str(error)
         if isinstance(error, lmdb.MapFullError):
             return self.full()
-        if isinstance(error, lmdb.MapResizedError):
-            reason = "another process enlarged its map; open the bus again in this one"
-            return IllegalState(what=f"The store {self.path}", action="be used", reason=reason)
         full = isinstance(error, lmdb.DiskError) or "No space" in text or "too large" in text
         # What LMDB says when a write comes out short, as the last one on a disk does.
         short = "Input/output error" in text and is_nearly_full(self.path)
@@ -152,18 +224,40 @@ class ReadView:
     def __enter__(self) -> LmdbTables:
         environment = self._environment
         try:
-            self._transaction = environment.lmdb.begin()
+            self._transaction = environment.begin()
         except lmdb.ReadersFullError:
             environment.lmdb.reader_check()
-            self._transaction = environment.lmdb.begin()
-        except lmdb.MapResizedError as error:
-            raise environment.failure(error) from error
+            self._transaction = environment.begin()
         return LmdbTables(self._transaction, environment.handles)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._transaction.abort()
+        self._environment.left()
         if isinstance(error, lmdb.Error):
             raise self._environment.failure(error) from error
+
+
+class Writing:
+    """A write transaction as a context manager: committed at the end, unless there is an error."""
+
+    __slots__ = ("_environment", "transaction")
+
+    def __init__(self, environment: Environment, transaction: Any) -> None:
+        self._environment, self.transaction = environment, transaction
+
+    def __enter__(self) -> Any:
+        return self.transaction
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            self.transaction.__exit__(kind, error, at)
+        finally:
+            self._environment.left()
+
+    def abort(self) -> None:
+        """End it without a change."""
+        self.transaction.abort()
+        self._environment.left()
 
 
 class Registry:
@@ -227,7 +321,7 @@ class Registry:
         """
         self._lock, self._stopped = threading.Lock(), []
         for key, environment in self._open.items():
-            environment.gate = threading.Lock()
+            environment.forget_transactions()
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(environment.lmdb))
             self._inherited[key] = environment.lmdb
         self._open = {}
