@@ -44,9 +44,9 @@ class Environment:
         self.map_bytes = map_bytes
         self._lock = threading.Lock()
         self._door = threading.Condition(self._lock)
-        """Whoever begins or ends a transaction goes through it: the map is exchanged while there is none."""
-        self._inside = 0
-        self._is_resizing = False
+        self.inside: set[object] = set()
+        """Whoever has a transaction open, or is about to: the map is exchanged while there is nobody."""
+        self.is_resizing = False
         self._checked_at = self._synced_at = time.monotonic()
         try:
             self.lmdb = lmdb.open(
@@ -74,48 +74,54 @@ class Environment:
         self.check_process()
         if self.broken is not None:
             raise StoreBroken(path=self.path, reason=self.broken)
-        return Writing(self, self.begin(write=True))
+        writing = Writing(self)
+        writing.transaction = self.begin(writing, write=True)
+        return writing
 
-    def begin(self, *, write: bool = False) -> Any:
+    def begin(self, owner: object, *, write: bool = False) -> Any:
         """An LMDB transaction; `left` has to be called when it has ended. The map is as large as others made it."""
         for _ in range(_RESIZES_MAX):
-            self._enter()
+            self.inside.add(owner)
             try:
+                if self.is_resizing:
+                    self._step_aside(owner)
                 return self.lmdb.begin(write=write)
             except lmdb.MapResizedError:
-                self.left()
+                self.left(owner)
             except BaseException:
-                self.left()
+                self.left(owner)
                 raise
             self.resize()
         raise self._unusable(_GROWS)
 
-    def _enter(self) -> None:
-        with self._lock:
-            while self._is_resizing:
-                self._door.wait()
-            self._inside += 1
-
-    def left(self) -> None:
+    def left(self, owner: object) -> None:
         """A transaction has ended."""
-        with self._lock:
-            self._inside -= 1
-            if self._is_resizing:
+        self.inside.discard(owner)
+        if self.is_resizing:
+            with self._lock:
                 self._door.notify_all()
+
+    def _step_aside(self, owner: object) -> None:
+        while self.is_resizing:
+            self.left(owner)
+            with self._lock:
+                while self.is_resizing:
+                    self._door.wait()
+            self.inside.add(owner)
 
     def resize(self, map_bytes: int = 0, *, within_s: float = _RESIZE_WAITS_S) -> None:
         """Take over a larger map; 0: as large as another process has made it. Waits until no transaction is open."""
         with self._lock:
-            while self._is_resizing:
+            while self.is_resizing:
                 self._door.wait()
-            self._is_resizing = True
+            self.is_resizing = True
             try:
-                if not self._door.wait_for(lambda: self._inside == 0, within_s):
+                if not self._door.wait_for(lambda: not self.inside, within_s):
                     raise self._unusable(_IN_USE)
                 self.lmdb.set_mapsize(map_bytes)
                 self.map_bytes = int(self.lmdb.info()["map_size"])
             finally:
-                self._is_resizing = False
+                self.is_resizing = False
                 self._door.notify_all()
         logger.info("The map of %s has %d bytes now", self.path, self.map_bytes, extra={"action": "map_enlarged"})
 
@@ -132,7 +138,7 @@ class Environment:
     def forget_transactions(self) -> None:
         """In a forked child: those of the parent, and its locks, do not count."""
         self.gate, self._lock = threading.Lock(), threading.Lock()
-        self._door, self._inside, self._is_resizing = threading.Condition(self._lock), 0, False
+        self._door, self.inside, self.is_resizing = threading.Condition(self._lock), set(), False
 
     def _unusable(self, reason: str) -> IllegalState:
         return IllegalState(what=f"The store {self.path}", action="be used", reason=reason)
@@ -224,15 +230,15 @@ class ReadView:
     def __enter__(self) -> LmdbTables:
         environment = self._environment
         try:
-            self._transaction = environment.begin()
+            self._transaction = environment.begin(self)
         except lmdb.ReadersFullError:
             environment.lmdb.reader_check()
-            self._transaction = environment.begin()
+            self._transaction = environment.begin(self)
         return LmdbTables(self._transaction, environment.handles)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._transaction.abort()
-        self._environment.left()
+        self._environment.left(self)
         if isinstance(error, lmdb.Error):
             raise self._environment.failure(error) from error
 
@@ -242,8 +248,9 @@ class Writing:
 
     __slots__ = ("_environment", "transaction")
 
-    def __init__(self, environment: Environment, transaction: Any) -> None:
-        self._environment, self.transaction = environment, transaction
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self.transaction: Any = None
 
     def __enter__(self) -> Any:
         return self.transaction
@@ -252,12 +259,12 @@ class Writing:
         try:
             self.transaction.__exit__(kind, error, at)
         finally:
-            self._environment.left()
+            self._environment.left(self)
 
     def abort(self) -> None:
         """End it without a change."""
         self.transaction.abort()
-        self._environment.left()
+        self._environment.left(self)
 
 
 class Registry:
