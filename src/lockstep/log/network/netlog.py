@@ -35,6 +35,8 @@ CONFIG_S = 1.0
 AGE_CHECKS = 1000
 """Records leave a stream that is bounded by age alone in so many steps at the most, and once a second at the most."""
 DOUBTS_MAX = 1000
+Identity = tuple[bytes, int, int]
+"""What tells an append from all others."""
 
 
 class Owner(Protocol):
@@ -80,7 +82,7 @@ class NetworkLog:
         self._config_due = bus.monotonic() + CONFIG_S
         self._opened_at: int | None = None
         """The number after the last message when this handle first appended, unless it had seen a message by then."""
-        self._unsure: dict[tuple[bytes, int], int] = {}
+        self._unsure: dict[Identity, int] = {}
         """Appends that may have landed, each with the least number that it may have got."""
         self._since_drop = 0
         self._held = Held()
@@ -151,6 +153,7 @@ class NetworkLog:
             return []
         self._check_size(sealed, batches)
         if self.limits.batch_records == 1:
+            self._refresh_sometimes()
             return [number * self.limits.stride for number in self.topic.send(sealed)]
         return self._append_bundle(bundle(sealed), batches[0])
 
@@ -161,8 +164,7 @@ class NetworkLog:
             held.begin(offset, offset // self.limits.stride)
         if found := held.take(offset, max_bytes):
             return found
-        if self._bus.monotonic() >= self._config_due:
-            self._refresh()
+        self._refresh_sometimes()
         if is_bounded(self.config):
             self._count_up_to(self.topic.ends())
             self._check_readable(offset, self._first_known())
@@ -184,21 +186,21 @@ class NetworkLog:
             self._drop(head)
 
     def _append_bundle(self, data: bytes, first: Batch) -> list[int]:
-        origin = first.producer, first.sequence
-        least = 0
+        identity, least = _identity(first), 0
         try:
-            least = self._least_number() if origin[0] != NO_PRODUCER else 0
-            number = self._landed(origin) if origin in self._unsure else None
+            self._refresh_sometimes()
+            least = self._least_number() if first.producer != NO_PRODUCER else 0
+            number = self._landed(first) if identity in self._unsure else None
             if number is None:
                 number = self._send(data)
         except AppendUncertain:
-            self._doubt(origin, least)
+            self._doubt(identity, least)
             raise
         except LockstepError as error:
-            if origin in self._unsure:  # this time nothing was stored; but an earlier time something may have been
+            if identity in self._unsure:  # this time nothing was stored; but an earlier time something may have been
                 raise AppendUncertain(stream=self.name, reason=str(error)) from error
             raise
-        self._unsure.pop(origin, None)
+        self._unsure.pop(identity, None)
         entries = unbundle(data, number * self.limits.stride, self.name)
         self._see(number, entries)
         if self.config.retain_age_s is None:  # else when it is read: only then it is known when the server stored it
@@ -206,9 +208,9 @@ class NetworkLog:
         self._drop_sometimes()
         return [entry.base for entry in entries]
 
-    def _doubt(self, origin: tuple[bytes, int], least: int) -> None:
+    def _doubt(self, identity: Identity, least: int) -> None:
         """Remember that this may have landed, and the least number that it may have; the oldest doubts go."""
-        self._unsure.setdefault(origin, least)
+        self._unsure.setdefault(identity, least)
         if len(self._unsure) > DOUBTS_MAX:
             del self._unsure[next(iter(self._unsure))]
 
@@ -228,13 +230,13 @@ class NetworkLog:
             [number] = self.topic.send([data])
         return number
 
-    def _landed(self, origin: tuple[bytes, int]) -> int | None:
+    def _landed(self, first: Batch) -> int | None:
         """The number of a message whose acknowledgement was lost, if it is there."""
-        if origin[0] == NO_PRODUCER:
+        if first.producer == NO_PRODUCER:
             return None
         ends = self.topic.ends()
-        for message in self._messages(max(self._unsure[origin], ends.first), ends.next):
-            if first_origin(message.data) == origin:
+        for message in self._messages(max(self._unsure[_identity(first)], ends.first), ends.next):
+            if first_origin(message.data) == (first.producer, first.sequence):
                 return message.number
         return None
 
@@ -280,6 +282,11 @@ class NetworkLog:
     def _check_readable(self, offset: int, first: int) -> None:
         if offset < first:
             raise Trimmed(offset=offset, stream=self.name, first=first)
+
+    def _refresh_sometimes(self) -> None:
+        """Notice what others alter or delete; a topic that is there may be one that nobody finds any more."""
+        if self._bus.monotonic() >= self._config_due:
+            self._refresh()
 
     def _refresh(self) -> None:
         known = self._bus.look_up(self.name)
@@ -394,6 +401,13 @@ class NetworkLog:
         """The last message stays: it tells where the log ends."""
         last = self._last[0] if self._last else 0
         self.topic.drop(min(head // self.limits.stride, last))
+
+
+def _identity(first: Batch) -> Identity:
+    """Of an append, by its first batch: those without a producer all have the same number."""
+    if first.producer == NO_PRODUCER:
+        return first.producer, first.created_ns, first.body_crc
+    return first.producer, first.sequence, 0
 
 
 def _stored_ns(message: Message, stream: str) -> int:
