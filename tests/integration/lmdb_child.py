@@ -98,6 +98,15 @@ def read_and_stay(url):
         sys.stdin.readline()
 
 
+def publish_large(url, count):
+    """Publish so much that it needs the map that the URL asks for."""
+    bus = open_bus(url, ThreadRuntime())
+    log, producer = bus.create("orders", KEEP_ALL), Producer("large")
+    for _ in range(int(count)):
+        log.append([producer.batch(os.urandom(200_000))])
+    bus.close()
+
+
 def make(url):
     """Make the store and a stream when told to, at the same time as others."""
     tell("ready")
@@ -245,7 +254,9 @@ def add_until_interrupted(add, name, done):
         return value
 
 
-ROLES = (interrupted, publish, read_and_stay, make, die_in_commit, fill_file, fork, open_as_nobody, follow)
+ROLES = (
+    interrupted, publish, publish_large, read_and_stay, make, die_in_commit, fill_file, fork, open_as_nobody, follow,
+)  # fmt: skip
 
 if __name__ == "__main__":
     {role.__name__: role for role in ROLES}[sys.argv[1]](*sys.argv[2:])

@@ -173,6 +173,19 @@ class TestFollower:
         assert lag(bus) == 0
         bus.close()
 
+    def test_it_goes_on_after_a_failure_that_was_mended(self, tmp_path, url, caplog):
+        clock = VirtualRuntime()
+        bus = open_bus(url, clock)
+        bus._store.mirror._following.path = tmp_path / "gone"  # as a disk that was unmounted
+        bus.create("orders", KEEP_ALL)
+        clock.advance(60)
+        assert lag(bus) == 1
+        assert caplog.text.count("The replica can't follow") == 1, "told once"
+        bus._store.mirror._following.path = tmp_path / "copy"
+        clock.advance(10)
+        assert lag(bus) == 0
+        bus.close()
+
     def test_another_process_takes_over_from_a_dead_one(self, tmp_path, url):
         clock = VirtualRuntime()
         open_bus(url, clock).close()

@@ -13,6 +13,7 @@ from lockstep.log.config import StreamConfig
 from lockstep.log.lmdb.verify import verify
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
+from lockstep.testing import VirtualRuntime
 from lockstep.testing.contract import Producer, values
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
@@ -56,6 +57,50 @@ def test_a_full_map(tmp_path):
     bus.close()
     report = verify(tmp_path / "bus")
     assert report.ok, report.lines()
+
+
+def test_a_reader_killed_in_a_full_store_does_not_keep_it_full(tmp_path):
+    url = f"lmdb:{tmp_path / 'bus'}?durability=relaxed&map_bytes={4 << 20}"
+    bus = open_bus(url, ThreadRuntime())
+    log, producer = bus.create("orders", StreamConfig(capacity=50)), Producer()
+    for _ in range(100):
+        log.append([producer.batch(os.urandom(3000))])
+    with Child("read_and_stay", url) as child:
+        assert child.line() == 100
+        fill(log, producer)  # what the reader sees can't be used again
+        child.kill()
+    for _ in range(200):
+        log.append([producer.batch(os.urandom(3000))])
+    bus.close()
+
+
+def test_a_map_that_another_process_enlarged_is_taken_over(tmp_path):
+    def url(map_bytes):
+        return f"lmdb:{tmp_path / 'bus'}?durability=relaxed&map_bytes={map_bytes}&async_replica={tmp_path / 'copy'}"
+
+    runtime = VirtualRuntime()
+    bus = open_bus(url(4 << 20), runtime)
+    log = bus.create("orders", KEEP_ALL)
+    log.append([Producer().batch(b"first")])
+    with Child("publish_large", url(16 << 20), 40) as child:
+        assert child.end() == 0
+    with bus.snapshot() as view:
+        assert view.bounds("orders").next == 41
+    assert log.append([Producer("other").batch(b"last")]) == [41]
+    assert bus._store.environment.map_bytes == 16 << 20
+    runtime.advance(60)
+    assert bus._store.mirror.lag(bus._store.environment) == 0, "its copy was enlarged with it"
+    bus.close()
+
+
+def test_a_full_process_uses_the_map_that_another_process_enlarged(tmp_path):
+    bus = open_bus(f"lmdb:{tmp_path / 'bus'}?durability=relaxed&map_bytes={2 << 20}", ThreadRuntime())
+    log, producer = bus.create("orders", KEEP_ALL), Producer()
+    fill(log, producer)
+    with Child("publish_large", f"lmdb:{tmp_path / 'bus'}?map_bytes={8 << 20}", 0) as child:
+        assert child.end() == 0
+    assert len(fill(log, producer)) > 100
+    bus.close()
 
 
 def test_a_file_that_may_not_grow(tmp_path):

@@ -96,6 +96,33 @@ def test_a_record_that_was_read_and_is_gone_is_an_error(pair):
         read_all(cursor)
 
 
+def test_a_switch_that_closes_no_connection_is_an_error_for_who_read_what_the_new_primary_never_had(pair, opened):
+    primary, bus, second = pair
+    log, producer = bus.create("orders", KEEP), Producer()
+    log.append([producer.batch(b"both")])
+    until(lambda: second.server.ask(("XLEN", log.keys.entries)) == [1])
+    first = opened(primary.url)
+    cursor, other = Cursor(first.open("orders"), 0), Cursor(first.open("orders"), 0)
+    assert read_all(cursor) == read_all(other) == [b"both"]
+    second.server.ask(("REPLICAOF", "NO", "ONE"))
+    lost = producer.batch(b"A")
+    log.append([lost])
+    assert read_all(cursor) == [b"A"]
+    promoted = second.open("orders")
+    assert promoted.append([Producer("other").batch(b"B")]) == [1]
+    losses = first.server.losses
+    first.server.ask(("REPLICAOF", "127.0.0.1", second.server.connector.address.hosts[0][1]))
+    until(lambda: first.server.ask(("HGET", log.keys.row, "tip")) == second.server.ask(("HGET", log.keys.row, "tip")))
+    for at_the_end in (True, False):
+        with pytest.raises(DataError, match="Offsets 1 to 1 of stream 'orders'"):
+            read_all(cursor)
+        if at_the_end:
+            assert promoted.append([lost]) == [2]
+            until(lambda: first.server.ask(("XLEN", log.keys.entries)) == [3])
+    assert first.server.losses == losses, "no connection was lost"
+    assert read_all(other) == [b"B", b"A"], "who had not read the lost record goes on"
+
+
 def test_a_reader_that_saw_nothing_else_goes_on(pair):
     primary, bus, second = pair
     log, producer = bus.create("orders", KEEP), Producer()

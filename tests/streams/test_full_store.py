@@ -6,7 +6,7 @@ import pytest
 from worlds import CALM, World, publish, take
 
 from lockstep import StreamConfig
-from lockstep.errors import ConfigMismatch, StoreFull
+from lockstep.errors import ConfigMismatch, IllegalState, StoreFull
 from lockstep.log.lmdb import room
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
@@ -123,6 +123,52 @@ def test_the_map_can_be_enlarged_but_not_made_smaller(tmp_path):
     world.close()
     with pytest.raises(ConfigMismatch, match="map_bytes"):
         small_world(tmp_path).node()
+
+
+def test_a_larger_map_is_for_all_who_have_the_store_open_in_this_process(tmp_path):
+    small = small_world(tmp_path)
+    node = small.node()
+    fill_with_records(node)
+    large = small_world(tmp_path, 4 << 20)
+    publish(large.node(), "bills", b"x" * 4000)
+    publish(node, "orders", b"x" * 4000)
+    large.close()
+    small.close()
+
+
+def test_a_map_is_not_exchanged_while_a_view_is_open(tmp_path):
+    bus = open_bus(f"lmdb:{tmp_path / 'bus'}?durability=relaxed&map_bytes={1 << 20}", ThreadRuntime())
+    environment = bus._store.environment
+    with bus.snapshot(), pytest.raises(IllegalState, match="has a view or a transaction open"):
+        environment.resize(2 << 20, within_s=0.0)
+    environment.resize(2 << 20)
+    assert environment.map_bytes == 2 << 20
+    bus.create("orders", KEEP_ALL)
+    bus.close()
+
+
+@pytest.mark.parametrize("size", [100, 1000, 2030, 2040, 4100, 9000])
+def test_state_stored_in_one_step_leaves_the_room_that_is_kept_from_users(tmp_path, size):
+    bus = open_bus(f"lmdb:{tmp_path / 'bus'}?durability=relaxed&map_bytes={2 << 20}", ThreadRuntime())
+    bus.create("orders", KEEP_ALL)
+    environment = bus._store.environment
+
+    def is_stored(count):
+        try:
+            bus.atomic(lambda changes: [changes.put(b"%06d" % number, b"x" * size) for number in range(count)])
+        except StoreFull:
+            return False
+        return True
+
+    most = environment.map_bytes // size
+    accepted = next(count for count in range(most, 0, -max(most // 40, 1)) if is_stored(count))
+    with environment.begin_write() as transaction:
+        left, users = environment.room(transaction), environment.map_bytes - room.reserve(environment.map_bytes)
+    assert left >= 0, "users took none of the reserve"
+    assert left < users // 8, "and were not refused for nothing"
+    bus.delete("orders")
+    bus.atomic(lambda changes: [changes.put(b"%06d" % number, None) for number in range(accepted)])
+    bus.close()
 
 
 def test_groups_have_a_ballast_of_their_own_on_a_full_disk(small, tmp_path):

@@ -64,7 +64,7 @@ class FailingCommit:
         self._transaction = transaction
 
     def __enter__(self):
-        return self._transaction
+        return self._transaction.__enter__()
 
     def __exit__(self, *_):
         self._transaction.abort()

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from lockstep.errors import DataError, ServerUnreachable
 from lockstep.log.config import StreamConfig
 from lockstep.log.network import catalogue
 from lockstep.log.network.catalogue import TopicCatalogue
@@ -40,6 +41,18 @@ def opened(server):
 
 def stream(name, **settings):
     return Known(name, f"id-{name}", StreamConfig(capacity=None, **settings))
+
+
+class PausedTopic(CountedTopic):
+    """Its process is paused right before it sends a snapshot; `meanwhile` is what others do then."""
+
+    meanwhile = None
+
+    def send(self, messages):
+        if self.meanwhile is not None and b'"snapshot"' in messages[0]:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+        return super().send(messages)
 
 
 def stored(server):
@@ -85,6 +98,51 @@ def test_a_snapshot_in_parts_counts_only_when_it_is_complete(server, monkeypatch
     mine._topic.send([json.dumps(lone).encode()])
     assert len(opened(server).all()) == 25
     assert opened(server).find("wrong") is None
+
+
+@pytest.mark.usefixtures("often")
+def test_two_snapshots_that_cross_lose_no_stream(server):
+    slow, quick = TopicCatalogue(PausedTopic(server)), opened(server)
+    for name in ("orders", "bills", "parts"):
+        slow.add(stream(name))
+    orders = stream("orders")
+    for head in range(1, 7):
+        slow.trim(orders, head)
+    quick.all()
+    slow._topic.meanwhile = lambda: quick.trim(orders, 8)
+    slow.trim(orders, 7)
+    snapshots = [entry["upto"] for entry in stored(server) if "snapshot" in entry]
+    assert snapshots == [11, 10], "the older one was stored last"
+    assert server.topics["_catalogue"].first == 11
+    fresh = opened(server)
+    assert {one.name for one in fresh.all()} == {one.name for one in slow.all()} == {"orders", "bills", "parts"}
+    assert fresh.find("orders").head == 8
+
+
+@pytest.mark.usefixtures("often")
+def test_a_change_that_was_stored_does_not_fail_because_a_snapshot_could_not_be_written(server):
+    mine = TopicCatalogue(PausedTopic(server))
+    orders = mine.add(stream("orders"))
+
+    def refuse():
+        raise ServerUnreachable(server="a server", reason="it was stopped")
+
+    mine._topic.meanwhile = refuse
+    for head in range(1, 12):
+        mine.trim(orders, head)
+    assert [entry["upto"] for entry in stored(server) if "snapshot" in entry] == [11], "written by the next change"
+    assert opened(server).find("orders").head == 11
+
+
+def test_a_catalogue_whose_beginning_is_lost_is_an_error_and_not_an_empty_one(server):
+    mine = opened(server)
+    mine.add(stream("orders"))
+    mine.add(stream("bills"))
+    server.topics["_catalogue"].first = 1
+    with pytest.raises(DataError, match="begins at message 1"):
+        opened(server).all()
+    with pytest.raises(DataError):
+        opened(server).add(stream("parts"))
 
 
 def test_a_stream_altered_is_altered_for_everybody_and_after_a_snapshot(server, often):

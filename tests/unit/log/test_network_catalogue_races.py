@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from lockstep.errors import StreamNotFound
 from lockstep.log.config import StreamConfig
 from lockstep.log.network.catalogue import TopicCatalogue
 from lockstep.log.network.wire import Ends, Known, Message
+from lockstep.testing import VirtualRuntime
+from lockstep.testing.contract import Producer, values
+from memory_wire import MemoryServer
+
+KEEP_ALL = StreamConfig(capacity=None)
 
 
 class SharedTopic:
@@ -32,3 +40,37 @@ def test_a_stream_that_another_process_deletes_while_it_is_made_was_made():
     made = catalogue.add(Known("orders", "one", StreamConfig()))
     assert (made.name, made.identity) == ("orders", "one")
     assert catalogue.find("orders") is None
+
+
+def test_a_stream_that_is_deleted_before_its_topic_is_made_is_made_again():
+    server, runtime = MemoryServer(), VirtualRuntime()
+    mine, other = server.bus(runtime), server.bus(runtime)
+    make = mine.wire.make
+
+    def make_late(known):
+        mine.wire.make = make
+        other.delete("orders")
+        make(known)
+
+    mine.wire.make = make_late
+    mine.create("orders", KEEP_ALL).append([Producer().batch(b"a")])
+    assert other.names() == ["orders"]
+    assert values(other.open("orders")) == [b"a"], "what is acknowledged is found"
+
+
+def test_a_writer_learns_that_its_stream_is_deleted_although_there_is_a_topic_of_that_name():
+    server, runtime = MemoryServer(), VirtualRuntime()
+    mine, other = server.bus(runtime), server.bus(runtime)
+    other.create("orders", KEEP_ALL)
+    remove, producer = other.wire.remove, Producer()
+
+    def remove_slowly(known):
+        remove(known)
+        made.append(mine.create("orders", KEEP_ALL))
+
+    made = []
+    other.wire.remove = remove_slowly
+    other.delete("orders")
+    runtime.advance(2)
+    with pytest.raises(StreamNotFound):
+        made[0].append([producer.batch(b"a")])

@@ -6,9 +6,10 @@ import pytest
 
 from lockstep.log.batch import BatchView
 from lockstep.log.config import StreamConfig
+from lockstep.log.network import netlog
 from lockstep.testing import VirtualRuntime
 from lockstep.testing.contract import Producer, values
-from memory_wire import MemoryServer
+from memory_wire import MemoryServer, MemoryTopic
 
 HOUR_S = 3600.0
 ONE_HOUR = StreamConfig(capacity=None, retain_age_s=HOUR_S)
@@ -73,6 +74,67 @@ def test_what_is_older_than_the_age_is_gone_whatever_a_slow_writer_stamps(server
     log.append([Producer("c").batch(b"new")])
     assert b"old" not in values(bus.open("orders"))
     assert values(bus.open("orders"))[-1] == b"new"
+
+
+@pytest.fixture
+def brokers():
+    """A server of several brokers, each with a clock of its own; `jump` is a change of the leader."""
+    clock = VirtualRuntime()
+    server = MemoryServer(clock.wall_ns)
+    server.advance, server.jump = clock.advance, clock.jump_wall
+    return server
+
+
+def append_each_second(log, server, runtime, producer, count):
+    for _ in range(count):
+        log.append([producer.batch(b"x")])
+        let_pass(1, server, runtime)
+
+
+def test_a_leader_whose_clock_is_behind_for_a_while_hides_and_drops_nothing_that_is_fresh(brokers):
+    bus, clock = host(brokers)
+    log, producer = bus.create("orders", ONE_HOUR), Producer()
+    append_each_second(log, brokers, clock, producer, 100)
+    brokers.jump(-2 * HOUR_S)
+    append_each_second(log, brokers, clock, producer, 150)
+    brokers.jump(2 * HOUR_S)
+    append_each_second(log, brokers, clock, producer, 155)
+    assert len(values(bus.open("orders"))) == 405
+    assert brokers.topics["orders"].first == 0, "the server was told to drop nothing"
+
+
+def test_many_old_messages_are_passed_in_steps_and_then_dropped(brokers, monkeypatch):
+    monkeypatch.setattr(netlog, "SCAN_BYTES", 2000)
+    monkeypatch.setattr(netlog, "AGE_SCAN_BYTES", 500)
+    bus, clock = host(brokers)
+    log, producer = bus.create("orders", ONE_HOUR), Producer()
+    append_each_second(log, brokers, clock, producer, 199)
+    let_pass(2 * HOUR_S, brokers, clock)
+    append_each_second(log, brokers, clock, producer, 1)
+    passed = brokers.topics["orders"].first
+    assert 0 < passed < 100, "a bound for each call"
+    append_each_second(log, brokers, clock, producer, 30)
+    assert brokers.topics["orders"].first == 199, "each append went on, and all that is old is gone"
+    assert len(values(log)) == 31
+
+
+def test_a_stream_of_which_all_is_fresh_costs_two_fetches_for_each_look(brokers, monkeypatch):
+    bus, clock = host(brokers)
+    log = bus.create("orders", ONE_HOUR)
+    append_each_second(log, brokers, clock, Producer(), 50)
+    log.bounds()
+    clock.advance(5)
+    fetches = []
+    fetch = MemoryTopic.fetch
+
+    def counted(topic, *where):
+        if topic._name == "orders":
+            fetches.append(where)
+        return fetch(topic, *where)
+
+    monkeypatch.setattr(MemoryTopic, "fetch", counted)
+    log.bounds()
+    assert fetches == [(49, 1), (0, 1)]
 
 
 def test_append_times_of_one_writer_never_go_back():

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.core.producers import PRODUCERS_REMEMBERED, Window, admit, window_of
-from lockstep.errors import AppendUncertain
+from lockstep.errors import AppendUncertain, ServerUnreachable, StoreFull
+from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
 from lockstep.log.network.wire import STRIDE
 from lockstep.log.port import DROPPED_BY_READERS
@@ -112,3 +113,34 @@ def test_a_window_of_many_batches_is_the_one_that_they_lead_to_one_by_one(batche
     for batch in batches:
         window, _ = admit(window, *batch)
     assert list(window_of(batches, 3).last.items()) == list(window.last.items())
+
+
+def test_an_append_without_a_producer_that_is_uncertain_says_nothing_about_others(log, lose_the_answer, monkeypatch):
+    one, two = (pack([value], producer=NO_PRODUCER, sequence=0, created_ns=1) for value in (b"one", b"two"))
+    lose_the_answer()
+    with pytest.raises(AppendUncertain):
+        log.append([one])
+
+    def refuse(_, messages):
+        raise StoreFull(stream="orders", reason="there is no room")
+
+    monkeypatch.setattr(MemoryTopic, "send", refuse)
+    with pytest.raises(StoreFull):
+        log.append([two])
+    with pytest.raises(AppendUncertain):
+        log.append([one])
+
+
+def test_what_was_uncertain_stays_so_if_the_catalogue_can_not_be_read(bus, log, lose_the_answer, monkeypatch):
+    batch = Producer().batch(b"a")
+    lose_the_answer()
+    with pytest.raises(AppendUncertain):
+        log.append([batch])
+
+    def find(_):
+        raise ServerUnreachable(server="here", reason="it is away")
+
+    monkeypatch.setattr(bus.wire.catalogue, "find", find)
+    log._config_due = float("-inf")
+    with pytest.raises(AppendUncertain):
+        log.append([batch])

@@ -124,6 +124,20 @@ def test_a_change_whose_answer_was_lost_is_not_sent_again(fake):
     bus.close()
 
 
+@pytest.mark.parametrize("second", [b"-OOM command not allowed when used memory > 'maxmemory'.\r\n", HALF])
+def test_what_was_uncertain_stays_so_until_the_server_has_answered(fake, second):
+    stored = b"*2\r\n$2\r\nOK\r\n$1\r\n0\r\n"
+    bus = opened(fake([PONG, info(), REFUSED, HALF, b""], [PONG, second, b""], [PONG, stored]), timeout_s=10)
+    log, batch = bus.handle("orders", Stored("ab", StreamConfig())), Producer().batch(b"a")
+    log._config_due = float("inf")  # or it may ask for it in between
+    for _ in range(2):
+        with pytest.raises(AppendUncertain):
+            log.append([batch])
+    assert log.append([batch]) == [0]
+    assert not log._unsure
+    bus.close()
+
+
 def test_scripts_that_may_not_be_loaded(fake):
     missing = b"-NOSCRIPT No matching script\r\n"
     denied = b"-NOPERM User app has no permissions to run the 'script|load' command\r\n" * len(lua.SCRIPTS)

@@ -19,7 +19,7 @@ from lockstep.log.lmdb.replica import Mirror
 from lockstep.log.lmdb.settings import FILE, Settings, Wish, load, load_or_make
 from lockstep.log.lmdb.store import LmdbStore
 from lockstep.log.port import DROPPED_BY_BUS, Entry, Promises
-from lockstep.runtime import Runtime, logger
+from lockstep.runtime import Runtime
 
 PIECES_AT_OPENING = 10
 MAY_LOSE = {
@@ -38,11 +38,8 @@ def open_lmdb(
     with ExitStack() as undo:
         environment = REGISTRY.acquire(folder, map_bytes=settings.map_bytes, durability=settings.durability)
         undo.callback(REGISTRY.release, environment)
-        if environment.map_bytes < settings.map_bytes:
-            logger.warning(
-                "The map of %s was enlarged to %d bytes; this process has it open with %d until it closes it",
-                folder, settings.map_bytes, environment.map_bytes, extra={"action": "map_enlarged"},
-            )  # fmt: skip
+        if environment.map_bytes < settings.map_bytes:  # this process had it open before it was enlarged
+            environment.resize(settings.map_bytes)
         mirror = _open_mirror(folder, settings)
         if mirror is not None:
             undo.callback(mirror.close)

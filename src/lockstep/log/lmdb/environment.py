@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,13 +16,17 @@ import lmdb
 
 from lockstep.errors import Forbidden, ForkedProcess, IllegalState, NotAStore, StoreBroken, StoreFull
 from lockstep.log.embedded.tables import TABLES
-from lockstep.log.lmdb.room import is_nearly_full, left_for_users, load_ballast, reserve
+from lockstep.log.lmdb.room import cost, is_nearly_full, left_for_users, load_ballast, reserve
+from lockstep.log.lmdb.settings import FILE, load
 from lockstep.log.lmdb.tables import LmdbTables
 from lockstep.runtime import logger
 
 READERS_MAX = 2048
 READER_CHECK_S = 5.0
 RELAXED_SYNC_S = 1.0
+_RESIZE_WAITS_S, _BRIEFLY_S, _RESIZES_MAX = 2.0, 0.1, 10
+_GROWS = "other processes enlarge its map again and again"
+_IN_USE = "another process enlarged its map, and this one has a view or a transaction open; close it first"
 _FORK_WAITS_S, _CLOSE_WAITS_S = 1.0, 2.0
 _WRITER_WAITS_S = 30.0
 
@@ -39,6 +43,11 @@ class Environment:
         self.gate = threading.Lock()
         """Held while something is written, and while the process forks."""
         self.map_bytes = map_bytes
+        self._lock = threading.Lock()
+        self._door = threading.Condition(self._lock)
+        self.inside: set[object] = set()
+        """Whoever has a transaction open, or is about to: the map is exchanged while there is nobody."""
+        self.is_resizing = False
         self._checked_at = self._synced_at = time.monotonic()
         try:
             self.lmdb = lmdb.open(
@@ -50,6 +59,7 @@ class Environment:
         try:
             self.lmdb.reader_check()
             self.handles = {name: self.lmdb.open_db(name.encode()) for name in TABLES}
+            self._page_bytes = int(self.lmdb.stat()["psize"])
         except lmdb.Error as error:
             self.lmdb.close()
             raise _open_error(path, error) from error
@@ -60,16 +70,87 @@ class Environment:
         self.check_process()
         return ReadView(self)
 
-    def begin_write(self) -> Any:
-        """An LMDB write transaction, after all other writers of all processes."""
+    def begin_write(self) -> Writing:
+        """A write transaction, after all other writers of all processes; use it in a with statement, or abort it."""
         self.check_process()
         if self.broken is not None:
             raise StoreBroken(path=self.path, reason=self.broken)
-        return self.lmdb.begin(write=True)
+        writing = Writing(self)
+        writing.transaction = self.begin(writing, write=True)
+        return writing
+
+    def begin(self, owner: object, *, write: bool = False) -> Any:
+        """An LMDB transaction; `left` has to be called when it has ended. The map is as large as others made it."""
+        for _ in range(_RESIZES_MAX):
+            self.inside.add(owner)
+            try:
+                if self.is_resizing:
+                    self._step_aside(owner)
+                return self.lmdb.begin(write=write)
+            except lmdb.MapResizedError:
+                self.left(owner)
+            except BaseException:
+                self.left(owner)
+                raise
+            self.resize()
+        raise self._unusable(_GROWS)
+
+    def left(self, owner: object) -> None:
+        """A transaction has ended."""
+        self.inside.discard(owner)
+        if self.is_resizing:
+            with self._lock:
+                self._door.notify_all()
+
+    def _step_aside(self, owner: object) -> None:
+        while self.is_resizing:
+            self.left(owner)
+            with self._lock:
+                while self.is_resizing:
+                    self._door.wait()
+            self.inside.add(owner)
+
+    def resize(self, map_bytes: int = 0, *, within_s: float = _RESIZE_WAITS_S) -> None:
+        """Take over a larger map; 0: as large as another process has made it. Waits until no transaction is open."""
+        with self._lock:
+            while self.is_resizing:
+                self._door.wait()
+            self.is_resizing = True
+            try:
+                if not self._door.wait_for(lambda: not self.inside, within_s):
+                    raise self._unusable(_IN_USE)
+                self.lmdb.set_mapsize(map_bytes)
+                self.map_bytes = int(self.lmdb.info()["map_size"])
+            finally:
+                self.is_resizing = False
+                self._door.notify_all()
+        logger.info("The map of %s has %d bytes now", self.path, self.map_bytes, extra={"action": "map_enlarged"})
+
+    def make_room(self) -> bool:
+        """Find room that this process does not know of: what killed readers keep, and a map that was enlarged."""
+        has_room = bool(self.lmdb.reader_check())
+        wanted = load(self.path).map_bytes if (self.path / FILE).is_file() else 0
+        if wanted > self.map_bytes:
+            with suppress(IllegalState):  # a view is open: the next one who needs room tries again
+                self.resize(wanted, within_s=_BRIEFLY_S)
+                has_room = True
+        return has_room
+
+    def forget_transactions(self) -> None:
+        """In a forked child: those of the parent, and its locks, do not count."""
+        self.gate, self._lock = threading.Lock(), threading.Lock()
+        self._door, self.inside, self.is_resizing = threading.Condition(self._lock), set(), False
+
+    def _unusable(self, reason: str) -> IllegalState:
+        return IllegalState(what=f"The store {self.path}", action="be used", reason=reason)
 
     def tables(self, transaction: Any) -> LmdbTables:
         """The tables as a transaction sees them."""
         return LmdbTables(transaction, self.handles)
+
+    def cost(self, key: bytes, value: bytes) -> int:
+        """Bytes that a row takes in the file."""
+        return cost(len(key), len(value), self._page_bytes)
 
     def room(self, transaction: Any) -> int:
         """Bytes that users may still add; negative if groups use some of their reserve."""
@@ -110,9 +191,6 @@ class Environment:
         text = str(error)
         if isinstance(error, lmdb.MapFullError):
             return self.full()
-        if isinstance(error, lmdb.MapResizedError):
-            reason = "another process enlarged its map; open the bus again in this one"
-            return IllegalState(what=f"The store {self.path}", action="be used", reason=reason)
         full = isinstance(error, lmdb.DiskError) or "No space" in text or "too large" in text
         # What LMDB says when a write comes out short, as the last one on a disk does.
         short = "Input/output error" in text and is_nearly_full(self.path)
@@ -166,18 +244,41 @@ class ReadView:
     def __enter__(self) -> LmdbTables:
         environment = self._environment
         try:
-            self._transaction = environment.lmdb.begin()
+            self._transaction = environment.begin(self)
         except lmdb.ReadersFullError:
             environment.lmdb.reader_check()
-            self._transaction = environment.lmdb.begin()
-        except lmdb.MapResizedError as error:
-            raise environment.failure(error) from error
+            self._transaction = environment.begin(self)
         return LmdbTables(self._transaction, environment.handles)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._transaction.abort()
+        self._environment.left(self)
         if isinstance(error, lmdb.Error):
             raise self._environment.failure(error) from error
+
+
+class Writing:
+    """A write transaction as a context manager: committed at the end, unless there is an error."""
+
+    __slots__ = ("_environment", "transaction")
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self.transaction: Any = None
+
+    def __enter__(self) -> Any:
+        return self.transaction
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            self.transaction.__exit__(kind, error, at)
+        finally:
+            self._environment.left(self)
+
+    def abort(self) -> None:
+        """End it without a change."""
+        self.transaction.abort()
+        self._environment.left(self)
 
 
 class Registry:
@@ -241,7 +342,7 @@ class Registry:
         """
         self._lock, self._stopped = threading.Lock(), []
         for key, environment in self._open.items():
-            environment.gate = threading.Lock()
+            environment.forget_transactions()
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(environment.lmdb))
             self._inherited[key] = environment.lmdb
         self._open = {}

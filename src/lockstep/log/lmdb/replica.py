@@ -13,7 +13,6 @@ import os
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
 import lmdb
 
@@ -46,8 +45,9 @@ class Mirror:
         self._lock_file: int | None = None
         self._copying = threading.Lock()
         self._stepping = threading.Lock()
-        self._to_release = [copy for copy in (sync, following) if copy is not None]
+        self._to_release = self.copies
         self._leaving = self._position_was_unreadable = False
+        self._failed_with = ""
 
     @property
     def is_synchronous(self) -> bool:
@@ -55,9 +55,9 @@ class Mirror:
         return self._sync is not None
 
     @property
-    def folders(self) -> list[Path]:
-        """Where the copies are."""
-        return [copy.path for copy in (self._sync, self._following) if copy is not None]
+    def copies(self) -> list[Environment]:
+        """Those that there are."""
+        return [copy for copy in (self._sync, self._following) if copy is not None]
 
     def catch_up(self, primary: Environment) -> None:
         """Bring the synchronous copy to where the store is: redo, or copy everything."""
@@ -134,15 +134,28 @@ class Mirror:
                 self._give_back()
 
     def _follow(self, primary: Environment) -> float:
-        if self._lock_file is None and not self._become_follower():
-            return _TRY_AGAIN_S
+        """Follow as far as there is something; how long to wait. What fails is tried again: till then the lag shows."""
         try:
+            if self._lock_file is None and not self._become_follower():
+                return _TRY_AGAIN_S
             while self.follow_once(primary):
                 pass
-        except StoreFull as error:  # room may come back, and then it goes on; until then the lag grows and shows
+        except StoreFull as error:  # room may come back
+            if self._following is not None and self._following.make_room():
+                return _FOLLOW_S
             logger.error("The replica is full", extra={"action": "replica_full", "reason": str(error)})
-            return _TRY_AGAIN_S
-        return _FOLLOW_S
+        except (LockstepError, lmdb.Error, OSError, ValueError) as error:
+            self._report_failure(error)
+        else:
+            self._failed_with = ""
+            return _FOLLOW_S
+        return _TRY_AGAIN_S
+
+    def _report_failure(self, error: Exception) -> None:
+        """Once for each reason."""
+        if self._failed_with != str(error):
+            self._failed_with = str(error)
+            logger.error("The replica can't follow", exc_info=error, extra={"action": "replica_failed"})
 
     def follow_once(self, primary: Environment) -> bool:
         """Bring the asynchronous copy forward by some commits; False when it has them all."""

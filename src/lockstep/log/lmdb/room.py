@@ -19,6 +19,8 @@ _BALLAST_FILE, _GROUPS_BALLAST_FILE = "ballast", "ballast.groups"
 _RESERVE_BYTES = 512 << 10
 _RESERVE_PART = 16
 _NEARLY_FULL_BYTES = 4 << 20
+_PAGE_HEADER, _NODE_HEADER, _PAGE_NUMBER, _POINTER = 16, 8, 8, 2
+"""Sizes in LMDB's files."""
 _LARGE_TABLES = (ENTRIES, CELLS, CATALOGUE, LOGS, PRODUCERS, JOURNAL)  # the reserve has room for the others
 
 
@@ -27,8 +29,24 @@ def reserve(map_bytes: int) -> int:
     return max(map_bytes // _RESERVE_PART, min(_RESERVE_BYTES, map_bytes // 4))
 
 
+def cost(key_bytes: int, value_bytes: int, page_bytes: int) -> int:
+    """Bytes of the file that a row takes at the most, once it is stored.
+
+    A value that does not fit into half a page gets whole pages of its own, with one header before them. Others share
+    pages, of which at least a half is used: a page that is full is split in two.
+    """
+    node = _NODE_HEADER + key_bytes + value_bytes
+    if node <= (page_bytes - _PAGE_HEADER) // 2 - _POINTER:
+        return 2 * (node + _POINTER)
+    pages = -(-(_PAGE_HEADER + value_bytes) // page_bytes)
+    return pages * page_bytes + 2 * (_NODE_HEADER + key_bytes + _PAGE_NUMBER + _POINTER)
+
+
 def left_for_users(transaction: Any, handles: Mapping[str, Any], map_bytes: int) -> int:
-    """Bytes of the map that users may still take. Pages that were freed count as room."""
+    """Bytes of the map that users may still take.
+
+    Pages that were freed count as room, also those that an open view still keeps: LMDB does not tell how many they are.
+    """
     used = 0
     for name in _LARGE_TABLES:
         table = transaction.stat(handles[name])

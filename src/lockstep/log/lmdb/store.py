@@ -12,7 +12,7 @@ import lmdb
 
 from lockstep.errors import AppendUncertain, LockstepError, StoreFull
 from lockstep.log.embedded.tables import META, Tables, nested_write
-from lockstep.log.lmdb.environment import REGISTRY, Environment, ReadView
+from lockstep.log.lmdb.environment import REGISTRY, Environment, ReadView, Writing
 from lockstep.log.lmdb.replica import COMMIT, Mirror, commit_number
 from lockstep.log.lmdb.room import throw_ballast
 from lockstep.log.lmdb.tables import RecordingTables
@@ -117,17 +117,28 @@ class LmdbStore:
             self._commit([ticket])
 
     def _run(self, tickets: list[_Ticket[Any]]) -> list[Any]:
-        try:
-            return self._run_once(tickets)
-        except StoreFull:
-            if self._adds_data or not self._throw_ballast(for_groups=self._adds_group_records):
-                raise
-        return self._run_once(tickets)  # it deletes, and that is how room is made; or it is a group's
+        remedies = iter((self._make_room, self._throw_ballast))
+        while True:
+            try:
+                return self._run_once(tickets)
+            except StoreFull:
+                if not any(remedy() for remedy in remedies):  # each is tried once
+                    raise
 
-    def _throw_ballast(self, *, for_groups: bool) -> bool:
-        folders = [self.environment.path, *(self.mirror.folders if self.mirror is not None else ())]
-        thrown = [throw_ballast(folder, for_groups=for_groups) for folder in folders]
+    def _make_room(self) -> bool:
+        """Find room that this process does not know of, in the store and its copies; whether there is some."""
+        made = [environment.make_room() for environment in self._environments()]
+        return any(made)
+
+    def _throw_ballast(self) -> bool:
+        """For those that delete, as that is how room is made, and for groups; whether it was thrown."""
+        if self._adds_data:
+            return False
+        thrown = [throw_ballast(one.path, for_groups=self._adds_group_records) for one in self._environments()]
         return any(thrown)
+
+    def _environments(self) -> list[Environment]:
+        return [self.environment, *(self.mirror.copies if self.mirror is not None else ())]
 
     def _run_once(self, tickets: list[_Ticket[Any]]) -> list[Any]:
         self._adds_data = self._adds_group_records = self._mirrored = False
@@ -166,19 +177,19 @@ class LmdbStore:
     def _uncertain(self, reason: str) -> AppendUncertain:
         return AppendUncertain(stream=f"lmdb:{self.environment.path}", reason=reason)
 
-    def _begin(self) -> Any:
+    def _begin(self) -> Writing:
         """A write transaction with the synchronous replica in step; another process may have died between the two."""
         while True:
-            transaction = self.environment.begin_write()
+            writing = self.environment.begin_write()
             if self.mirror is None:
-                return transaction
+                return writing
             try:
-                if self.mirror.in_step(commit_number(self.environment.tables(transaction))):
-                    return transaction
+                if self.mirror.in_step(commit_number(self.environment.tables(writing.transaction))):
+                    return writing
             except BaseException:
-                transaction.abort()  # an error that somebody keeps must not keep the lock
+                writing.abort()  # an error that somebody keeps must not keep the lock
                 raise
-            transaction.abort()
+            writing.abort()
             self.mirror.catch_up(self.environment)
 
 

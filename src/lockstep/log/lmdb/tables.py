@@ -10,6 +10,8 @@ from lockstep.log.embedded.tables import CATALOGUE, CELLS, ENTRIES
 _DATA = frozenset({ENTRIES, CELLS, CATALOGUE})
 """Tables that grow with what users store."""
 
+_NOT_ASKED = -(1 << 62)
+
 Touched = dict[tuple[str, bytes], None]
 
 
@@ -19,6 +21,9 @@ class Space(Protocol):
     @property
     def reserved_for_groups(self) -> int:
         """Bytes that the logs of groups may take beyond the room of users."""
+
+    def cost(self, key: bytes, value: bytes) -> int:
+        """Bytes that a row takes in the file."""
 
     def room(self, transaction: Any) -> int:
         """Bytes that users may still add; negative if groups use some of their reserve."""
@@ -73,7 +78,7 @@ class RecordingTables(LmdbTables):
         super().__init__(transaction, handles)
         self.touched: Touched = {}
         self._space = space
-        self._left: int | None = None
+        self._left = _NOT_ASKED
         self.adds_data = self.adds_group_records = False
         """What this transaction stores; one that stores neither may use the last room there is."""
 
@@ -81,22 +86,23 @@ class RecordingTables(LmdbTables):
         """See Tables."""
         if table in _DATA:
             before = self.get(table, key) if table == CELLS else None
-            added = len(key) + len(value) if before is None else len(value) - len(before)
+            added = self._space.cost(key, value) - (0 if before is None else self._space.cost(key, before))
             if added > 0:
                 self._use_room(added, reserved)
         self.touched[table, key] = None
         super().put(table, key, value)
 
     def _use_room(self, size: int, reserved: bool) -> None:
-        if self._left is None:
-            self._left = self._space.room(self._transaction)
-        self._left -= size
         if reserved:
             self.adds_group_records = True
         else:
             self.adds_data = True
-        if self._left < (-self._space.reserved_for_groups if reserved else 0):
+        least = size - (self._space.reserved_for_groups if reserved else 0)
+        if self._left < least:  # counted are bounds: what was put so far may have taken less
+            self._left = self._space.room(self._transaction)
+        if self._left < least:
             raise self._space.full()
+        self._left -= size
 
     def delete(self, table: str, key: bytes) -> None:
         """See Tables."""

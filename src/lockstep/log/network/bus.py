@@ -23,6 +23,8 @@ from lockstep.runtime import Runtime, release_when_dropped
 T = TypeVar("T")
 IDLE_TOPICS = 32
 TRY_AGAIN_S = 0.1
+CREATES_MAX = 10
+"""So often a stream is made that others delete at the same moment."""
 
 
 class NetworkBus:
@@ -46,15 +48,13 @@ class NetworkBus:
 
     def create(self, name: str, config: StreamConfig) -> NetworkLog:
         """See Bus."""
-        known = self.patiently(lambda: self.look_up(name))
-        if known is None:
-            self._check_possible(config)
-            wanted = Known(name, self._runtime.new_id().hex(), config)
-            known = self.patiently(lambda: self.wire.catalogue.add(wanted))
-        made = known
-        self.patiently(lambda: self.wire.make(made))  # whoever made the entry may have died before this
-        known.config.check_same(name, config)
-        return self._log(known)
+        for _ in range(CREATES_MAX):
+            known = self._made(name, config)
+            found = self.patiently(lambda: self.look_up(name))
+            if found is not None and found.identity == known.identity:  # else somebody deleted it meanwhile
+                known.config.check_same(name, config)
+                return self._log(known)
+        raise StreamNotFound(name=name, bus=self.url)
 
     def open(self, name: str) -> NetworkLog:
         """See Bus."""
@@ -181,6 +181,17 @@ class NetworkBus:
     def head(self, identity: str) -> int:
         """Below which offset a stream was trimmed, as far as anybody in this process knows."""
         return self._heads.get(identity, 0)
+
+    def _made(self, name: str, config: StreamConfig) -> Known:
+        """What the catalogue says about a stream, made if need be, after its topic was made."""
+        known = self.patiently(lambda: self.look_up(name))
+        if known is None:
+            self._check_possible(config)
+            wanted = Known(name, self._runtime.new_id().hex(), config)
+            known = self.patiently(lambda: self.wire.catalogue.add(wanted))
+        made = known
+        self.patiently(lambda: self.wire.make(made))  # whoever made the entry may have died before this
+        return known
 
     def _log(self, known: Known) -> NetworkLog:
         topic = self._idle_topic(known.identity) or self._topic(known)

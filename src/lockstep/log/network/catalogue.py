@@ -10,9 +10,11 @@ Messages are JSON objects:
 | {"alter": name, "identity": ..., "config": {...}}        | it got other settings                                    |
 | {"snapshot": id, "upto": n, "part": i, "of": k, "streams": [...]} | all streams, as the messages below n leave them |
 
-What does not fit what came before it is passed over. A snapshot makes the messages below `upto` needless: readers
-begin with the last one that is complete, and the server is told to drop what lies before it. Everybody folds the same
-messages to the same state, so it does not matter who writes a snapshot, or that two do.
+What does not fit what came before it is passed over. A snapshot makes the messages below `upto` needless: the server is
+told to drop them. Everybody folds the same messages to the same state, so it does not matter who writes a snapshot.
+
+Two may write one at the same time, and the older one may arrive last. It is of no use once the server has dropped
+messages that it does not cover. Readers begin with the complete snapshot that has the highest `upto`.
 """
 
 from __future__ import annotations
@@ -20,17 +22,24 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from lockstep.errors import DataError, LockstepError
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.wire import Known, Topic
+from lockstep.log.network.wire import Known, Topic, TopicGone
 
 READ_BYTES = 4 << 20
 SNAPSHOT_EVERY = 1000
 """A snapshot is written after so many messages, or after as many as there are streams if these are more."""
 _PART_BYTES = 256 << 10
+
+_UNCOVERED = (
+    "The catalogue of the bus is damaged: its topic begins at message {first}, and no complete snapshot covers what"
+    " came before. The streams themselves are untouched. Stop what uses the bus, and restore that topic from a backup."
+)
 
 Entry = Mapping[str, Any]
 Streams = dict[str, Known]
@@ -95,7 +104,8 @@ class TopicCatalogue:
             self._topic.send([json.dumps(entry).encode()])
             self._catch_up()
             if self._folded >= max(SNAPSHOT_EVERY, len(self._known)):
-                self._write_snapshot()
+                with suppress(LockstepError, TopicGone):  # the change is stored, and must not fail for this
+                    self._write_snapshot()
 
     def _write_snapshot(self) -> None:
         """Sum up what was read, and let the server drop it once all parts are stored."""
@@ -123,24 +133,21 @@ class TopicCatalogue:
             self._folded = 0 if "snapshot" in entry else self._folded + 1
 
     def _begin(self) -> int:
-        """Take over the last complete snapshot, looking back from the end, further each time; where to go on."""
+        """Take over the newest complete snapshot, looking back from the end, further each time; where to go on."""
         ends, back = self._topic.ends(), 2 * SNAPSHOT_EVERY
         while True:
             start = max(ends.next - back, ends.first)
-            parts: dict[str, list[Entry]] = {}
-            found: list[Entry] | None = None
-            for _, entry in self._entries(start):
-                if "snapshot" in entry:
-                    whole = parts.setdefault(entry["snapshot"], [])
-                    whole.append(entry)
-                    found = whole if len({part["part"] for part in whole}) == entry["of"] else found
-            if found is not None and found[0]["upto"] >= ends.first:
-                self._known, self._next = restore(found), found[0]["upto"]
-                return int(found[0]["upto"])
+            newest = newest_snapshot(entry for _, entry in self._entries(start))
+            if newest and newest[0]["upto"] >= ends.first:
+                self._known, self._next = restore(newest), int(newest[0]["upto"])
+                return self._next
             if start <= ends.first:
-                self._known, self._next = {}, ends.first
-                return ends.first
+                break
             back *= 4
+        if ends.first > 0:
+            raise DataError(reason=_UNCOVERED.format(first=ends.first))
+        self._known, self._next = {}, 0
+        return 0
 
     def _entries(self, start: int) -> Iterator[tuple[int, Entry]]:
         while messages := self._topic.fetch(start, READ_BYTES):
@@ -185,6 +192,16 @@ def snapshot_parts(known: Streams, upto: int, part_bytes: int) -> Iterator[bytes
     for index, streams in enumerate(parts):
         message = {"snapshot": number, "upto": upto, "part": index, "of": len(parts), "streams": streams}
         yield json.dumps(message).encode()
+
+
+def newest_snapshot(entries: Iterable[Entry]) -> list[Entry]:
+    """The parts of the complete snapshot that covers most messages; nothing if none is complete."""
+    snapshots: dict[str, dict[int, Entry]] = {}
+    for entry in entries:
+        if "snapshot" in entry:
+            snapshots.setdefault(entry["snapshot"], {})[entry["part"]] = entry
+    complete = [list(parts.values()) for parts in snapshots.values() if len(parts) == next(iter(parts.values()))["of"]]
+    return max(complete, key=lambda parts: int(parts[0]["upto"]), default=[])
 
 
 def restore(parts: list[Entry]) -> Streams:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from typing import Protocol, TypeVar
 
 from lockstep.errors import (
@@ -27,12 +28,15 @@ from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry
 
 T = TypeVar("T")
 SCAN_BYTES = 8 << 20
+AGE_SCAN_BYTES = 1 << 20
 APPENDS_BETWEEN_DROPS = 200
 CONFIG_S = 1.0
 """So long a reader goes by the configuration that it knows."""
 AGE_CHECKS = 1000
 """Records leave a stream that is bounded by age alone in so many steps at the most, and once a second at the most."""
 DOUBTS_MAX = 1000
+Identity = tuple[bytes, int, int]
+"""What tells an append from all others."""
 
 
 class Owner(Protocol):
@@ -73,10 +77,12 @@ class NetworkLog:
         self._tally: Tally | None = None
         self._age_head = 0
         self._age_due = float("-inf")
+        self._is_aging = False
+        """Whether there are more old messages than were passed at the last look."""
         self._config_due = bus.monotonic() + CONFIG_S
         self._opened_at: int | None = None
         """The number after the last message when this handle first appended, unless it had seen a message by then."""
-        self._unsure: dict[tuple[bytes, int], int] = {}
+        self._unsure: dict[Identity, int] = {}
         """Appends that may have landed, each with the least number that it may have got."""
         self._since_drop = 0
         self._held = Held()
@@ -147,6 +153,7 @@ class NetworkLog:
             return []
         self._check_size(sealed, batches)
         if self.limits.batch_records == 1:
+            self._refresh_sometimes()
             return [number * self.limits.stride for number in self.topic.send(sealed)]
         return self._append_bundle(bundle(sealed), batches[0])
 
@@ -157,8 +164,7 @@ class NetworkLog:
             held.begin(offset, offset // self.limits.stride)
         if found := held.take(offset, max_bytes):
             return found
-        if self._bus.monotonic() >= self._config_due:
-            self._refresh()
+        self._refresh_sometimes()
         if is_bounded(self.config):
             self._count_up_to(self.topic.ends())
             self._check_readable(offset, self._first_known())
@@ -180,21 +186,21 @@ class NetworkLog:
             self._drop(head)
 
     def _append_bundle(self, data: bytes, first: Batch) -> list[int]:
-        origin = first.producer, first.sequence
-        least = 0
+        identity, least = _identity(first), 0
         try:
-            least = self._least_number() if origin[0] != NO_PRODUCER else 0
-            number = self._landed(origin) if origin in self._unsure else None
+            self._refresh_sometimes()
+            least = self._least_number() if first.producer != NO_PRODUCER else 0
+            number = self._landed(first) if identity in self._unsure else None
             if number is None:
                 number = self._send(data)
         except AppendUncertain:
-            self._doubt(origin, least)
+            self._doubt(identity, least)
             raise
         except LockstepError as error:
-            if origin in self._unsure:  # this time nothing was stored; but an earlier time something may have been
+            if identity in self._unsure:  # this time nothing was stored; but an earlier time something may have been
                 raise AppendUncertain(stream=self.name, reason=str(error)) from error
             raise
-        self._unsure.pop(origin, None)
+        self._unsure.pop(identity, None)
         entries = unbundle(data, number * self.limits.stride, self.name)
         self._see(number, entries)
         if self.config.retain_age_s is None:  # else when it is read: only then it is known when the server stored it
@@ -202,9 +208,9 @@ class NetworkLog:
         self._drop_sometimes()
         return [entry.base for entry in entries]
 
-    def _doubt(self, origin: tuple[bytes, int], least: int) -> None:
+    def _doubt(self, identity: Identity, least: int) -> None:
         """Remember that this may have landed, and the least number that it may have; the oldest doubts go."""
-        self._unsure.setdefault(origin, least)
+        self._unsure.setdefault(identity, least)
         if len(self._unsure) > DOUBTS_MAX:
             del self._unsure[next(iter(self._unsure))]
 
@@ -224,13 +230,13 @@ class NetworkLog:
             [number] = self.topic.send([data])
         return number
 
-    def _landed(self, origin: tuple[bytes, int]) -> int | None:
+    def _landed(self, first: Batch) -> int | None:
         """The number of a message whose acknowledgement was lost, if it is there."""
-        if origin[0] == NO_PRODUCER:
+        if first.producer == NO_PRODUCER:
             return None
         ends = self.topic.ends()
-        for message in self._messages(max(self._unsure[origin], ends.first), ends.next):
-            if first_origin(message.data) == origin:
+        for message in self._messages(max(self._unsure[_identity(first)], ends.first), ends.next):
+            if first_origin(message.data) == (first.producer, first.sequence):
                 return message.number
         return None
 
@@ -277,13 +283,19 @@ class NetworkLog:
         if offset < first:
             raise Trimmed(offset=offset, stream=self.name, first=first)
 
+    def _refresh_sometimes(self) -> None:
+        """Notice what others alter or delete; a topic that is there may be one that nobody finds any more."""
+        if self._bus.monotonic() >= self._config_due:
+            self._refresh()
+
     def _refresh(self) -> None:
         known = self._bus.look_up(self.name)
         if known is None or known.identity != self.identity:
             raise StreamNotFound(name=self.name, bus=self._bus.url)
         self._config_due = self._bus.monotonic() + CONFIG_S
         if known.config != self.config:  # others altered it
-            self.config, self._tally, self._age_head, self._age_due = known.config, None, 0, float("-inf")
+            self.config, self._tally = known.config, None
+            self._forget_age()
 
     def _end(self, ends: Ends) -> int:
         """The offset after the last record, which only its message tells."""
@@ -303,7 +315,10 @@ class NetworkLog:
     def _forget_seen(self) -> None:
         self._last, self._tally, self._held, self._opened_at = None, None, Held(), None
         self._unsure = dict.fromkeys(self._unsure, 0)
-        self._age_head, self._age_due = 0, float("-inf")
+        self._forget_age()
+
+    def _forget_age(self) -> None:
+        self._age_head, self._age_due, self._is_aging = 0, float("-inf"), False
 
     def _count_up_to(self, ends: Ends) -> None:
         """Bring the tally of a bounded stream to the end."""
@@ -316,29 +331,35 @@ class NetworkLog:
         self._count(self._tally, ends)
 
     def _find_age_head(self, ends: Ends) -> bool:
-        """Find the first message that is not too old beside the newest by halving; False if that can't be done.
-
-        It can where the server stamps messages in order. Stamps of writers may be out of order, and have to be counted.
-        """
-        age_s = self.config.retain_age_s or 0.0
+        """Hide the messages at the beginning that are too old beside the newest; False if the server stamps none."""
         if self._bus.monotonic() < self._age_due or ends.next <= ends.first:
             return True
         newest = self._first_from(ends.next - 1)
         if newest is None or newest.time_ns is None:
             return newest is None
-        self._age_due = self._bus.monotonic() + min(age_s / AGE_CHECKS, 1.0)
-        oldest_ns = newest.time_ns - int(age_s * 1e9)
-        low, high = max(ends.first, self._age_head // self.limits.stride), newest.number
-        while low < high:
-            middle = (low + high) // 2
-            found = self._first_from(middle)
-            if found is None or found.number >= high or (found.time_ns or 0) >= oldest_ns:
-                high = middle
-            else:
-                low = found.number + 1
-        if low > ends.first:
-            self._age_head = max(self._age_head, low * self.limits.stride)
+        age_s = self.config.retain_age_s or 0.0
+        self._is_aging = not self._pass_old(ends, newest.number, newest.time_ns - int(age_s * 1e9))
+        if not self._is_aging:
+            self._age_due = self._bus.monotonic() + min(age_s / AGE_CHECKS, 1.0)
         return True
+
+    def _pass_old(self, ends: Ends, stop: int, oldest_ns: int) -> bool:
+        """Go on to the first message that is not too old, and no further than a bound; whether it was reached.
+
+        Every message is looked at, once: brokers have clocks of their own, so old stamps may follow fresh ones.
+        """
+        at, passed, size = max(ends.first, self._age_head // self.limits.stride), 0, 1
+        found_fresh = False
+        while at < stop and passed < SCAN_BYTES and not found_fresh:
+            messages = self.topic.fetch(at, size)
+            old = list(takewhile(lambda one: one.number < stop and _stored_ns(one, self.name) < oldest_ns, messages))
+            at = old[-1].number + 1 if old else at
+            passed += sum(len(message.data) for message in old)
+            found_fresh = len(old) < len(messages) or not messages
+            size = AGE_SCAN_BYTES  # after the first, which mostly is fresh
+        if at > ends.first:
+            self._age_head = max(self._age_head, at * self.limits.stride)
+        return found_fresh or at >= stop
 
     def _first_from(self, number: int) -> Message | None:
         return next(iter(self.topic.fetch(number, 1)), None)
@@ -371,7 +392,7 @@ class NetworkLog:
         if not is_bounded(self.config):
             return
         self._since_drop += 1
-        if self._since_drop >= APPENDS_BETWEEN_DROPS:
+        if self._since_drop >= APPENDS_BETWEEN_DROPS or self._is_aging:
             self._since_drop = 0
             with suppress(LockstepError, TopicGone):  # the append is stored, and must not fail for this
                 self._drop(self._bounds().first)
@@ -380,6 +401,20 @@ class NetworkLog:
         """The last message stays: it tells where the log ends."""
         last = self._last[0] if self._last else 0
         self.topic.drop(min(head // self.limits.stride, last))
+
+
+def _identity(first: Batch) -> Identity:
+    """Of an append, by its first batch: those without a producer all have the same number."""
+    if first.producer == NO_PRODUCER:
+        return first.producer, first.created_ns, first.body_crc
+    return first.producer, first.sequence, 0
+
+
+def _stored_ns(message: Message, stream: str) -> int:
+    """When a message was stored; what the writer says if the server did not stamp it at that time."""
+    if message.time_ns is not None:
+        return message.time_ns
+    return peek(unbundle(message.data, 0, stream)[-1].data)[1]
 
 
 def _after(entries: list[Entry]) -> int:

@@ -3,8 +3,10 @@
 | key                  | kind   | holds                                                                     |
 | -------------------- | ------ | ------------------------------------------------------------------------- |
 | {PREFIX}:streams     | hash   | name: JSON with identity and configuration                                |
-| {PREFIX}:log:NAME    | stream | a batch each: id 0-(base offset + 1), field b, and t if its time was late |
-| {PREFIX}:row:NAME    | hash   | id, first, next, bytes, ns, ver (its last change), born (its first one)   |
+| {PREFIX}:log:NAME    | stream | a batch each: id 0-(base offset + 1), field b, and t if its time was      |
+|                      |        | late; after the letter b is the checksum of the batch before it           |
+| {PREFIX}:row:NAME    | hash   | id, first, next, bytes, ns, ver (its last change), born (its first one),  |
+|                      |        | tip: next, and after it the checksum of the last batch                    |
 | {PREFIX}:sizes:NAME  | list   | for each batch: offset after it, bytes, append time, change               |
 | {PREFIX}:seen:NAME   | hash   | producer: next sequence, offset after its last batch, append time         |
 | {PREFIX}:holds:NAME  | hash   | holder: offset                                                            |

@@ -11,11 +11,12 @@ from lockstep.errors import (
     AppendTooLarge,
     AppendUncertain,
     BadArgument,
+    Forbidden,
     OffsetConflict,
-    ServerUnreachable,
     StoreFull,
     StreamNotFound,
     Trimmed,
+    Unavailable,
 )
 from lockstep.log.batch import NO_PRODUCER, Batch
 from lockstep.log.config import StreamConfig
@@ -88,6 +89,7 @@ class RedisLog:
         )
         with self._noting(batches):
             reply = send_change(self._bus, self.name, command)
+        self._settle(batches)
         return self._bases(reply, batches, expected_next)
 
     def read(self, offset: int, *, max_bytes: int = READ_BYTES_DEFAULT) -> list[Entry]:
@@ -162,25 +164,31 @@ class RedisLog:
 
     @contextmanager
     def _noting(self, batches: Sequence[Batch]) -> Iterator[None]:
-        """Keep in mind what is uncertain: it stays so if the server then can't be reached to ask again."""
-        origins = {(batch.producer, batch.sequence) for batch in batches if batch.producer != NO_PRODUCER}
+        """Keep in mind what is uncertain: it stays so if it then can't be sent again."""
         try:
             yield
         except AppendUncertain:
             with self._lock:
                 if len(self._unsure) > _UNSURE_MAX:
                     self._unsure.clear()  # their publishers have long given up
-                self._unsure |= origins
+                self._unsure |= _origins(batches)
             raise
-        except ServerUnreachable as error:
+        except (Unavailable, Forbidden) as error:
             with self._lock:
-                is_unsure = not self._unsure.isdisjoint(origins)
+                is_unsure = not self._unsure.isdisjoint(_origins(batches))
             if is_unsure:
                 raise AppendUncertain(stream=self.name, reason=str(error)) from error
             raise
+
+    def _settle(self, batches: Sequence[Batch]) -> None:
+        """The server has answered whether they are stored."""
         if self._unsure:
             with self._lock:
-                self._unsure -= origins
+                self._unsure -= _origins(batches)
+
+
+def _origins(batches: Sequence[Batch]) -> set[tuple[bytes, int]]:
+    return {(batch.producer, batch.sequence) for batch in batches if batch.producer != NO_PRODUCER}
 
 
 def plan_arguments(

@@ -2,6 +2,8 @@
 
 Times are nanoseconds in 20 digits, compared as text: Lua's numbers are too short for them. Age is measured by the
 server's clock, so that no writer's clock decides what is too old.
+
+Each batch is stored with the checksum of the one before it: whoever reads on sees whether that is the one they read.
 """
 
 from __future__ import annotations
@@ -149,12 +151,15 @@ end
 local function plan(log)
   local given, expected = take(), take()
   local limits = {capacity = limit(), bytes = limit(), age = limit(), ceiling = limit()}
-  local stored = redis.call('HMGET', log.row, 'id', 'first', 'next', 'bytes', 'ns')
+  local stored = redis.call('HMGET', log.row, 'id', 'first', 'next', 'bytes', 'ns', 'tip')
   if stored[1] ~= log.identity then return nil, {'GONE'} end
   if expected ~= '' and tonumber(expected) ~= tonumber(stored[3]) then return nil, {'CONFLICT', stored[3]} end
   local server, noted = times(given)
   local row = {first = tonumber(stored[2]), given = given, stamp = noted > stored[5] and noted or stored[5]}
   row.now = tonumber(server)
+  -- The checksum of the last batch; empty if it was added by an earlier version, which notes none.
+  local is_noted = stored[6] and string.sub(stored[6], 1, -5) == stored[3]
+  row.before = is_noted and string.sub(stored[6], -4) or ''
   local bases, added, next, bytes = sort_out(log, tonumber(stored[3]))
   row.next, row.bytes, row.added, row.bases = next, tonumber(stored[4]) + bytes, added, bases
   limits.work = 1024 + #added
@@ -180,13 +185,15 @@ local function forget_old(seen, now)
 end
 
 local function apply(log, row, change)
+  local before = row.before
   for _, one in ipairs(row.added) do
-    local id = '0-' .. whole(one.base + 1)
+    local id, name = '0-' .. whole(one.base + 1), 'b' .. before
     if row.stamp == row.given then
-      redis.call('XADD', log.entries, id, 'b', one.data)
+      redis.call('XADD', log.entries, id, name, one.data)
     else
-      redis.call('XADD', log.entries, id, 'b', one.data, 't', row.stamp)
+      redis.call('XADD', log.entries, id, name, one.data, 't', row.stamp)
     end
+    before = string.sub(one.data, 5, 8)
     redis.call('RPUSH', log.sizes, whole(one.stop) .. ' ' .. whole(one.size) .. ' ' .. row.stamp .. ' ' .. change)
     if one.producer ~= '' then
       if one.is_new then forget_old(log.seen, row.now) end
@@ -195,7 +202,7 @@ local function apply(log, row, change)
   end
   drop(log, row.dropped, row.cut)
   redis.call('HSET', log.row, 'first', whole(row.first), 'next', whole(row.next), 'bytes', whole(row.bytes),
-             'ns', row.stamp, 'ver', change)
+             'ns', row.stamp, 'ver', change, 'tip', whole(row.next) .. before)
 end
 """.replace("FORGOTTEN_NS", str(PRODUCER_FORGOTTEN_NS)).replace("SKEW_NS", str(SKEW_NS))
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from lockstep.errors import DataError, ServerUnreachable
 from lockstep.log.batch import HEADER, NO_PRODUCER, Batch, origin, peek
@@ -20,6 +20,8 @@ _LARGEST_AT_FIRST = 64 << 10
 _SEARCHED = 4096
 _SEARCHED_AT_ONCE = 64
 _TRIES = 20
+_CHECKSUM = slice(4, 8)
+_CHECKSUM_BYTES = 4
 _TIPS_MAX = 64
 """So many readers of one handle are told if what they read last is gone."""
 
@@ -31,12 +33,38 @@ class Row:
     identity: str | None
     first: int = 0
     next: int = 0
+    tip: bytes = b""
+    """The checksum of the last batch; nothing if it is not known."""
 
     @classmethod
     def of(cls, reply: list[bytes | None]) -> Row:
         """From what the server answers."""
-        identity, first, after = reply[:3]
-        return cls(None) if identity is None else cls(identity.decode(), int(first or 0), int(after or 0))
+        identity, first, after, tip = reply
+        if identity is None:
+            return cls(None)
+        checksum = tip[-_CHECKSUM_BYTES:] if tip is not None and tip[:-_CHECKSUM_BYTES] == after else b""
+        return cls(identity.decode(), int(first or 0), int(after or 0), checksum)
+
+
+class _Found(NamedTuple):
+    """Batches, and the fields as which they are stored."""
+
+    entries: list[Entry]
+    fields: list[list[bytes]]
+
+    @classmethod
+    def of(cls, reply: Any) -> _Found:
+        """From what the server answers."""
+        return cls([Entry(base_of(entry), _data(fields)) for entry, fields in reply], [fields for _, fields in reply])
+
+    @property
+    def before(self) -> bytes:
+        """The checksum of the batch before the first; nothing if it is not known."""
+        return self.fields[0][0][1:]
+
+    def checksum(self, index: int) -> bytes:
+        """The checksum of a batch as it is stored."""
+        return self.fields[index][1][_CHECKSUM]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +73,8 @@ class _Tip:
 
     base: int
     header: bytes
-    """It holds the checksum of the batch."""
+    checksum: bytes
+    """As it was stored: that in the header may be of another append time."""
     identity: str
     losses: int
     """How many connections had been lost when it was last known to be there."""
@@ -74,54 +103,70 @@ class Reader:
         """
         for _ in range(_TRIES):
             losses = self._server.losses
-            self._check_tip(offset, losses)
+            with self._lock:
+                tip = self._tips.get(offset)
+            if tip is not None and tip.losses != losses:
+                self._check_tip(tip, offset, losses)
             row, found = self._read(offset, max_bytes)
             if losses == self._server.losses:  # else another server may have answered
-                taken = self._cut(offset, found, max_bytes)
+                if tip is not None:
+                    self._check_follows(tip, offset, row, found)
+                taken = self._cut(offset, found.entries, max_bytes)
                 if taken:
-                    self._remember(taken[-1], losses)
+                    self._remember(taken[-1], found.checksum(len(taken) - 1), losses)
                 return row, taken
         raise ServerUnreachable(server=self._server.name, reason="its connections are lost again and again")
 
-    def _read(self, offset: int, max_bytes: int) -> tuple[Row, list[Entry]]:
+    def _read(self, offset: int, max_bytes: int) -> tuple[Row, _Found]:
         if offset == self.goes_on_at:
             row, found = self._read_on(offset, max_bytes)
-            if offset < row.first or offset >= row.next or (found and found[0].base == offset):
+            if offset < row.first or offset >= row.next or (found.entries and found.entries[0].base == offset):
                 return row, found
         return self._read_from(offset, max_bytes)
 
-    def _check_tip(self, offset: int, losses: int) -> None:
+    def _check_tip(self, tip: _Tip, offset: int, losses: int) -> None:
         """After a connection was lost: what stood before an offset must still stand there.
 
         A primary shows a record before its replicas have it. If it fails in between, its successor gives the offset to
         another record, and whoever read on would never see that one.
         """
-        with self._lock:
-            tip = self._tips.get(offset)
-        if tip is None or tip.losses == losses:
-            return
         at = entry_id(tip.base)
         stored, reply = self._server.ask(("XRANGE", self._keys.entries, at, at), self._ask_row(), what=self._name)
         row = Row.of(reply)
         if row.identity != tip.identity or tip.base < row.first:
             return
-        if [entry.data[: HEADER.size] for entry in _entries(stored)] != [tip.header]:
+        if [entry.data[: HEADER.size] for entry in _Found.of(stored).entries] != [tip.header]:
             raise self._taken_back(tip, offset)
         with self._lock:
             self._tips[offset] = replace(tip, losses=losses)
 
-    def _remember(self, entry: Entry, losses: int) -> None:
+    def _check_follows(self, tip: _Tip, offset: int, row: Row, found: _Found) -> None:
+        """What was read now must go on from what was read before it.
+
+        A primary that is made a replica keeps its connections, so nothing else tells that it took over other records.
+        """
+        if row.identity != tip.identity or offset < row.first:
+            return
+        is_inside = bool(found.entries) and found.entries[0].base < offset  # of another one, as that one ends here
+        if found.entries:
+            before = found.before
+        else:
+            before = row.tip if row.next == offset else b""
+        if is_inside or before not in (b"", tip.checksum):
+            raise self._taken_back(tip, offset)
+
+    def _remember(self, entry: Entry, checksum: bytes, losses: int) -> None:
         with self._lock:
             after = _after(entry, entry.base)
             self._tips.pop(after, None)
-            self._tips[after] = _Tip(entry.base, entry.data[: HEADER.size], self.identity, losses)
+            self._tips[after] = _Tip(entry.base, entry.data[: HEADER.size], checksum, self.identity, losses)
             if len(self._tips) > _TIPS_MAX:
                 del self._tips[next(iter(self._tips))]
 
     def _taken_back(self, tip: _Tip, offset: int) -> DataError:
         return DataError(
             reason=f"Offsets {tip.base} to {offset - 1} of stream {self._name!r} were read, and another record is there"
-            f" now, or none: the primary of {self._server.name} that had it failed before its successor had it. Seek to"
+            f" now, or none: another server became the primary of {self._server.name} before it had them. Seek to"
             f" offset {tip.base} or before it, and read on from there."
         )
 
@@ -135,12 +180,12 @@ class Reader:
         [there] = self._server.ask(
             ("XRANGE", self._keys.entries, entry_id(counted), entry_id(counted)), what=self._name
         )
-        if any(_is_of(entry, batch) for entry in _entries(there)):
+        if any(_is_of(entry, batch) for entry in _Found.of(there).entries):
             return counted
         at = entry_id(before)
         for _ in range(_SEARCHED // _SEARCHED_AT_ONCE):
             command = ("XREVRANGE", self._keys.entries, at, "-", "COUNT", _SEARCHED_AT_ONCE)
-            found = _entries(self._server.ask(command, what=self._name)[0])
+            found = _Found.of(self._server.ask(command, what=self._name)[0]).entries
             if not found:
                 break
             for entry in found:
@@ -149,12 +194,12 @@ class Reader:
             at = f"({entry_id(found[-1].base)}"
         return max(counted, 0)
 
-    def _read_on(self, offset: int, max_bytes: int) -> tuple[Row, list[Entry]]:
+    def _read_on(self, offset: int, max_bytes: int) -> tuple[Row, _Found]:
         """An offset where a batch begins, or the end."""
         found, row = self._server.ask(self._ask_range(entry_id(offset), max_bytes), self._ask_row(), what=self._name)
-        return Row.of(row), _entries(found)
+        return Row.of(row), _Found.of(found)
 
-    def _read_from(self, offset: int, max_bytes: int) -> tuple[Row, list[Entry]]:
+    def _read_from(self, offset: int, max_bytes: int) -> tuple[Row, _Found]:
         """Any offset: it may be inside the batch before."""
         entries = self._keys.entries
         before, behind, row = self._server.ask(
@@ -163,7 +208,8 @@ class Reader:
             self._ask_row(),
             what=self._name,
         )
-        return Row.of(row), [entry for entry in _entries(before) if _may_hold(entry, offset)] + _entries(behind)
+        holding = [one for one in before if _may_hold(_Found.of([one]).entries[0], offset)]
+        return Row.of(row), _Found.of(holding + behind)
 
     def _cut(self, offset: int, found: list[Entry], max_bytes: int) -> list[Entry]:
         taken, size, after = list[Entry](), 0, offset
@@ -181,16 +227,12 @@ class Reader:
         return taken
 
     def _ask_row(self) -> Command:
-        return ("HMGET", self._keys.row, "id", "first", "next")
+        return ("HMGET", self._keys.row, "id", "first", "next", "tip")
 
     def _ask_range(self, start: str, max_bytes: int) -> Command:
         """So many batches as fit, if they are as large as the largest of those before."""
         count = max(1, min(max_bytes // self._largest + 1, _BATCHES_MAX))
         return ("XRANGE", self._keys.entries, start, "+", "COUNT", count)
-
-
-def _entries(reply: Any) -> list[Entry]:
-    return [Entry(base_of(entry), _data(fields)) for entry, fields in reply]
 
 
 def _data(fields: list[bytes]) -> bytes:
