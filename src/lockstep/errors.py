@@ -6,6 +6,7 @@
         ExtraMissing PackageMissing
       NotFound                                         exit 3
         StreamNotFound GroupNotFound StoreNotFound ParentMissing RecordNotFound PositionNotFound PathMissing
+        ProfileNotFound
       Conflict                                         exit 4
         StreamExists ConfigMismatch OffsetConflict Fenced GroupBusy IllegalState Closed ForkedProcess
       Forbidden                                        exit 5

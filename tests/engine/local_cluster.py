@@ -44,7 +44,7 @@ from lockstep.engine.spark.engine import Engine, EngineOptions
 from lockstep.engine.spark.failover import Failover
 from lockstep.errors import LockstepError
 from lockstep.events.positions import Position
-from lockstep.events.tailing import OutTail
+from lockstep.events.subscribing import OutSource, SubscribeOptions, Subscription
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.memory import Grid
 from lockstep.log.port import Log
@@ -55,6 +55,8 @@ LEASE_S = 0.5
 SETTLE_S = 60.0
 PATIENCE_S = 10.0
 """How long a subscriber waits for a block that is missing."""
+IDLE_PACE_S = 0.12
+"""Between the steps of a machine while everybody only waits for that: a quarter of the lease."""
 
 
 class LocalNode:
@@ -210,19 +212,19 @@ class LocalNode:
 class Subscriber:
     """Reads an out stream all the time with the reader that users get, and stops at the first error."""
 
-    def __init__(self, log: Log, node: Node, machine: Machine, waiter: Any) -> None:
+    def __init__(self, source: OutSource, machine: Machine, waiter: Any) -> None:
+        log, node = source.log, source.node
         start = Position(stream=log.name, identity=log.identity, offset=0, last=0)
         self.stream = log.name
-        self._tail = OutTail(log, node.schema, start, patience_s=PATIENCE_S, monotonic=machine.monotonic)
+        self._subscription = Subscription(source, machine, SubscribeOptions(patience_s=PATIENCE_S), after=start)
         self.got: list[tuple[int, str]] = []
         self.failed: list[BaseException] = []
         waiter.watch(log)
         machine.spawn(f"subscriber {node.path}", self.step, waiter, self.failed.append)
 
     def step(self) -> float:
-        for batch in self._tail.read():
-            for number, events in batch.blocks():
-                self.got += texts(number, events)
+        while (block := self._subscription.next_block(0.0)) is not None:
+            self.got += texts(block.number, block.events())
         return 1.0
 
 
@@ -267,7 +269,9 @@ class LocalCluster:
 
     def new_subscriber(self, node: Node) -> Subscriber:
         """One that reads a window from the beginning."""
-        return Subscriber(self.bus.open(self.streams.output(node)), node, self._outside, self.bus.waiter())
+        control, log = self.bus.open(self.streams.control), self.bus.open(self.streams.output(node))
+        source = OutSource(self.bus, log, control, node)
+        return Subscriber(source, self._outside, self.bus.waiter())
 
     def node(self, name: str, *, graph: Graph | None = None, **options: Any) -> LocalNode:
         """An engine that is not started yet."""
@@ -385,6 +389,8 @@ class LocalCluster:
     def settle_or_fail(self) -> None:
         """Wait until everything is done, or no engine is left that could do it."""
         self.until(lambda: self.is_settled() or not self.awake)
+        for machine in (self._outside, *(node.machine for node in self.awake)):
+            machine.pace_s = IDLE_PACE_S
         self.advance(PATIENCE_S + 1.0)
 
     def oracle(self) -> Oracle:

@@ -31,7 +31,7 @@ class Machine:
     """See Runtime. Its steps come at random moments, not sooner than `pace_s` after each other, as on a busy host."""
 
     def __init__(self, clock: VirtualRuntime, name: str, seed: int, pace_s: float = 0.04) -> None:
-        self.clock, self.name, self._pace_s = clock, name, pace_s
+        self.clock, self.name, self.pace_s = clock, name, pace_s
         self._chance = random.Random(f"{name} {seed}")
         self._tasks: list[Task] = []
         self.is_dead = self.is_paused = False
@@ -86,7 +86,7 @@ class Machine:
         delay = step()
         if delay is None or self.is_dead:
             return None
-        return max(delay, self._pace_s) * (0.5 + self.random())
+        return max(delay, self.pace_s) * (0.5 + self.random())
 
 
 @dataclass(slots=True)

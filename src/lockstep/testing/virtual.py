@@ -140,9 +140,14 @@ class VirtualRuntime:
             woken_by.woken = False
 
     def _next_due(self, end_ns: int | None) -> VirtualTask | None:
-        self._tasks = [task for task in self._tasks if not task.ended]
-        ready = [task for task in self._tasks if not task.running and (end_ns is None or task.due_ns() <= end_ns)]
-        return min(ready, key=lambda task: (task.due_ns(), task.turn), default=None)
+        """The task to run next. Called for every step of a simulation, so each task is asked once."""
+        if any(task.ended for task in self._tasks):
+            self._tasks = [task for task in self._tasks if not task.ended]
+        found, earliest = None, (math.inf if end_ns is None else end_ns, math.inf)
+        for task in self._tasks:
+            if not task.running and (due := (task.due_ns(), task.turn)) <= earliest:
+                found, earliest = task, due
+        return found
 
     def _stand_at(self, end_ns: int | None) -> None:
         if end_ns is None:
@@ -191,8 +196,12 @@ class VirtualTask:
     def due_ns(self) -> int:
         """When the next step is to run: now if woken."""
         now_ns = self._runtime.now_ns()
-        woken = self._woken or any(waiter.woken for waiter in self._waiters)
-        return now_ns if woken else max(self._due_ns, now_ns)
+        if self._due_ns <= now_ns or self._woken:
+            return now_ns
+        for waiter in self._waiters:
+            if waiter.woken:
+                return now_ns
+        return self._due_ns
 
     def run(self) -> None:
         """One step."""
