@@ -17,6 +17,7 @@ def silent(_: str) -> None:
     """Say nothing."""
 
 
+@pytest.mark.soak
 def test_a_run_on_spark_counts_right_and_reports_rate_memory_and_where_the_time_went():
     said: list[str] = []
     options = EngineBench(events=EVENTS, batch_events=BATCH, only=("one",))

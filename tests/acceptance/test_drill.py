@@ -83,6 +83,7 @@ def test_the_file_is_the_same_whatever_is_killed(cache, faults, takeovers, start
     assert any("killed with -9" in text for text in telling.said)
 
 
+@pytest.mark.soak
 def test_one_engine_of_three_and_blocks_of_seven_events(cache):
     result = drill(cache, engines=3, block=7, repeat=1)
     assert result.anomalies == ()
@@ -101,6 +102,7 @@ def test_a_wrong_price_is_found_and_shown(cache, monkeypatch):
     assert expected.split(",")[2] == found.split(",")[2]  # the same symbol
 
 
+@pytest.mark.soak
 def test_a_wrong_count_is_found(cache, monkeypatch):
     monkeypatch.setenv("STAND_IN", "miscount")
     result = drill(cache, fault=Fault.NONE)
@@ -114,6 +116,7 @@ def test_a_missing_block_ends_the_drill_with_the_words_of_the_subscriber(cache, 
         drill(cache, repeat=1)
 
 
+@pytest.mark.soak
 def test_an_engine_that_never_takes_over_is_not_waited_for_for_ever(cache, monkeypatch):
     monkeypatch.setenv("STAND_IN", "mute")
     monkeypatch.setattr("lockstep.drill.faults.QUIET_S_MAX", 2.0)

@@ -36,10 +36,10 @@ def test_killed_and_paused_engines_are_survived_on_every_bus(bus, request):
     check(run_drill(options, Silence(), command=sparkless_command), 6_000, list(faults))
 
 
-def test_all_engines_may_die_at_once_or_while_one_takes_over_and_a_disk_may_be_full():
-    faults = (Fault.TAKEOVER, Fault.BOTH, Fault.HANDOVER, Fault.DISK)
-    options = DrillOptions(events=9_000, rate=1_500.0, fault=faults[0], then=faults[1:])
-    check(run_drill(options, Silence(), command=sparkless_command), 9_000, list(faults))
+def test_all_engines_may_die_at_once_or_while_one_takes_over():
+    faults = (Fault.TAKEOVER, Fault.BOTH, Fault.HANDOVER)
+    options = DrillOptions(events=6_000, rate=1_500.0, fault=faults[0], then=faults[1:])
+    check(run_drill(options, Silence(), command=sparkless_command), 6_000, list(faults))
 
 
 @pytest.mark.soak

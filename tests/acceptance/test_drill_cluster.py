@@ -10,7 +10,7 @@ from lockstep.drill.options import DrillOptions, Fault
 from lockstep.drill.run import run_drill
 from lockstep.drill.telling import Silence
 
-pytestmark = [pytest.mark.slow, pytest.mark.acceptance, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.acceptance, pytest.mark.soak, pytest.mark.timeout(1200)]
 EVENTS, RATE, LEASE_S = 20_000, 1_500.0, 2.0
 
 
@@ -24,7 +24,6 @@ def test_a_broker_of_three_is_killed_under_two_engines(kafka_cluster):
     assert (tree["identical"], tree["lost"], tree["doubled"], tree["blocks"]) == (True, 0, 0, 6_000)
 
 
-@pytest.mark.soak
 def test_a_broker_and_a_spark_worker_are_killed(kafka_cluster, spark_cluster):
     options = DrillOptions(
         events=EVENTS, rate=RATE, bus=kafka_cluster.url, master=spark_cluster.url, lease_s=LEASE_S,

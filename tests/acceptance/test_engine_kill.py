@@ -165,7 +165,9 @@ def test_a_handler_that_fails_stops_the_project_and_nothing_is_lost(lockstep, tm
         assert word in errors, errors
     # And when the handler is fixed, it goes on as if nothing had been
     (tmp_path / "broken").unlink()
-    fixed = lockstep.start("engine", "run", "model.yaml", "--url", url, "--until-idle", "--batch", "50")
+    sparkless = Sparkless(tmp_path)
+    sparkless.environ = lockstep.environ
+    fixed = sparkless.start("engine", "run", "model.yaml", "--url", url, "--until-idle", "--batch", "50")
     _, errors = fixed.communicate(timeout=TIMEOUT_S)
     assert fixed.returncode == 0, errors
     lockstep("engine", "subscribe", "model.yaml", "--url", url, "--window", "Checked", "-o", "out.csv")

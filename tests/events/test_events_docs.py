@@ -28,7 +28,7 @@ def test_every_public_name_is_documented():
 @pytest.mark.parametrize("kind", [Events, ProjectEvents, events.WindowPublisher, events.Subscription])
 def test_every_public_call_is_documented(kind):
     calls = [name for name in vars(kind) if not name.startswith("_") and callable(getattr(kind, name))]
-    internal = {"source", "input", "output", "last_id", "is_published"}
+    internal = {"source", "input", "output", "last_id", "is_published", "is_at_end"}
     missing = [name for name in calls if f"`{name}" not in API and f"{name}(" not in API and name not in internal]
     assert missing == []
 
@@ -53,6 +53,7 @@ def test_fields_of_a_position():
 def test_every_option_of_an_adapter_is_described(verb):
     parser = argparse.ArgumentParser()
     verb.arguments(parser)
-    options = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
+    shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]  # others are old spellings
+    options = [name for action in shown for name in action.option_strings if name.startswith("--")]
     known = {"--help", "--cluster"}  # as for all commands
     assert [name for name in options if name not in ADAPTERS and name not in known] == []

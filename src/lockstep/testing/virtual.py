@@ -145,7 +145,7 @@ class VirtualRuntime:
             self._tasks = [task for task in self._tasks if not task.ended]
         found, earliest = None, (math.inf if end_ns is None else end_ns, math.inf)
         for task in self._tasks:
-            if not task.running and (due := (task.due_ns(), task.turn)) <= earliest:
+            if not task.running and (due := (task.due_ns(), task.turn)) < earliest:
                 found, earliest = task, due
         return found
 
