@@ -45,8 +45,9 @@ class Environment:
         self.map_bytes = map_bytes
         self._lock = threading.Lock()
         self._door = threading.Condition(self._lock)
-        self.inside: set[object] = set()
-        """Whoever has a transaction open, or is about to: the map is exchanged while there is nobody."""
+        self.inside: set[int] = set()
+        """The ids of views and writes that have a transaction open, or are about to: while there are none, the map may
+        be exchanged. Not the objects: one that a signal interrupts has to be freed, as that ends its transaction."""
         self.is_resizing = False
         self._checked_at = self._synced_at = time.monotonic()
         try:
@@ -82,7 +83,7 @@ class Environment:
     def begin(self, owner: object, *, write: bool = False) -> Any:
         """An LMDB transaction; `left` has to be called when it has ended. The map is as large as others made it."""
         for _ in range(_RESIZES_MAX):
-            self.inside.add(owner)
+            self.inside.add(id(owner))
             try:
                 if self.is_resizing:
                     self._step_aside(owner)
@@ -97,7 +98,7 @@ class Environment:
 
     def left(self, owner: object) -> None:
         """A transaction has ended."""
-        self.inside.discard(owner)
+        self.inside.discard(id(owner))
         if self.is_resizing:
             with self._lock:
                 self._door.notify_all()
@@ -108,7 +109,7 @@ class Environment:
             with self._lock:
                 while self.is_resizing:
                     self._door.wait()
-            self.inside.add(owner)
+            self.inside.add(id(owner))
 
     def resize(self, map_bytes: int = 0, *, within_s: float = _RESIZE_WAITS_S) -> None:
         """Take over a larger map; 0: as large as another process has made it. Waits until no transaction is open."""
@@ -274,6 +275,9 @@ class Writing:
             self.transaction.__exit__(kind, error, at)
         finally:
             self._environment.left(self)
+
+    def __del__(self) -> None:
+        self._environment.inside.discard(id(self))  # if a signal came before the statement that ends it
 
     def abort(self) -> None:
         """End it without a change."""
