@@ -6,10 +6,10 @@ import pytest
 
 from lockstep.cli import engine_ask
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.model.hiding import HIDDEN, is_secret, shown
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.parts import Connector
 from lockstep.engine.model.project import ContinuousQuery, Project
+from lockstep.engine.model.secret_values import HIDDEN, is_secret, shown
 from lockstep.engine.model.windows import SourceWindow
 from lockstep.engine.model.xml_common import render
 from lockstep.server.site import model_element

@@ -10,9 +10,9 @@ from typing import Any
 
 from lockstep.engine.errors import WindowNotFound
 from lockstep.engine.model.graph import Graph, Node
-from lockstep.engine.model.hiding import shown
 from lockstep.engine.model.loading import to_xml
 from lockstep.engine.model.project import Project
+from lockstep.engine.model.secret_values import shown
 from lockstep.engine.model.xml_common import Element, parse_element
 from lockstep.engine.run.asking import Reply
 from lockstep.engine.run.streams import ProjectStreams

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lockstep.engine.events.types import FieldType
-from lockstep.engine.model.hiding import shown
+from lockstep.engine.model.secret_values import shown
 
 RETENTION_KINDS = (
     "bytime_sliding",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lockstep.engine.model.hiding import shown
 from lockstep.engine.model.parts import Connector
 from lockstep.engine.model.project import ContinuousQuery, Project
+from lockstep.engine.model.secret_values import shown
 
 
 def without_secrets(project: Project) -> Project:
