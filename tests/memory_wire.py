@@ -107,6 +107,9 @@ class MemoryTopic:
                 size += len(stored.messages[at])
             return found
 
+    def reread(self, number):
+        return next(iter(self.fetch(number, 1)), None)
+
     def drop(self, before):
         with self._server.lock:
             stored = self._checked()

@@ -108,6 +108,9 @@ class StridedLog:
                 size += len(data)
         return found
 
+    def reread(self, offset):
+        return next(iter(self.read(offset, max_bytes=1)), None)
+
     def bounds(self):
         self._check()
         if not self._topic.stored:

@@ -170,6 +170,11 @@ class TrappedLog(FaultyLog):
         self._machine_bus().reach(READS)
         return super().read(offset, max_bytes=max_bytes)
 
+    def reread(self, offset: int) -> Entry | None:
+        """See Log."""
+        self._machine_bus().reach(READS)
+        return super().reread(offset)
+
     def bounds(self) -> Bounds:
         """See Log."""
         self._machine_bus().reach(READS)

@@ -11,8 +11,10 @@ from run_worlds import sums_graph
 
 from lockstep.engine.errors import LogShortened, OutputDiffers, SequenceBroken, SnapshotDamaged
 from lockstep.engine.run.beats import last_beat
+from lockstep.engine.run.reading import values_between
 from lockstep.events.positions import Position
 from lockstep.events.subscribing import OutSource, SubscribeOptions, Subscription
+from memory_wire import MemoryServer
 
 
 @pytest.fixture
@@ -32,6 +34,15 @@ def read_all(subscription: Subscription) -> list[int]:
     found = []
     while block := subscription.next_block(timeout=0):
         found += [event.values[0] for event in block.events()]
+    return found
+
+
+def read_for(cluster: LocalCluster, reader: Subscription, seconds: float) -> list[int]:
+    """The ids of all trades that come within a time."""
+    found, end = read_all(reader), cluster.clock.monotonic() + seconds
+    while cluster.clock.monotonic() < end:
+        cluster.clock.advance(0.5)
+        found += read_all(reader)
     return found
 
 
@@ -83,6 +94,21 @@ def test_a_stream_that_became_shorter_is_an_error_although_nothing_follows(clust
     cluster.clock.advance(11.0)
     with pytest.raises(LogShortened, match=r"local\.p\.q\.in\.O ends at offset .* where block 6 ended"):
         read_all(reader)
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_a_stream_that_became_shorter_and_grew_again_is_an_error_although_nothing_follows(cluster, is_saved):
+    """Leaders write barriers: the stream is soon as long as it was, and has something else where block 6 stood."""
+    reader = lose_block_six(cluster)
+    position = reader.position
+    for name in "bcde":
+        cluster.start(name)
+        cluster.until_active()
+        cluster.nodes[name].kill()
+    assert cluster.output("q/in").bounds().next >= position.offset
+    again = subscribe(cluster, Position.loads(position.dumps())) if is_saved else reader
+    with pytest.raises(OutputDiffers, match=r"Block 6 of local\.p\.q\.in\.O .*holds another record"):
+        read_for(cluster, again, 15.0)
 
 
 def test_a_subscriber_that_had_not_read_what_was_lost_goes_on(cluster):
@@ -184,3 +210,48 @@ def test_a_standby_does_not_lead_on_a_log_that_lost_what_it_read_and_grew_again(
     cluster.until(lambda: not engine.is_alive)
     cluster.until(lambda: not standby.is_alive)
     assert isinstance(standby.failure, LogShortened | SequenceBroken)
+
+
+def test_a_standby_of_a_server_does_not_go_by_what_it_has_fetched_before(tmp_path):
+    """A handle keeps what it fetched; whether a record is still there only the server can say."""
+    cluster = LocalCluster(sums_graph(), WANTED, tmp_path, server=MemoryServer())
+    engine, standby = leader(cluster), cluster.start("b")
+    finish(cluster, 1, 2)
+    before = cluster.replica()
+    finish(cluster, 3)
+    cluster.may_lose = True
+    cluster.promote(before)
+    send(cluster, 4)
+    cluster.until(lambda: not engine.is_alive)
+    cluster.until(lambda: not standby.is_alive)
+    assert isinstance(standby.failure, LogShortened | SequenceBroken)
+
+
+@pytest.mark.parametrize("server", [None, MemoryServer], ids=["tables", "server"])
+def test_engines_whose_election_was_lost_elect_again(tmp_path, server):
+    """One has read who was elected, the elected one has not, and the log has forgotten it: each waits for the other."""
+    cluster = LocalCluster(sums_graph(), WANTED, tmp_path, server=server and server())
+    engine, standby = leader(cluster), cluster.start("b")
+    finish(cluster, 1, 2)
+    cluster.may_lose = True
+    before = cluster.replica()
+
+    def lose_claim() -> None:
+        if b"claim" not in all_of(cluster, f"_group.{cluster.streams.group}")[-1]:
+            standby.stall_at(".engines", lose_claim, after=True)
+            return
+        engine.wake()
+        cluster.clock.advance(0.1)
+        assert engine.team.election.leader() == standby.team.election.me
+        cluster.promote(before)
+
+    engine.pause()
+    standby.stall_at(".engines", lose_claim, after=True)
+    cluster.until(lambda: not engine.machine.is_paused)
+    finish(cluster, 3)
+    assert read_all(subscribe(cluster)) == [1, 2, 3]
+
+
+def all_of(cluster: LocalCluster, stream: str) -> list[bytes]:
+    log = cluster.bus.open(stream)
+    return [value for _, value in values_between(log, log.bounds().first, log.bounds().next)]

@@ -27,6 +27,8 @@ class Position:
     """None: nothing yet, and what comes first is taken as it is."""
     digest: str = ""
     """Of the sequence that block `last` was computed from; empty if the stream did not say."""
+    record: int | None = None
+    """Where block `last` ends on the stream; None if that is not known."""
 
     def dumps(self) -> str:
         """As text."""
@@ -49,7 +51,10 @@ class Position:
         digest = tree.get("digest", "")
         if not isinstance(digest, str):
             raise BadArgument(name="position", value=tree, reason="its digest must be text")
-        return cls(**{name: tree[name] for name in kinds}, digest=digest)
+        record = tree.get("record")
+        if not isinstance(record, int | None):
+            raise BadArgument(name="position", value=tree, reason="its record must be an offset")
+        return cls(**{name: tree[name] for name in kinds}, digest=digest, record=record)
 
     def check(self, log: Log) -> None:
         """Refuse a position of another stream."""

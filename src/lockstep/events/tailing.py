@@ -10,10 +10,12 @@ from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.run.feeding import OutFold, WholeBlocks
 from lockstep.engine.run.log_length import LengthCheck
-from lockstep.engine.run.reading import values_between
+from lockstep.engine.run.outlets import cut_of
+from lockstep.engine.run.reading import head_of, values_between
 from lockstep.errors import Trimmed
 from lockstep.events.forms import single_blocks
 from lockstep.events.positions import Position
+from lockstep.log.batch import BatchView
 from lockstep.log.port import Log
 
 
@@ -21,7 +23,8 @@ class OutTail:
     """Reads from a position on. A block that comes in pieces is held back until it is whole.
 
     A gap may be filled by what somebody writes later; if it is not within `patience_s`, it is an error. So is a stream
-    that stays shorter than what was read from it, and at once a block of another sequence than those before it.
+    that stays shorter than what was read from it, and at once a block of another sequence than those before it. While
+    nothing comes, the last block is read again every `patience_s`: a stream that lost it may be as long as before.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class OutTail:
         self._blocks = WholeBlocks(self._fold)
         self._at = start.offset
         self._gap_since: float | None = None
+        self._look_again = monotonic()
 
     def read(self) -> Iterator[EventBatch]:
         """The blocks that are there and were not read yet; `position` is then the one behind the last given."""
@@ -55,6 +59,7 @@ class OutTail:
             elif not self._blocks.is_waiting and gap is None:
                 self.position = self._position(offset + 1)
         self._judge(gap)
+        self._check_last()
 
     def compare(self, out: OutState) -> None:
         """Compare with what an engine says to be out; OutputDiffers if it is the output of another sequence."""
@@ -76,16 +81,42 @@ class OutTail:
         blocks = list(single_blocks(batch))
         for at, block in enumerate(blocks, 1):
             is_last = at == len(blocks)
-            self.position = self._position(then if is_last else min(offset, then), int(block.block[-1]))
+            self.position = self._position(then if is_last else min(offset, then), int(block.block[-1]), offset)
+            self._look_again = self._monotonic() + self._patience_s
             yield block
 
-    def _position(self, offset: int, last: int | None = None) -> Position:
+    def _position(self, offset: int, last: int | None = None, record: int | None = None) -> Position:
         if last is None:
-            state = self._fold.state
+            state, record = self._fold.state, self.position.record
             known, digest = (None, "") if state is None else (state.last, state.digest)
         else:
             known, digest = last, self._fold.digest_at(last)
-        return Position(stream=self._log.name, identity=self._log.identity, offset=offset, last=known, digest=digest)
+        name, identity = self._log.name, self._log.identity
+        return Position(stream=name, identity=identity, offset=offset, last=known, digest=digest, record=record)
+
+    def _check_last(self) -> None:
+        """Raise OutputDiffers if the block that was given last is not where it was read."""
+        now, known = self._monotonic(), self.position
+        if known.record is None or known.last is None or now < self._look_again:
+            return
+        self._look_again = now + self._patience_s
+        bounds = self._log.bounds()
+        if bounds.first <= known.record < bounds.next and not self._holds(known.record, known.last, known.digest):
+            found = f"offset {known.record} holds another record"
+            raise OutputDiffers(block=known.last, stream=self._log.name, found=found, known=known.digest)
+
+    def _holds(self, record: int, block: int, digest: str) -> bool:
+        """Whether a record has a block of the sequence with this digest; yes if it was trimmed meanwhile."""
+        try:
+            stored = self._log.reread(record)
+        except Trimmed:
+            return True
+        if stored is None:  # it ends before the record: whether it stays so is looked at elsewhere
+            return True
+        view = BatchView(stored.base, stored.data, self._log.name)
+        head = head_of(view.values()[record - view.base]) if view.base <= record < view.end else None
+        cut = None if head is None else cut_of(head)
+        return cut is not None and cut.first <= block <= cut.last and agree(digest, cut.digest_at(block))
 
     def _judge(self, gap: tuple[int, OutputBroken] | None) -> None:
         if gap is None:

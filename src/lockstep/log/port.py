@@ -131,6 +131,13 @@ class Log(Protocol):
         At least one batch if there is any, whatever its size. Empty at the end. Raises Trimmed below the first offset.
         """
 
+    def reread(self, offset: int) -> Entry | None:
+        """The stored batch that holds an offset that was read before, or the next one, asked for at the store.
+
+        `read` may answer from what this handle has fetched before; this does not, so it tells whether a store that
+        lost something has something else there now. None if the log ends before the offset.
+        """
+
     def bounds(self) -> Bounds:
         """The readable range now."""
 

@@ -127,6 +127,9 @@ class GroupLog:
         """Where to read on."""
         self._snapshot_upto = -1
         """How far the newest snapshot reaches that was read."""
+        self._last: tuple[int, Record] | None = None
+        """What was read last."""
+        self._has_lost = False
 
     def load(self) -> GroupState:
         """Everything the log says now, from its last usable snapshot on."""
@@ -136,6 +139,7 @@ class GroupLog:
                 found = list(self._read_from(first))
             except Trimmed:  # by another member, between the two
                 continue
+            self._snapshot_upto, self._last, self._has_lost = -1, None, False
             self._note(found)
             self.next = found[-1][0] + 1 if found else first
             return self._state_of(found, first)
@@ -148,6 +152,18 @@ class GroupLog:
             self.next = found[-1][0] + 1
             self._note(found)
         return found
+
+    def has_lost(self, *, look: bool) -> bool:
+        """Whether the bus lost records that were read here; `look` asks it, else only what appends have told counts.
+
+        What was made of such records is worth nothing: `load` again.
+        """
+        if look and self._last is not None and not self._has_lost:
+            at, record = self._last
+            stored = self.log.reread(at)
+            found = [] if stored is None else records_of([stored], self.name)
+            self._has_lost = (at, record) not in found
+        return self._has_lost
 
     def state_in(self, changes: Transaction, known: GroupState) -> GroupState:
         """What the log says within a transaction, where nobody else writes: the truth at the commit."""
@@ -172,10 +188,12 @@ class GroupLog:
     def _note(self, found: list[tuple[int, Record]]) -> None:
         reached = [record.upto for _, record in found if isinstance(record, Snapshot)]
         self._snapshot_upto = max([self._snapshot_upto, *reached])
+        self._last = found[-1] if found else self._last
 
     def append(self, records: list[Record]) -> None:
         """Add records in one step. Only news wakes the others: beats and confirmations are found soon enough."""
-        self.log.append([self.pack(records)], wake=any(map(_is_news, records)))
+        [base] = self.log.append([self.pack(records)], wake=any(map(_is_news, records)))
+        self._has_lost |= base < self.next
 
     def pack(self, records: list[Record]) -> Batch:
         """Records as a batch, numbered so that a copy is known as one."""

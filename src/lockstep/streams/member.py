@@ -63,6 +63,7 @@ class GroupMember:
         """What was written too late and did not count, until the caller asks."""
         self._confirms_lock = threading.Lock()
         self._confirm_due = 0.0
+        self._look_due = runtime.monotonic() + options.lease_s
         self._yield_until: dict[str, float] = {}
         self._polled_at = runtime.monotonic()
         self._stalled, self._told_idle = False, not shares_work
@@ -299,13 +300,31 @@ class GroupMember:
 
     def _read(self) -> None:
         try:
-            found = self._grouplog.read_new()
+            found = self._read_again() if self._has_lost() else self._grouplog.read_new()
         except Trimmed:  # this member slept while the others wrote a snapshot and trimmed
-            self._state = replace(self._state, group=self._grouplog.load())
-            known = self._state.group
-            found = [(known.upto, Snapshot(known.upto, known))]  # nothing new, but look at the seats again
+            found = self._read_again()
         for at, record in found:
             self._do(Observed(at, record, self._runtime.monotonic()))
+
+    def _read_again(self) -> list[tuple[int, Record]]:
+        """Go by what the log says now; nothing of it is new, but it has to be looked at the seats again."""
+        known = self._grouplog.load()
+        self._state = replace(self._state, group=known)
+        return [(known.upto, Snapshot(known.upto, known))]
+
+    def _has_lost(self) -> bool:
+        """Whether the bus lost what was read: asked once in a lease, as members that disagree may wait for ever."""
+        now = self._runtime.monotonic()
+        is_due = now >= self._look_due
+        if is_due:
+            self._look_due = now + self.options.lease_s
+        if not self._grouplog.has_lost(look=is_due):
+            return False
+        logger.warning(
+            "The bus lost the end of the log of group %s; going by what is left. Records that were confirmed there "
+            "come again.", self._grouplog.group, extra={"action": "group_log_lost", "group": self._grouplog.group},
+        )  # fmt: skip
+        return True
 
     def _do(self, event: core.Event) -> None:
         self._state, actions = core.step(self._state, event)

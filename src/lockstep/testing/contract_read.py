@@ -73,6 +73,17 @@ class ReadContract(LogCase):
             log.read(offset)
         assert (log.bounds(), log.read(0)) == before
 
+    def test_reading_again_asks_the_store(self, log: Log, producer: Producer) -> None:
+        log.append([producer.batch(b"a", b"b"), producer.batch(b"c")])
+        stored = log.read(0)
+        for entry in stored:
+            assert log.reread(entry.base) == entry
+        assert log.reread(stored[0].base + 1) == stored[0]
+        assert log.reread(log.bounds().next) is None
+        log.append([producer.batch(b"d")])
+        assert log.reread(log.bounds().next - 1) == log.read(log.bounds().next - 1)[-1]
+        assert values(log) == [b"a", b"b", b"c", b"d"]
+
     def test_two_handles_see_the_same(self, log: Log, same_bus: Bus, producer: Producer) -> None:
         other = same_bus.open(log.name)
         log.append([producer.batch(b"a", b"b")])

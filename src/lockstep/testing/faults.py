@@ -200,6 +200,12 @@ class FaultyLog:
         end = self._bus.seen_next(self.name)
         return entries if end is None else [entry for entry in entries if entry.base < end]
 
+    def reread(self, offset: int) -> Entry | None:
+        """See Log."""
+        self._plan.take("read", self.name)
+        entry, end = self.inner.reread(offset), self._bus.seen_next(self.name)
+        return entry if entry is not None and (end is None or entry.base < end) else None
+
     def bounds(self) -> Bounds:
         """See Log."""
         self._plan.take("bounds", self.name)

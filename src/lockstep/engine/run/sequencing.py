@@ -9,19 +9,19 @@ from lockstep.core.doubts import contradicts
 from lockstep.core.leader import Apply, LeaderState, Lost, Observed, Propose, Send, StepDown, Tick, Won, leads, step
 from lockstep.core.sequence import Entry, Mark, SequenceState
 from lockstep.engine.errors import SequenceBroken
-from lockstep.engine.run.decisions import Decision, Statement, encode, records
+from lockstep.engine.run.decisions import Decision, Statement, decode, encode, records
 from lockstep.engine.run.log_length import LengthCheck
 from lockstep.engine.run.modelclock import ModelClock
 from lockstep.engine.run.outages import BUS_AWAY
 from lockstep.engine.run.position import Position, Tally
 from lockstep.engine.run.reading import head_of, records_between
 from lockstep.errors import Trimmed
-from lockstep.log.batch import pack
+from lockstep.log.batch import BatchView, pack
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime, logger
 
-_LENGTH_S = 1.0
-"""How often a sequencer looks where its log ends."""
+_LENGTH_S, _LAST_S = 1.0, 5.0
+"""How often a sequencer looks where its log ends, and whether what it read last still stands there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +80,7 @@ class Sequencer:
         """Decisions to be made as soon as possible; their ends and counts are filled in then."""
         self._turned: list[tuple[Position, Decision]] = []
         self._restate = restate
-        self._length, self._length_due = LengthCheck(sequence, runtime.monotonic), 0.0
+        self._length, self._length_due, self._last_due = LengthCheck(sequence, runtime.monotonic), 0.0, 0.0
         self._last_read: tuple[int, Mark | Entry] | None = None
         self._observe()
         self._clock = ModelClock()  # when the ticks before were written nobody knows
@@ -222,18 +222,24 @@ class Sequencer:
         if now >= self._length_due:
             self._length_due = now + _LENGTH_S
             self._length.check(self._leader.sequence.upto + 1, self.position.block)
+        if now >= self._last_due:
+            self._last_due = now + _LAST_S
             self._check_last()
 
     def _check_last(self) -> None:
         """Raise if another record stands where the last one was read: the log lost it, and grew again since."""
         if self._last_read is None:
             return
+        at, record = self._last_read
         try:
-            found = next(records(self._sequence, self._last_read[0]), self._last_read)
+            stored = self._sequence.reread(at)
         except Trimmed:  # what is let go of was read by everybody who needs it
             return
-        if found != self._last_read:
-            self._length.appended(self._last_read[0], self._last_read[0] + 1, self.position.block)
+        if stored is None:  # it is too short, which it may be for a moment
+            return
+        view = BatchView(stored.base, stored.data, self._sequence.name)
+        if not view.base <= at < view.end or decode(view.values()[at - view.base]) != record:
+            self._length.appended(at, at + 1, self.position.block)
 
     def _apply(self, entry: Entry, sequence: SequenceState) -> None:
         decision = Decision.of(entry)

@@ -283,6 +283,10 @@ class EmbeddedLog:
                     break
         return found
 
+    def reread(self, offset: int) -> Entry | None:
+        """See Log: every read asks the store."""
+        return next(iter(self.read(offset, max_bytes=1)), None)
+
     def bounds(self) -> Bounds:
         """See Log."""
         self._bus.check_open()

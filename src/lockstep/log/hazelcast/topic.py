@@ -58,6 +58,11 @@ class RingTopic:
         self._ring.arm()
         return [Message(sequence - 1, data) for sequence, data in found]
 
+    def reread(self, number: int) -> Message | None:
+        """See Topic."""
+        found, _ = self._ring.read(number + 1, 1)
+        return Message(found[0][0] - 1, found[0][1]) if found else None
+
     def drop(self, before: int) -> None:
         """See Topic: a ring reuses its room by itself."""
         self._floor = max(self._floor, before)

@@ -149,6 +149,13 @@ class KafkaTopic:
         self._last = messages[-1] if messages else self._last
         return messages
 
+    def reread(self, number: int) -> Message | None:
+        """See Topic."""
+        self._let_go()
+        found = self._asked_for(number, 1)
+        self._let_go()
+        return self.format.back(found[0]) if found else None
+
     def drop(self, before: int) -> None:
         """See Topic."""
         try:
@@ -303,6 +310,11 @@ class EntryTopic:
         """See Topic."""
         del number, max_bytes
         return []
+
+    def reread(self, number: int) -> Message | None:
+        """See Topic."""
+        del number
+        return None
 
     def drop(self, before: int) -> None:
         """See Topic."""

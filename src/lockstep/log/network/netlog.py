@@ -101,6 +101,10 @@ class NetworkLog:
         """See Log."""
         return self._do(lambda: self._read(offset, max_bytes))
 
+    def reread(self, offset: int) -> Entry | None:
+        """See Log."""
+        return self._do(lambda: self._reread(offset))
+
     def bounds(self) -> Bounds:
         """See Log."""
         return self._do(self._bounds)
@@ -170,6 +174,12 @@ class NetworkLog:
             self._check_readable(offset, self._first_known())
         self._fetch(offset, max_bytes)
         return held.take(offset, max_bytes)
+
+    def _reread(self, offset: int) -> Entry | None:
+        self._check_readable(offset, self._first_known())
+        message = self.topic.reread(offset // self.limits.stride)
+        entries = [] if message is None else unbundle(message.data, message.number * self.limits.stride, self.name)
+        return next((entry for entry in entries if entry.base + peek(entry.data)[0] > offset), None)
 
     def _bounds(self) -> Bounds:
         self._refresh()

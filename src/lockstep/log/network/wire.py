@@ -81,6 +81,9 @@ class Topic(Protocol):
         no longer there are passed over.
         """
 
+    def reread(self, number: int) -> Message | None:
+        """The message with a number, or the next one, from the server, whatever was fetched before."""
+
     def drop(self, before: int) -> None:
         """Let the server use the room of all messages below a number again, if it can; a hint."""
 

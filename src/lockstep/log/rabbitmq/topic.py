@@ -10,7 +10,7 @@ from lockstep.errors import AppendTooLarge, BatchDamaged, ServerUnreachable
 from lockstep.log.network.wire import Ends, Message, TopicGone
 from lockstep.log.port import Limits
 from lockstep.log.rabbitmq import faults
-from lockstep.log.rabbitmq.feed import FIRST, LAST, Feed, Glimpse, glimpse
+from lockstep.log.rabbitmq.feed import FIRST, LAST, Feed, Glimpse, from_number, glimpse
 from lockstep.log.rabbitmq.frames import Chunk
 from lockstep.log.rabbitmq.links import Links
 from lockstep.log.rabbitmq.sender import Sender
@@ -62,6 +62,11 @@ class RabbitTopic:
         with self._lock:
             return self._links.persist(lambda within: self._fetch(number, max_bytes, within), self._links.deadline())
 
+    def reread(self, number: int) -> Message | None:
+        """See Topic."""
+        with self._lock:
+            return self._links.persist(lambda within: self._reread(number, within), self._links.deadline())
+
     def drop(self, before: int) -> None:
         """See Topic: the server takes room back by its own settings only."""
 
@@ -103,6 +108,11 @@ class RabbitTopic:
         if found[0].number > number:
             self._first = None
         return found
+
+    def _reread(self, number: int, deadline: Deadline) -> Message | None:
+        [chunk] = glimpse(self._links, self._stream, (from_number(number),), deadline)
+        found = [] if chunk is None else chunk.messages()
+        return next((message for message in found if message.number >= number), None)
 
     def _feed_at(self, number: int, deadline: Deadline) -> Feed:
         self._feeds = [feed for feed in self._feeds if not feed.is_lost]
