@@ -123,8 +123,9 @@ class LocalComputing(Computing):
         self._batches += 1
 
     def _ended(self, error: BaseException) -> None:
+        """What came first is the reason: after that the others find nothing to work with."""
         if not isinstance(error, Killed):
-            self._failed = error
+            self._failed = self._failed or error
 
 
 class Query:

@@ -171,8 +171,11 @@ class Faults:
         """Not one byte more in any file: what its workers compute, and what Spark notes, can't be written."""
         assert victim.child is not None
         tree = victim.child.tree()
+        found = (*jvms(tree), *workers(tree))
+        if not found:
+            raise victim.child.failure(f"No JVM or worker of {victim.name} was found to fill the disk of")
         self._stage.down.add(victim.name)
-        for pid in (*jvms(tree), *workers(tree)):
+        for pid in found:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
 
     def _command(self, verb: str, *more: str) -> list[str]:
