@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,8 @@ from run_worlds import recent_graph, sums_graph
 
 from lockstep.engine.errors import LogTooShort
 from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.run.catalog import last_reset
+from lockstep.engine.run.feeding import out_batches
 from lockstep.engine.run.persisting import SnapshotStore
 from lockstep.errors import LockstepError
 
@@ -342,6 +345,47 @@ def test_a_reset_lets_go_of_nothing_that_is_not_out_yet(cluster):
     cluster.settle()
     assert [block for block, _ in cluster.subscribers["q/in"].got] == list(range(1, 10))
     assert all(node.failure is None for node in cluster.nodes.values())
+
+
+def test_after_a_reset_all_engines_may_be_started_again(cluster):
+    """It came before its last blocks were out, and nothing came since: what is stored is from before it."""
+    nodes = pair(cluster)
+    finish(cluster, 1, 2, 3)
+    for node in nodes:
+        node.slow(0.5)
+    send(cluster, 4, 5, 6)
+    cluster.until(lambda: nodes[0].team.sequencer.position.block == 6)
+    cluster.ask("reset", {"force": True})
+    for node in nodes:
+        node.kill()
+    for node in nodes:
+        node.start()
+    finish(cluster, 1, 20)
+    for node in nodes:
+        assert node.computed().counts["q/in"][0] == 2
+        node.kill()
+        node.start()
+    finish(cluster, 2)
+    assert [node.computed().counts["q/in"][0] for node in nodes] == [3, 3]
+
+
+def test_a_reset_lets_go_of_nothing_that_came_after_it(cluster):
+    pair(cluster)
+    finish(cluster, 1, 2, 3)
+    answer = cluster.bus.open(cluster.ask_later("reset", {"force": True}))
+    for trade in itertools.count(4):
+        send(cluster, trade)
+        cluster.advance(0.02)
+        if answer.bounds().next:
+            break
+    found = last_reset(cluster.bus.open(cluster.streams.sequence))
+    assert found is not None
+    assert 0 < cluster.input("q/in").bounds().first <= found[0].ends["q/in"]
+    cluster.settle()
+    node = cluster.graph.find("q/in")
+    assert node is not None
+    first = next(out_batches(cluster.output("q/in"), node.schema))
+    assert first.block[0] <= found[0].block + 1
 
 
 def test_after_a_reset_an_engine_with_an_empty_folder_can_join(cluster):

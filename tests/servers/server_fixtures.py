@@ -22,6 +22,8 @@ from lockstep.runtime import ThreadRuntime
 from servers.tcp_proxy import TcpProxy, proxied
 
 StartServer = Callable[..., RunningServer]
+BRIEF_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Servers of tests do not live long enough for the second compiler: they start with half the processor time."""
 
 
 def free_ports(count: int) -> tuple[int, ...]:
@@ -32,7 +34,7 @@ def free_ports(count: int) -> tuple[int, ...]:
 def started(recipe: Recipe, folder: Path) -> RunningServer:
     """A server that answers, and that dies with this test run; skips or fails the test if it can't be had."""
     try:
-        return start(recipe, folder, owner=os.getpid())
+        return start(recipe, folder, environ={**os.environ, "JAVA_TOOL_OPTIONS": BRIEF_JVM}, owner=os.getpid())
     except ServerNotAvailable as error:
         if os.environ.get("CI") == "true":
             pytest.fail(str(error))

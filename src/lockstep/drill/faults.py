@@ -173,7 +173,8 @@ class Faults:
         tree = victim.child.tree()
         found = (*jvms(tree), *workers(tree))
         if not found:
-            raise victim.child.failure(f"No JVM or worker of {victim.name} was found to fill the disk of")
+            what = f"No JVM or worker of {victim.name} was found to fill the disk of"
+            raise victim.child.failure(what)
         self._stage.down.add(victim.name)
         for pid in found:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))

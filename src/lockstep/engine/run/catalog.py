@@ -73,12 +73,17 @@ def stated(bus: Bus, streams: ProjectStreams) -> Statement | None:
     return found
 
 
-def last_reset(sequence: Log) -> tuple[Position, Statement] | None:
-    """Where windows were emptied last, as the whole sequence log tells it, and the model in force there."""
-    found, states, position = None, None, Position()
-    if sequence.bounds().first > 0:
+def last_reset(
+    sequence: Log, since: Position | None = None, states: Statement | None = None
+) -> tuple[Position, Statement] | None:
+    """Where windows were emptied last, and the model in force there.
+
+    As the whole sequence log tells it, or the part after `since`, where `states` was in force.
+    """
+    found, position = None, since or Position()
+    if sequence.bounds().first > position.sequence.upto + 1:
         return None
-    for state, entry in counted(sequence, SequenceState()):
+    for state, entry in counted(sequence, position.sequence):
         decision, known = Decision.of(entry), position
         clients = dict(decision.clients or {})
         position = known.after(state, decision, Tally(decision.blocks, decision.events, clients))

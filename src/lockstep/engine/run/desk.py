@@ -94,8 +94,11 @@ class Leading(Protocol):
     def restore(self, folder: Path) -> int:
         """Begin again with the newest snapshot in a folder; the block it stands at."""
 
-    def purge(self, ends: Mapping[str, int]) -> None:
-        """Let go of everything on the inputs below these offsets, and on the out streams."""
+    def output_ends(self) -> dict[str, int]:
+        """Where the out streams end, by the paths of their windows."""
+
+    def purge(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
+        """Let go of everything on the inputs and on the out streams below these offsets."""
 
     def statement(self) -> Statement:
         """The model in force and what it publishes, as the log states it."""
@@ -271,12 +274,19 @@ class Desk:
         engine = self._engine
         if not request.params.get("force"):
             yield from self._quiet()
+        before, outputs = engine.decided(), engine.output_ends()
         yield from self._decided(request, Decision({}, 0, 0, reset=True))
         decided = engine.decided()
-        while not self._all_computed(decided.number):
+        while not self._all_computed(decided.number) or not self._is_out(decided.block):
             yield
-        engine.purge(decided.ends)
+        if request.id not in before.requests:  # else it stands before what is known here, nobody knows how far
+            engine.purge(before.ends, outputs)
         return {"block": decided.block}
+
+    def _is_out(self, block: int) -> bool:
+        """Whether everything up to a block is published: nobody has to compute it again then."""
+        published = self._engine.published()
+        return published is not None and published.block >= block
 
     def _all_computed(self, number: int) -> bool:
         """Whether all engines that were heard of a moment ago have passed an entry: what is before it may go then."""

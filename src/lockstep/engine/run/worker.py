@@ -53,11 +53,14 @@ class ShardWorker:
         """Reads all pages that it handed out so far, while it runs: a copy here would double the state in memory."""
         self._unstored: dict[str, bytes | None] = {}
         """Those that changed since a snapshot was handed out; None: the page is gone."""
-        self._last_out: dict[str, tuple[int, str]] = dict(head.last_out) if head else {}
-        sealed = {name: page for name, page in stored.items() if name != HEAD}
-        self._stand(*first_standing(setup, self._seat, head, sealed))
         self._beat = Beat() if setup.is_history else self._beats.last()
         self._check_published(head)
+        sealed = {name: page for name, page in stored.items() if name != HEAD}
+        reset = reset_since(setup, self._seat, head, self._published)
+        if reset is not None:  # the windows were emptied since: nothing of this state counts any more
+            head, self._unstored = None, dict.fromkeys(sealed)
+        self._last_out: dict[str, tuple[int, str]] = dict(head.last_out) if head else {}
+        self._stand(*first_standing(setup, self._seat, head, sealed, reset))
         self._begin_outputs()
         self._check_reach()
         self._seconds = 0.0
@@ -301,8 +304,24 @@ class ShardWorker:
         return {name: page for name, page in pages.items() if page is not None and name != HEAD}
 
 
+def reset_since(setup: EngineSetup, seat: Seat, head: Head | None, published: int) -> tuple[Position, Statement] | None:
+    """Where windows were emptied after a state that is stored, if everything up to there is published.
+
+    A worker begins there: the input that led to it may be gone.
+    """
+    if head is None or head.past is None or setup.is_history:
+        return None
+    sequence = seat.bus.open(seat.streams.sequence)
+    found = last_reset(sequence, head.position, Statement(head.model, head.publish))
+    return found if found is not None and found[0].block <= published else None
+
+
 def first_standing(
-    setup: EngineSetup, seat: Seat, head: Head | None, sealed: Mapping[str, bytes]
+    setup: EngineSetup,
+    seat: Seat,
+    head: Head | None,
+    sealed: Mapping[str, bytes],
+    reset: tuple[Position, Statement] | None,
 ) -> tuple[Standing, Position]:
     """What a worker begins with, and where: the state that is stored, or nothing, under the model of that time."""
     if head is not None and head.past is not None:
@@ -311,7 +330,7 @@ def first_standing(
         past = Past.of(head.past)
         return Standing(graph=graph, wanted=wanted, pages=pages, marks=head.marks, past=past), head.position
     sequence = seat.bus.open(seat.streams.sequence)
-    reset = last_reset(sequence)
+    reset = reset or last_reset(sequence)
     states = reset[1] if reset else first_statement(sequence)
     if states is None or setup.is_history:
         graph, wanted = setup.graph(), frozenset(setup.wanted)

@@ -118,14 +118,19 @@ class Office:
         self.restore_from(folder)
         return found.block
 
-    def purge(self, ends: Mapping[str, int]) -> None:
-        """Let go of everything on the inputs below these offsets, and on the out streams."""
-        for path, log in self.inputs().items():
-            log.trim(ends.get(path, 0))
-        for node in self.in_force.graph.nodes:
-            if node.path in self.in_force.wanted:
-                log = self.bus.open(self.streams.output(node))
-                log.trim(log.bounds().next)
+    def output_ends(self) -> dict[str, int]:
+        """Where the out streams end, by the paths of their windows."""
+        return {path: log.bounds().next for path, log in self._outputs().items()}
+
+    def purge(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
+        """Let go of everything on the inputs and on the out streams below these offsets."""
+        for logs, ends in ((self.inputs(), inputs), (self._outputs(), outputs)):
+            for path, log in logs.items():
+                log.trim(ends.get(path, 0))
+
+    def _outputs(self) -> dict[str, Log]:
+        nodes = [node for node in self.in_force.graph.nodes if node.path in self.in_force.wanted]
+        return {node.path: self.bus.open(self.streams.output(node)) for node in nodes}
 
     def statement(self) -> Statement:
         """The model in force and what it publishes, as the log states it."""
