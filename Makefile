@@ -46,13 +46,14 @@ drill-matrix: setup ## every fault on real engines: one line each, with blocks c
 servers: setup ## install and fetch the servers that tests run on (as root on Debian); without one its tests are skipped
 	@$(BIN)/lockstep dev fetch all || echo "Tests of missing servers are skipped, or fail where CI=true."
 
-test: check servers ## format, lint, types, and every test but those of make soak, on WORKERS=3 processes
+test: $(STAMP) ## format, lint, types, and every test but those of make soak, on WORKERS=3 processes
+	@$(MAKE) --no-print-directory -j2 --output-sync=recurse check servers
 	$(BIN)/pytest -n $(WORKERS) --dist loadgroup --junitxml build/tests.xml
 
 soak: servers ## what needs hours: kill matrices, all buses, millions of events; PARTS=a,b some of it, SOAK=0.1 less of it
 	$(BIN)/python tests/soak.py --parts "$(PARTS)" --scale "$(SOAK)"
 
-check: setup ## format, lint and types only
+check: $(STAMP) ## format, lint and types only
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
