@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
+from lockstep.dev import servers
 from lockstep.dev.ports import is_free
+from lockstep.dev.recipe import HOST
 from servers.clients import GET, PUT
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -21,6 +25,16 @@ SHARED = {
     "kafka_cluster": "kafka3",
     "hazelcast_cluster": "hazelcast3",
 }
+
+
+def test_a_port_that_somebody_takes_meanwhile_is_replaced_by_another(start_server, monkeypatch):
+    with socket.create_server((HOST, 0)) as taken:
+        choices = iter([(taken.getsockname()[1],)])
+        choose = servers.free_ports
+        monkeypatch.setattr(servers, "free_ports", lambda *asked: next(choices, None) or choose(*asked))
+        server = start_server("redis")
+        assert server.is_alive
+        assert server.port != taken.getsockname()[1]
 
 
 @pytest.mark.parametrize("name", KEEP_THEIR_DATA)

@@ -77,9 +77,11 @@ class Reading:
 
     def _is_over(self) -> bool:
         """Whether all that may be read is read. In a group, others may have some of the shards."""
-        assigned = self._subscriber.assigned
-        if not assigned and self._limits.ends is not None and self._runtime.monotonic() >= self._join_by:
+        assigned, has_time = self._subscriber.assigned, self._runtime.monotonic() < self._join_by
+        if not assigned and self._limits.ends is not None and not has_time:
             raise TimedOut(what=f"Waiting for another member of group {self._subscriber.group!r}", seconds=JOIN_S)
+        if self._subscriber.unowned and has_time:  # who comes first gets its shards one after the other
+            return False
         return bool(assigned) and self._finished.issuperset(assigned)
 
     def _wait_s(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ from lockstep.runtime import Runtime, ThreadRuntime
 __all__ = ["HOST", "RECIPES", "Node", "RunningServer", "Server", "attach", "start"]
 
 PREPARE_S = 100.0
+_PORT_TRIES = 3
 _PREPARED = "prepared"
 _MEANT_FOR_OTHERS = ("RABBITMQ_", "ERL_", "HZ_", "HAZELCAST_", "KAFKA_", "ZOO", "REDIS_", "SPARK_")
 
@@ -135,18 +137,34 @@ def start(
     jars = (supply or Supply(environ, lambda _: None)).provide(recipe)
     folder = folder.resolve()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    before = facts.read(folder)
-    ports = _ports(recipe, before, runtime)
-    plan = recipe.plan(Site(folder=folder, ports=ports, jars=jars))
-    _prepare(recipe.name, plan, folder, environ)
-    server = _server(recipe, plan, folder, ports, runtime, environ, owner)
-    _adopt(server, before)
+    before, is_new = facts.read(folder), not any(folder.iterdir())
+    tries_left = _PORT_TRIES if is_new else 1
+    while True:
+        tries_left -= 1
+        folder.mkdir(mode=0o700, exist_ok=True)
+        ports = _ports(recipe, before, runtime)
+        plan = recipe.plan(Site(folder=folder, ports=ports, jars=jars))
+        _prepare(recipe.name, plan, folder, environ)
+        server = _server(recipe, plan, folder, ports, runtime, environ, owner)
+        _adopt(server, before)
+        failure = _failure(server)
+        if failure is None:
+            return server
+        if not tries_left or all(map(is_free, ports)):
+            raise failure
+        shutil.rmtree(folder)  # somebody took one of the ports meanwhile, and nothing is in there yet
+
+
+def _failure(server: RunningServer) -> ServerDidNotStart | None:
+    """Start a server; None if it answers, else what was wrong, and nothing of it runs."""
     try:
         server.start()
-    except BaseException:
+    except BaseException as error:
         server.stop()
-        raise
-    return server
+        if not isinstance(error, ServerDidNotStart):
+            raise
+        return error
+    return None
 
 
 def attach(recipe: Recipe, found: Server, runtime: Runtime, environ: Mapping[str, str]) -> RunningServer:

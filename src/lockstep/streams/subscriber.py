@@ -180,6 +180,14 @@ class Subscriber(Generic[V, K]):
             return sorted(self._logs)
         return sorted(self._seats[seat].name for seat in self._member.held())
 
+    @property
+    def unowned(self) -> list[str]:
+        """The streams that no member of its group owns yet; none without a group."""
+        if self._member is None:
+            return []
+        group = self._member.group_state
+        return sorted(log.name for seat, log in self._seats.items() if group.seat(seat).owner is None)
+
     def wait_assigned(self, timeout: float) -> bool:
         """Wait until it may read something; False if that takes longer than `timeout` seconds."""
         end = self._runtime.monotonic() + arguments.seconds("timeout", timeout)

@@ -1,0 +1,40 @@
+"""Reading to the end in a group: shards that nobody owns yet are waited for."""
+
+from __future__ import annotations
+
+import itertools
+
+from lockstep.cli.reading import Limits, Reading
+from lockstep.log.config import StreamConfig
+from lockstep.log.memory import Grid
+from lockstep.runtime import ThreadRuntime
+from lockstep.streams.client import Lockstep
+from lockstep.streams.subscriber import Subscriber
+
+
+def test_to_the_end_means_all_shards_although_they_come_one_after_the_other(monkeypatch):
+    # Given a member that sees its shards assigned one at a time, as another thread reads the group's log
+    clock = ThreadRuntime()
+    with Lockstep(Grid().bus(clock), clock) as client:
+        client.create("events", StreamConfig(shards=3))
+        with client.publisher("events", create=False) as publisher:
+            for number in range(9):
+                publisher.publish(b"%d" % number)
+        looks = itertools.count(1)
+        seen = Subscriber.assigned.fget
+        hidden: list[str] = []
+
+        def one_more(self):
+            found = seen(self)[: next(looks)]
+            hidden[:] = sorted({"events#0", "events#1", "events#2"} - set(found))
+            return found
+
+        monkeypatch.setattr(Subscriber, "assigned", property(one_more))
+        monkeypatch.setattr(Subscriber, "unowned", property(lambda _: hidden))
+        # When everything up to the end is read
+        ends = {log.name: log.bounds().next for log in client.logs("events")}
+        with client.subscriber("events", group="g", create=False, initial="earliest") as member:
+            assert member.wait_assigned(10.0)
+            found = [record.value for records in Reading(member, Limits(ends=ends), clock) for record in records]
+    # Then nothing is left out
+    assert sorted(found) == [b"%d" % number for number in range(9)]
