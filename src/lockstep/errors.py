@@ -15,7 +15,7 @@
         TimedOut NoRoom BufferFull Dropped PublishFailed StoreFull StoreBroken AppendUncertain UnsupportedByBackend
         ServerUnreachable ServerUnfit SystemFailed
       DataError                                        exit 1
-        BatchDamaged FormatTooNew NotAStore Trimmed GroupGap DecodeFailed HandlerFailed
+        BatchDamaged FormatTooNew NotAStore Trimmed TakenBack GroupGap DecodeFailed HandlerFailed
 
 Each class carries a stable code, a sentence with the values that are wrong, and what to do about it.
 """
@@ -410,6 +410,14 @@ class DataError(LockstepError):
 
     code = "DATA"
     template, advice = "{reason}", ""
+
+
+class TakenBack(DataError):
+    """A record that was read is gone, or another one stands there: a server failed before its copies had it."""
+
+    code = "TAKEN_BACK"
+    template = "{what} of stream {stream!r} were read, and another record is there now, or none: {reason}."
+    advice = "Seek to offset {offset} or before it, and read on from there."
 
 
 class BatchDamaged(DataError):

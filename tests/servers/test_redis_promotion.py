@@ -7,11 +7,17 @@ import uuid
 
 import pytest
 
+from lockstep.engine.run.beats import Beat, Beats
+from lockstep.engine.run.reports import ReportBoard
 from lockstep.errors import DataError
+from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.streams.cursor import Cursor
+from lockstep.streams.grouplog import GroupLog
+from lockstep.streams.member import GroupMember, seat_name
+from lockstep.streams.options import GroupOptions
 from lockstep.testing.contract import Producer, values
 
 KEEP = StreamConfig(capacity=None)
@@ -147,3 +153,53 @@ def test_calls_wait_for_a_server_that_is_away_as_long_as_patience_s_says(start_s
     assert log.append([Producer().batch(b"a")]) == [0]
     assert runtime.monotonic() - began > 0.5
     starter.join()
+
+
+def test_members_of_a_group_go_by_what_is_left(pair):
+    primary, bus, second = pair
+    log, runtime, errors = bus.create("orders", KEEP), ThreadRuntime(), []
+    member = GroupMember(
+        GroupLog(bus, "g", runtime), bus.waiter(), {seat_name(log): log}, runtime,
+        GroupOptions(lease_s=1.0, beat_s=0.2), starts=lambda _: 0, changed=runtime.waiter(),
+        on_error=lambda summary, error: errors.append((summary, error)),
+    )  # fmt: skip
+    until(member.held)
+    group = member.grouplog.log
+    until(lambda: second.server.ask(("XLEN", group.keys.entries))[0] > 5)
+    # When another server becomes the primary that never got what was read last
+    second.server.ask(("REPLICAOF", "NO", "ONE"))
+    before = group.bounds().next
+    until(lambda: member.grouplog.next > before + 2)
+    primary.kill()
+    # Then the member reads the log again, and goes on
+    until(lambda: member.error is not None or (member.grouplog.next <= before + 2 and member.held()))
+    until(lambda: member.error is not None or member.held())
+    member.close()
+    assert (member.error, errors) == (None, [])
+
+
+@pytest.mark.parametrize("kind", ["beats", "reports"])
+def test_what_engines_tell_each_other_is_read_on(pair, kind):
+    primary, bus, second = pair
+    log = bus.create("side", KEEP)
+    reader = Beats(log) if kind == "beats" else ReportBoard(log, ThreadRuntime())
+
+    def say(number: int) -> None:
+        if kind == "beats":
+            log.append([Beat("i", number).batch(0)])
+        else:
+            log.append([pack([b"{}"], producer=NO_PRODUCER, sequence=0, created_ns=number)])
+
+    def look() -> object:
+        return reader.last().published if kind == "beats" else reader.look()
+
+    say(1)
+    until(lambda: second.server.ask(("XLEN", log.keys.entries)) == [1])
+    look()
+    second.server.ask(("REPLICAOF", "NO", "ONE"))
+    say(2)
+    look()
+    primary.kill()
+    say(3)
+    say(4)
+    assert look() == (4 if kind == "beats" else {})

@@ -314,3 +314,26 @@ def test_a_member_without_anything_to_do_says_so_once(virtual, caplog):
     assert len(said) == 1
     assert "2 members for 1 streams or shards" in said[0]
     assert "shards=" in said[0]
+
+
+def test_who_is_told_of_a_trouble_while_a_member_closes_does_not_hold_its_lock(world):
+    # Given a member whose stream somebody else took while a confirmation was on its way
+    node = world.node()
+    publish(node, "orders", b"x")
+    free: list[bool] = []
+
+    def told(_summary, _error):
+        threads = member._member._pumping
+        other = threading.Thread(target=lambda: free.append(threads.acquire(timeout=5) and not threads.release()))
+        other.start()
+        other.join(30)
+
+    slow = GroupOptions(lease_s=5.0, beat_s=0.1, confirm_s=60.0)
+    member = node.subscriber("orders", group="g", group_options=slow, on_error=told)
+    take(member, 1)
+    member.confirm(0)
+    node.groups.reset("g", "orders", 0, force=True)
+    # When it closes, and its user is told that the confirmation did not count
+    member.close()
+    # Then others may use the member meanwhile
+    assert all(free)

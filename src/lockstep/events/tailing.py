@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from lockstep.core.outputs import OutState, agree
 from lockstep.engine.errors import HistoryTrimmed, LogTooShort, OutputBroken, OutputDiffers
@@ -39,6 +40,8 @@ class OutTail:
         self._at = start.offset
         self._gap_since: float | None = None
         self._look_again = monotonic()
+        self._missed: int | None = None
+        """Where the last block was not found at the last look."""
 
     def read(self) -> Iterator[EventBatch]:
         """The blocks that are there and were not read yet; `position` is then the one behind the last given."""
@@ -50,6 +53,8 @@ class OutTail:
                 gap = gap or (offset, error)
                 continue
             self._at = offset + 1 if gap is None else gap[0]
+            if not len(batch):
+                self._note_copy(offset, value)
             if len(batch):
                 if gap is not None:  # what was missing has come: look again at what stood behind it
                     yield from self._whole(batch, offset, gap[0])
@@ -60,6 +65,13 @@ class OutTail:
                 self.position = self._position(offset + 1)
         self._judge(gap)
         self._check_last()
+
+    def _note_copy(self, offset: int, value: bytes) -> None:
+        """The last block may stand on the stream again: where it stood first may be lost, and nothing with it."""
+        known = self.position
+        is_later = known.record is not None and offset > known.record
+        if is_later and known.last is not None and _holds_block(value, known.last, known.digest):
+            self.position = replace(known, record=offset)
 
     def compare(self, out: OutState) -> None:
         """Compare with what an engine says to be out; OutputDiffers if it is the output of another sequence."""
@@ -101,7 +113,11 @@ class OutTail:
             return
         self._look_again = now + self._patience_s
         bounds = self._log.bounds()
-        if bounds.first <= known.record < bounds.next and not self._holds(known.record, known.last, known.digest):
+        if not bounds.first <= known.record < bounds.next or self._holds(known.record, known.last, known.digest):
+            self._missed = None
+        elif self._missed != known.record:  # it may come once more, after what stands in its place
+            self._missed = known.record
+        else:
             found = f"offset {known.record} holds another record"
             raise OutputDiffers(block=known.last, stream=self._log.name, found=found, known=known.digest)
 
@@ -114,9 +130,7 @@ class OutTail:
         if stored is None:  # it ends before the record: whether it stays so is looked at elsewhere
             return True
         view = BatchView(stored.base, stored.data, self._log.name)
-        head = head_of(view.values()[record - view.base]) if view.base <= record < view.end else None
-        cut = None if head is None else cut_of(head)
-        return cut is not None and cut.first <= block <= cut.last and agree(digest, cut.digest_at(block))
+        return view.base <= record < view.end and _holds_block(view.values()[record - view.base], block, digest)
 
     def _judge(self, gap: tuple[int, OutputBroken] | None) -> None:
         if gap is None:
@@ -126,6 +140,13 @@ class OutTail:
         self._gap_since = now if self._gap_since is None else self._gap_since
         if now - self._gap_since >= self._patience_s:
             raise gap[1]
+
+
+def _holds_block(value: bytes, block: int, digest: str) -> bool:
+    """Whether a record has a block of the sequence with this digest."""
+    head = head_of(value)
+    cut = None if head is None else cut_of(head)
+    return cut is not None and cut.first <= block <= cut.last and agree(digest, cut.digest_at(block))
 
 
 def begin_of(log: Log) -> Position:

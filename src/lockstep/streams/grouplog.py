@@ -23,7 +23,7 @@ from lockstep.core.group import (
     restore,
 )
 from lockstep.core.seats import Seat
-from lockstep.errors import DataError, GroupNotFound, TimedOut, Trimmed
+from lockstep.errors import DataError, GroupNotFound, TakenBack, TimedOut, Trimmed
 from lockstep.log.batch import Batch, BatchView, pack
 from lockstep.log.config import GROUP_LOG_PREFIX, StreamConfig
 from lockstep.log.port import Bus, Entry, Log, Transaction
@@ -127,8 +127,9 @@ class GroupLog:
         """Where to read on."""
         self._snapshot_upto = -1
         """How far the newest snapshot reaches that was read."""
-        self._last: tuple[int, Record] | None = None
-        """What was read last."""
+        self._unsure: dict[int, Record] = {}
+        """Records that decide who owns something, read since the last look whether they are still there; and the last
+        ones from before."""
         self._has_lost = False
 
     def load(self) -> GroupState:
@@ -139,15 +140,20 @@ class GroupLog:
                 found = list(self._read_from(first))
             except Trimmed:  # by another member, between the two
                 continue
-            self._snapshot_upto, self._last, self._has_lost = -1, None, False
+            self._snapshot_upto, self._unsure, self._has_lost = -1, {}, False
             self._note(found)
+            self._unsure = self._newest(self._unsure)
             self.next = found[-1][0] + 1 if found else first
             return self._state_of(found, first)
         raise TimedOut(what=f"Reading the log of group {self.group!r}", seconds=0.0)
 
     def read_new(self) -> list[tuple[int, Record]]:
-        """Records not read yet."""
-        found = list(self._read_from(self.next))
+        """Records not read yet; none if the bus says that it lost some of those that were: see has_lost."""
+        try:
+            found = list(self._read_from(self.next))
+        except TakenBack:
+            self._has_lost = True
+            return []
         if found:
             self.next = found[-1][0] + 1
             self._note(found)
@@ -158,12 +164,23 @@ class GroupLog:
 
         What was made of such records is worth nothing: `load` again.
         """
-        if look and self._last is not None and not self._has_lost:
-            at, record = self._last
-            stored = self.log.reread(at)
-            found = [] if stored is None else records_of([stored], self.name)
-            self._has_lost = (at, record) not in found
+        if look and not self._has_lost:
+            self._has_lost = not all(self._is_there(at, record) for at, record in self._unsure.items())
+            self._unsure = self._newest(self._unsure)
         return self._has_lost
+
+    def _is_there(self, at: int, record: Record) -> bool:
+        """Whether a record stands where it was read: the store says so, and not what this handle has fetched."""
+        try:
+            stored = self.log.reread(at)
+        except TakenBack:
+            return False
+        return stored is not None and (at, record) in records_of([stored], self.name)
+
+    def _newest(self, known: dict[int, Record]) -> dict[int, Record]:
+        """The last record, and the last that decides who owns something."""
+        deciding = [at for at, record in known.items() if _is_news(record)]
+        return {at: known[at] for at in sorted({*deciding[-1:], *list(known)[-1:]})}
 
     def state_in(self, changes: Transaction, known: GroupState) -> GroupState:
         """What the log says within a transaction, where nobody else writes: the truth at the commit."""
@@ -188,7 +205,8 @@ class GroupLog:
     def _note(self, found: list[tuple[int, Record]]) -> None:
         reached = [record.upto for _, record in found if isinstance(record, Snapshot)]
         self._snapshot_upto = max([self._snapshot_upto, *reached])
-        self._last = found[-1] if found else self._last
+        deciding = {at: record for at, record in found if _is_news(record)}
+        self._unsure = {**self._unsure, **deciding, **dict(found[-1:])}
 
     def append(self, records: list[Record]) -> None:
         """Add records in one step. Only news wakes the others: beats and confirmations are found soon enough."""

@@ -53,7 +53,7 @@ class GroupMember:
         self.options = options
         self._grouplog, self._waiter, self._logs, self._runtime = grouplog, waiter, logs, runtime
         self._starts, self._changed, self._on_error = starts, changed, on_error
-        self._pumping = threading.RLock()
+        self._pumping, self._depth = threading.RLock(), 0
         self._reports: list[tuple[str, BaseException | None]] = []
         self.error: BaseException | None = None
         """Why this member can't go on, if it can't."""
@@ -218,8 +218,14 @@ class GroupMember:
     def _working(self) -> Iterator[None]:
         """One thread acts for the member at a time. What users are to be told is told after the lock is let go."""
         with self._pumping:
-            yield
-            reports, self._reports = self._reports, []
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+            reports: list[tuple[str, BaseException | None]] = []
+            if not self._depth:  # else the lock is not let go yet
+                reports, self._reports = self._reports, []
         for summary, error in reports:
             try:
                 self._on_error(summary, error)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lockstep.core.outputs import OutState
-from lockstep.errors import Trimmed
+from lockstep.errors import TakenBack, Trimmed
 from lockstep.log.batch import NO_PRODUCER, Batch, BatchView, pack
 from lockstep.log.offsets import step_back
 from lockstep.log.port import Log
@@ -79,8 +79,9 @@ class Beats:
         """The newest fact; an empty one if there is none. Behind it may stand what a leader that slept said late."""
         try:
             self._read()
-        except Trimmed:  # what was let go of is older than what stays
+        except (Trimmed, TakenBack):  # let go of, and so older than what stays; or lost: what is left counts
             self._at = None
+            self._newest.clear()
             self._read()
         if not self._newest:
             return Beat()

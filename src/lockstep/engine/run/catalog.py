@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from difflib import get_close_matches
 
 from lockstep.core.sequence import Entry, SequenceState
@@ -74,9 +75,9 @@ def stated(bus: Bus, streams: ProjectStreams) -> Statement | None:
 
 
 def last_reset(
-    sequence: Log, since: Position | None = None, states: Statement | None = None
+    sequence: Log, since: Position | None = None, states: Statement | None = None, *, upto_block: float = math.inf
 ) -> tuple[Position, Statement] | None:
-    """Where windows were emptied last, and the model in force there.
+    """Where windows were emptied last, at a block of at most `upto_block`, and the model in force there.
 
     As the whole sequence log tells it, or the part after `since`, where `states` was in force.
     """
@@ -89,7 +90,8 @@ def last_reset(
         position = known.after(state, decision, Tally(decision.blocks, decision.events, clients))
         if not known.knows(decision):
             states = decision.states or states
-            found = (position, states) if decision.reset and states is not None else found
+            is_found = decision.reset and states is not None and position.block <= upto_block
+            found = (position, states) if is_found and states is not None else found
     return found
 
 

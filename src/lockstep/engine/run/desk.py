@@ -97,6 +97,9 @@ class Leading(Protocol):
     def output_ends(self) -> dict[str, int]:
         """Where the out streams end, by the paths of their windows."""
 
+    def last_reset(self) -> Position | None:
+        """Where windows were emptied last; None if the sequence log does not tell any more."""
+
     def purge(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
         """Let go of everything on the inputs and on the out streams below these offsets."""
 
@@ -272,15 +275,18 @@ class Desk:
     def _reset(self, request: Request) -> Job:
         """Start of day: windows are emptied at one entry, numbers go on, and old messages are let go."""
         engine = self._engine
-        if not request.params.get("force"):
+        is_new = request.id not in engine.decided().requests
+        if is_new and not request.params.get("force"):
             yield from self._quiet()
-        before, outputs = engine.decided(), engine.output_ends()
+        ends, outputs = engine.decided().ends, engine.output_ends()
         yield from self._decided(request, Decision({}, 0, 0, reset=True))
         decided = engine.decided()
         while not self._all_computed(decided.number) or not self._is_out(decided.block):
             yield
-        if request.id not in before.requests:  # else it stands before what is known here, nobody knows how far
-            engine.purge(before.ends, outputs)
+        if is_new:
+            engine.purge(ends, outputs)
+        elif (found := engine.last_reset()) is not None:  # decided before; its outputs stay until the next reset
+            engine.purge(found.ends, {})
         return {"block": decided.block}
 
     def _is_out(self, block: int) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 from lockstep.engine.errors import NameTaken
 from lockstep.engine.run.outages import BUS_AWAY
-from lockstep.errors import DataError, Trimmed
+from lockstep.errors import DataError, TakenBack, Trimmed
 from lockstep.log.batch import NO_PRODUCER, BatchView, pack
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime, logger
@@ -158,10 +158,13 @@ class ReportBoard:
             self._at, self._since = self._log.bounds().next, now
             self._newest = latest_reports(self._log)
             return self._newest
-        for view in _views(self._log, self._at):
-            for report in filter(None, (_read(value, view) for value in view.values())):
-                self._newest[report.engine], self._heard[report.engine] = report, now
-            self._at = view.end
+        try:
+            for view in _views(self._log, self._at):
+                for report in filter(None, (_read(value, view) for value in view.values())):
+                    self._newest[report.engine], self._heard[report.engine] = report, now
+                self._at = view.end
+        except TakenBack:  # some that were read are lost: go by what is left, and from here on
+            self._at, self._newest = self._log.bounds().next, latest_reports(self._log)
         return self._newest
 
     def silence_s(self, engine: str) -> float:

@@ -305,15 +305,16 @@ class ShardWorker:
 
 
 def reset_since(setup: EngineSetup, seat: Seat, head: Head | None, published: int) -> tuple[Position, Statement] | None:
-    """Where windows were emptied after a state that is stored, if everything up to there is published.
+    """Where windows were emptied last, after a state that is stored, of the places up to which all is published.
 
-    A worker begins there: the input that led to it may be gone.
+    A worker begins there: the input that led to it may be gone. What is not published must be computed.
     """
-    if head is None or head.past is None or setup.is_history:
-        return None
-    sequence = seat.bus.open(seat.streams.sequence)
-    found = last_reset(sequence, head.position, Statement(head.model, head.publish))
-    return found if found is not None and found[0].block <= published else None
+    sequence, is_stored = seat.bus.open(seat.streams.sequence), head is not None and head.past is not None
+    if setup.is_history:
+        return None if is_stored else last_reset(sequence)
+    if head is None or not is_stored:
+        return last_reset(sequence, upto_block=published)
+    return last_reset(sequence, head.position, Statement(head.model, head.publish), upto_block=published)
 
 
 def first_standing(
@@ -324,13 +325,12 @@ def first_standing(
     reset: tuple[Position, Statement] | None,
 ) -> tuple[Standing, Position]:
     """What a worker begins with, and where: the state that is stored, or nothing, under the model of that time."""
-    if head is not None and head.past is not None:
+    if head is not None and head.past is not None and reset is None:
         pages = {name: unseal(page, name) for name, page in sealed.items()}
         graph, wanted = compiled(Statement(head.model, head.publish)), frozenset(head.publish)
         past = Past.of(head.past)
         return Standing(graph=graph, wanted=wanted, pages=pages, marks=head.marks, past=past), head.position
     sequence = seat.bus.open(seat.streams.sequence)
-    reset = reset or last_reset(sequence)
     states = reset[1] if reset else first_statement(sequence)
     if states is None or setup.is_history:
         graph, wanted = setup.graph(), frozenset(setup.wanted)

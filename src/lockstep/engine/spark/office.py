@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 
 from lockstep.engine.model.graph import Graph
+from lockstep.engine.run.catalog import last_reset
 from lockstep.engine.run.decisions import Decision, PersistPoint, Statement
 from lockstep.engine.run.desk import standbys
 from lockstep.engine.run.election import Election
@@ -121,6 +122,11 @@ class Office:
     def output_ends(self) -> dict[str, int]:
         """Where the out streams end, by the paths of their windows."""
         return {path: log.bounds().next for path, log in self._outputs().items()}
+
+    def last_reset(self) -> Position | None:
+        """Where windows were emptied last; None if the sequence log does not tell any more."""
+        found = last_reset(self.bus.open(self.streams.sequence))
+        return None if found is None else found[0]
 
     def purge(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
         """Let go of everything on the inputs and on the out streams below these offsets."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lockstep.errors import AppendUncertain, DataError, LockstepError, StoreFull
+from lockstep.errors import AppendUncertain, DataError, LockstepError, StoreFull, TakenBack
 from lockstep.log.hazelcast.link import Link, Unanswered
 from lockstep.log.hazelcast.map_catalogue import MapCatalogue
 from lockstep.log.hazelcast.readahead import Cursor, Cursors
@@ -171,12 +171,10 @@ class RingTopic:
             " ended at once than it keeps copies. Delete the stream and make it anew."
         )
 
-    def _taken_back(self, last: Item) -> DataError:
-        return DataError(
-            reason=f"Message {last[0] - 1} of stream {self._known.name!r} was read and is gone: the member of"
-            f" {self._link.server} that had it ended before it had made a copy. It was not acknowledged. Seek to an"
-            " offset before it, and read on from there."
-        )
+    def _taken_back(self, last: Item) -> TakenBack:
+        reason = f"the member of {self._link.server} that had them ended before it had made a copy"
+        offset = (last[0] - 1) * STRIDE
+        return TakenBack(what=f"Records from offset {offset} on", stream=self._known.name, reason=reason, offset=offset)
 
 
 def slack(capacity: int) -> int:

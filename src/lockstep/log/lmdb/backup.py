@@ -30,8 +30,9 @@ def backup(folder: Path, target: Path) -> int:
     _make(target)
     try:
         with lmdb.open(
-            str(folder), readonly=True, create=False, max_dbs=len(TABLES), max_readers=READERS_MAX
-        ) as opened:
+            str(folder), readonly=True, create=False, max_dbs=len(TABLES), max_readers=READERS_MAX,
+            map_size=stored.map_bytes,  # else no more than is there now, and a writer may add to it at any moment
+        ) as opened:  # fmt: skip
             opened.copy(str(target), compact=True)
     except lmdb.Error as error:
         raise StoreBroken(path=folder, reason=str(error)) from error

@@ -214,8 +214,8 @@ class Environment:
         except lmdb.Error as error:
             raise self.failure(error) from error
 
-    def close(self) -> None:
-        """Close the folder for this process, after the write that is under way.
+    def close(self) -> bool:
+        """Close the folder for this process, after the write that is under way; whether it could be closed.
 
         LMDB's binding would take the transaction away from the thread that writes, and then wait until the transaction
         is freed. The error that the writer gets refers to it: as long as somebody keeps that error, closing would wait.
@@ -223,8 +223,8 @@ class Environment:
         own = self.writing == threading.get_ident()
         if not own and not self.gate.acquire(timeout=_WRITER_WAITS_S):
             what = {"action": "store_left_open", "path": str(self.path), "waited_s": _WRITER_WAITS_S}
-            logger.error("The store stays open until this process ends: a write to it does not end", extra=what)
-            return
+            logger.error("The store stays open: a write to it does not end", extra=what)
+            return False
         try:
             if self.durability == "relaxed":
                 self.lmdb.sync(True)
@@ -232,6 +232,7 @@ class Environment:
         finally:
             if not own:
                 self.gate.release()
+        return True
 
 
 class ReadView:
@@ -324,9 +325,8 @@ class Registry:
             return  # a child may forget what it inherited, but must leave the parent's locks alone
         with self._lock:
             environment.users -= 1
-            if environment.users == 0:
+            if environment.users == 0 and environment.close():  # else who opens it next gets this one again
                 self._open = {key: value for key, value in self._open.items() if value is not environment}
-                environment.close()
 
     def before_fork(self) -> None:
         """Let writers finish, if they do so soon: a child could not close what a thread of the parent was using."""

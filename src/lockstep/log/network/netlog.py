@@ -176,10 +176,19 @@ class NetworkLog:
         return held.take(offset, max_bytes)
 
     def _reread(self, offset: int) -> Entry | None:
+        stride = self.limits.stride
         self._check_readable(offset, self._first_known())
-        message = self.topic.reread(offset // self.limits.stride)
-        entries = [] if message is None else unbundle(message.data, message.number * self.limits.stride, self.name)
-        return next((entry for entry in entries if entry.base + peek(entry.data)[0] > offset), None)
+        message = self.topic.reread(offset // stride)
+        if message is not None and message.number > offset // stride:
+            self._check_readable(offset, self.topic.ends().first * stride)
+        found: Entry | None = None
+        while message is not None and found is None:
+            entries = unbundle(message.data, message.number * stride, self.name)
+            found = next((entry for entry in entries if entry.base + peek(entry.data)[0] > offset), None)
+            message = self.topic.reread(message.number + 1) if found is None else None
+        if self._held.has(offset) and self._held.take(offset, 1) not in ([], [found]):
+            self._forget_seen()  # what was fetched before is not what is there
+        return found
 
     def _bounds(self) -> Bounds:
         self._refresh()

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from lockstep.errors import DataError, ServerUnreachable
+from lockstep.errors import ServerUnreachable, TakenBack
 from lockstep.log.batch import HEADER, NO_PRODUCER, Batch, origin, peek
 from lockstep.log.port import Entry
 from lockstep.log.redis.keys import LogKeys, base_of, entry_id
@@ -163,12 +163,10 @@ class Reader:
             if len(self._tips) > _TIPS_MAX:
                 del self._tips[next(iter(self._tips))]
 
-    def _taken_back(self, tip: _Tip, offset: int) -> DataError:
-        return DataError(
-            reason=f"Offsets {tip.base} to {offset - 1} of stream {self._name!r} were read, and another record is there"
-            f" now, or none: another server became the primary of {self._server.name} before it had them. Seek to"
-            f" offset {tip.base} or before it, and read on from there."
-        )
+    def _taken_back(self, tip: _Tip, offset: int) -> TakenBack:
+        reason = f"another server became the primary of {self._server.name} before it had them"
+        what = f"Offsets {tip.base} to {offset - 1}"
+        return TakenBack(what=what, stream=self._name, reason=reason, offset=tip.base)
 
     def base(self, batch: Batch, counted: int, before: int) -> int:
         """Where a batch is that its producer sent before.
