@@ -212,11 +212,11 @@ class LocalNode:
 class Subscriber:
     """Reads an out stream all the time with the reader that users get, and stops at the first error."""
 
-    def __init__(self, source: OutSource, machine: Machine, waiter: Any) -> None:
+    def __init__(self, source: OutSource, machine: Machine, waiter: Any, patience_s: float) -> None:
         log, node = source.log, source.node
         start = Position(stream=log.name, identity=log.identity, offset=0, last=0)
         self.stream = log.name
-        self._subscription = Subscription(source, machine, SubscribeOptions(patience_s=PATIENCE_S), after=start)
+        self._subscription = Subscription(source, machine, SubscribeOptions(patience_s=patience_s), after=start)
         self.got: list[tuple[int, str]] = []
         self.failed: list[BaseException] = []
         waiter.watch(log)
@@ -239,11 +239,12 @@ class LocalCluster:
         *,
         seed: int = 0,
         server: MemoryServer | None = None,
+        patience_s: float = PATIENCE_S,
         **options: Any,
     ) -> None:
         """`server`: what is shared is a server with topics, whose offsets have gaps, and not tables in memory."""
         self.graph, self.wanted, self.folder, self.seed = graph, wanted, folder, seed
-        self.shards = int(options.get("shards", 1))
+        self.shards, self.patience_s = int(options.get("shards", 1)), patience_s
         self.name = f"{folder.name}-{id(self)}"
         self.clock, self.grid = VirtualRuntime(seed), server or Grid(dedupe=False)
         self.random = random.Random(f"cluster {seed}")
@@ -271,7 +272,7 @@ class LocalCluster:
         """One that reads a window from the beginning."""
         control, log = self.bus.open(self.streams.control), self.bus.open(self.streams.output(node))
         source = OutSource(self.bus, log, control, node)
-        return Subscriber(source, self._outside, self.bus.waiter())
+        return Subscriber(source, self._outside, self.bus.waiter(), self.patience_s)
 
     def node(self, name: str, *, graph: Graph | None = None, **options: Any) -> LocalNode:
         """An engine that is not started yet."""
@@ -391,7 +392,7 @@ class LocalCluster:
         self.until(lambda: self.is_settled() or not self.awake)
         for machine in (self._outside, *(node.machine for node in self.awake)):
             machine.pace_s = IDLE_PACE_S
-        self.advance(PATIENCE_S + 1.0)
+        self.advance(2 * self.patience_s + 2.0)  # a block that was lost is looked for twice
 
     def oracle(self) -> Oracle:
         """What the interpreter says to what was decided."""

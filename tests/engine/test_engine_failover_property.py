@@ -75,7 +75,7 @@ def test_a_bus_that_loses_what_it_acknowledged_is_noticed_by_everybody_it_concer
         cluster = LocalCluster(
             graph, frozenset(node.path for node in graph.nodes), Path(folder),
             seed=data.draw(st.integers(0, 1000), label="seed"),
-            server=MemoryServer() if data.draw(st.booleans(), label="on a server") else None,
+            server=MemoryServer() if data.draw(st.booleans(), label="on a server") else None, patience_s=4.0,
             entry_events=data.draw(st.sampled_from([1, 50]), label="entry"),
             snapshot_every_s=data.draw(st.sampled_from([0.0, 1e9]), label="snapshots"),
         )  # fmt: skip

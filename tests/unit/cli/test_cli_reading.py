@@ -25,8 +25,9 @@ def test_to_the_end_means_all_shards_although_they_come_one_after_the_other(monk
         hidden: list[str] = []
 
         def one_more(self):
-            found = seen(self)[: 1 + next(looks) // 20]
-            hidden[:] = sorted({"events#0", "events#1", "events#2"} - set(found))
+            every = seen(self)
+            found = every[: 1 + next(looks) // 20]
+            hidden[:] = every[len(found) :]
             return found
 
         monkeypatch.setattr(Subscriber, "assigned", property(one_more))
