@@ -38,7 +38,7 @@ $(READY): $(STAMP)
 run: setup ## streams under kills and pauses; then the drill: engines are killed, and the subscriber's file is the same
 	$(BIN)/python -m lockstep.bench.demo
 	@mkdir -p build
-	$(BIN)/lockstep drill --rate 15000 --plot build/drill.png
+	$(BIN)/lockstep drill --rate 16000 --plot build/drill.png
 
 drill-matrix: setup ## every fault on real engines: one line each, with blocks checked, faults and anomalies
 	$(BIN)/python -m lockstep.drill.matrix
