@@ -1,6 +1,6 @@
 """Which days of a month an expression means.
 
-Every rule depends on two facts of a month only: the weekday of its first day (0 is Monday) and its length. A set of days is
+Every rule depends on two facts of a month: the weekday of its first day (0 is Monday) and its length. A set of days is
 an integer with bit n for day n.
 """
 

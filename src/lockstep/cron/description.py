@@ -1,7 +1,7 @@
 """Says in English what an expression means, in the words of cron-utils 7.0.2, odd ones included.
 
-The text is what programs that used cron-utils show and compare. It speaks of what is written, field by field: a list names
-the numbers of its items and drops L, W and #; a step names its period even where that reads as a month (*/2 is February).
+Programs that used cron-utils show this text and compare it. It tells what is written, field by field: a list names the
+numbers of its items and drops L, W and #; a step names its period even where that reads as a month (*/2 is February).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from lockstep.cron.dialect import Definition
-from lockstep.cron.syntax import Always, Between, Every, Node, On, Open, Several
+from lockstep.cron.syntax import Always, Between, Every, Node, On, Several
 
 Name = Callable[[int], str]
 _SECOND_ZERO = On(0)

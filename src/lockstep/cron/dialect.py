@@ -71,13 +71,13 @@ class Definition:
         return [most - 1, most] if self.last_is_optional else [most]
 
 
-_MONTHS = dict(zip("JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split(), range(1, 13), strict=True))
+_YEAR = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _WEEK = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 
 SECOND = Field(name="second", low=0, high=59)
 MINUTE = Field(name="minute", low=0, high=59)
 HOUR = Field(name="hour", low=0, high=23)
-MONTH = Field(name="month", low=1, high=12, names=_MONTHS)
+MONTH = Field(name="month", low=1, high=12, names=dict(zip(_YEAR, range(1, 13), strict=True)))
 YEAR = Field(name="year", low=YEAR_FIRST, high=YEAR_LAST, is_cyclic=False)
 
 

@@ -16,7 +16,8 @@ from lockstep.errors import BadArgument, CronInvalid
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC_TIME)
 _SECOND = timedelta(seconds=1)
-_EARLIEST, _LATEST = ((each.replace(tzinfo=UTC_TIME) - _EPOCH) // _SECOND for each in (datetime.min, datetime.max))
+_EARLIEST = (datetime(1, 1, 1, tzinfo=UTC_TIME) - _EPOCH) // _SECOND
+_LATEST = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC_TIME) - _EPOCH) // _SECOND
 _CRONS_KEPT, _FIELDS_KEPT = 1 << 16, 1 << 15
 _ONLY_FIRST = 1
 

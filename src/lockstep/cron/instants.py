@@ -1,8 +1,8 @@
 """Finds when a cron fires, as instants in seconds since 1970, in a time zone.
 
-A clock that is put forward leaves out times (a gap), one that is put back shows times twice (an overlap). With `literal`
-a cron fires whenever the clock shows a matching time. With `once` that holds for crons of every hour, which follow real
-time; of others each matching time of the clock fires once: at the end of the gap, or at the first pass of the overlap.
+A clock that is put forward leaves out times (a gap), one that is put back shows times twice (an overlap). With
+`literal` a cron fires whenever the clock shows a matching time. With `once` that holds for crons of every hour, which
+follow real time; of others each matching time fires once: at the end of the gap, or at the first pass of the overlap.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads the text of cron expressions, field by field, and refuses what cron-utils 7.0.2 refuses, in its words.
 
-`read` gives one node for each field: `*`, `?`, a value, a range, a step, or a list of these. Nodes know nothing of time.
+`read` gives one node for each field: `*`, `?`, a value, a range, a step, or a list of these. Nodes know no time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BOTH_DAYS = "Both, a day-of-week AND a day-of-month parameter, are not supporte
 class Refused(Exception):
     """An expression that can't be read; `reason` is the sentence of cron-utils, `place` the field it is about."""
 
-    def __init__(self, reason: str, place: str = "") -> None:
+    def __init__(self, *, reason: str, place: str = "") -> None:
         super().__init__(reason)
         self.reason, self.place = reason, place
 
@@ -105,12 +105,12 @@ def split(expression: str, definition: Definition) -> list[str]:
     """The texts of the fields, in capitals; Refused if their number is wrong."""
     text = re.sub(f"[{_SPACES}]+", " ", expression).strip(_CONTROLS)
     if not text:
-        raise Refused("Empty expression!")
+        raise Refused(reason="Empty expression!")
     if "|" in text:
-        raise Refused("Currently not supported for CompositeCron")
+        raise Refused(reason="Currently not supported for CompositeCron")
     parts = text.upper().split(" ")
     if len(parts) not in definition.lengths:
-        raise Refused(f"Cron expression contains {len(parts)} parts but we expect one of {definition.lengths}")
+        raise Refused(reason=f"Cron expression contains {len(parts)} parts but we expect one of {definition.lengths}")
     return parts
 
 
@@ -123,7 +123,10 @@ def read(parts: Sequence[str], definition: Definition) -> tuple[Node, ...]:
     except Refused:
         raise _first_fault(parts, fields, strict) from None
     if definition.days is DayChoice.ONE_IS_OPEN and (nodes[3] == Open()) == (nodes[5] == Open()):
-        raise Refused(f"Invalid cron expression: {' '.join(map(str, nodes))}. {_BOTH_DAYS}")
+        raise Refused(reason=f"Invalid cron expression: {' '.join(map(str, nodes))}. {_BOTH_DAYS}")
+    for text, node, field in zip(parts, nodes, fields, strict=True):
+        if field.specials and not text.isdigit():
+            _check_possible(node, field)
     return nodes
 
 
@@ -137,12 +140,14 @@ def valid_field(text: str, field: Field, strict: bool) -> Node:
 
 def _first_fault(parts: Sequence[str], fields: Sequence[Field], strict: bool) -> Refused:
     """Faults in the order of cron-utils: it reads all fields before it checks the first."""
-    for step in (lambda text, field: _field(text, field), lambda text, field: valid_field(text, field, strict)):
+    for is_checked in (False, True):
         for text, field in zip(parts, fields, strict=True):
             try:
-                step(text, field)
+                node = _field(text, field)
+                if is_checked:
+                    _check(node, field, strict)
             except Refused as fault:
-                return Refused(fault.reason, f" ({field.name} {text!r})")
+                return Refused(reason=fault.reason, place=_place(field, text))
     message = "a fault that is found must be found again"
     raise AssertionError(message)
 
@@ -153,14 +158,14 @@ def _first_fault(parts: Sequence[str], fields: Sequence[Field], strict: bool) ->
 def _field(text: str, field: Field) -> Node:
     if not any(sign in text for sign in "/-,"):
         if "?" in text and "?" not in field.specials:
-            raise Refused(f"Invalid expression: {text}")
+            raise Refused(reason=f"Invalid expression: {text}")
         return _single(text, field)
     items = _parts(text, ",")
     if len(items) > 1:
         return Several(tuple(_field(item, field) for item in items))
     ends = _parts(text, "-")
     if not ends:
-        raise Refused(f"Invalid expression: {text}")
+        raise Refused(reason=f"Invalid expression: {text}")
     if ends[0] == "L":
         return On(NOT_GIVEN, "L", _number(_second(ends, text), field))
     return _between(ends, text, field) if len(ends) > 1 else _step(text, field)
@@ -176,7 +181,7 @@ def _parts(text: str, sign: str) -> list[str]:
 
 def _second(parts: Sequence[str], text: str) -> str:
     if len(parts) < 2:
-        raise Refused(f"Invalid expression: {text}")
+        raise Refused(reason=f"Invalid expression: {text}")
     return parts[1]
 
 
@@ -191,7 +196,7 @@ def _on(text: str, field: Field) -> On:
         return _nth(text, field)
     if "LW" in text:
         if rest := text.replace("LW", ""):
-            raise Refused(f"Expected: LW, found: {rest}")
+            raise Refused(reason=f"Expected: LW, found: {rest}")
         return On(NOT_GIVEN, "LW")
     if text == "L":
         return On(NOT_GIVEN, "L")
@@ -204,11 +209,11 @@ def _on(text: str, field: Field) -> On:
 
 def _nth(text: str, field: Field) -> On:
     if "#" not in field.specials:
-        raise Refused(f"Invalid expression: {text}")
+        raise Refused(reason=f"Invalid expression: {text}")
     parts = _parts(text, "#")
     nth = _number(_second(parts, text), field)
     if not parts[0]:
-        raise Refused("Time should be specified!")
+        raise Refused(reason="Time should be specified!")
     return On(_number(parts[0], field), "#", nth)
 
 
@@ -217,7 +222,7 @@ def _between(ends: Sequence[str], text: str, field: Field) -> Between | Every:
     first, last = ends[0], ends[1]
     if not first or not last:
         raise Refused(
-            f"Invalid expression! Expression: {first}-{last} does not describe a range. "
+            reason=f"Invalid expression! Expression: {first}-{last} does not describe a range. "
             "Negative numbers are not allowed."
         )
     if "/" not in last:
@@ -225,16 +230,16 @@ def _between(ends: Sequence[str], text: str, field: Field) -> Between | Every:
     start = _end(first, field)
     parts = _parts(last, "/")
     if not parts:
-        raise Refused(f"Invalid expression: {text}")
+        raise Refused(reason=f"Invalid expression: {text}")
     return Every(Between(start, _end(parts[0], field)), _number(_second(parts, text), field))
 
 
 def _step(text: str, field: Field) -> Node:
     parts = _parts(text, "/")
     if len(parts) == 1:
-        raise Refused(f"Missing steps for expression: {text}")
+        raise Refused(reason=f"Missing steps for expression: {text}")
     if len(parts) != 2:
-        raise Refused(f"Invalid expression: {text}")
+        raise Refused(reason=f"Invalid expression: {text}")
     start, period = parts
     trimmed = start.strip(_CONTROLS)
     if trimmed == "*" and period == "1":
@@ -256,14 +261,14 @@ def _number(text: str, field: Field) -> int:
 def _named(text: str, field: Field) -> int:
     value = field.names.get(text, _integer(text))
     if value is None:
-        raise Refused(f"Invalid chars in expression! Expression: {text} Invalid chars: {_foreign(text, field)}")
+        raise Refused(reason=f"Invalid chars in expression! Expression: {text} Invalid chars: {_foreign(text, field)}")
     return value
 
 
 def _step_number(text: str) -> int:
     value = _integer(text)
     if value is None:
-        raise Refused(f'For input string: "{text}"')
+        raise Refused(reason=f'For input string: "{text}"')
     return value
 
 
@@ -280,7 +285,7 @@ def _integer(text: str) -> int | None:
 
 def _check(node: Node, field: Field, strict: bool) -> None:
     if foreign := _foreign(str(node), field):
-        raise Refused(f"Invalid chars in expression! Expression: {node} Invalid chars: {foreign}")
+        raise Refused(reason=f"Invalid chars in expression! Expression: {node} Invalid chars: {foreign}")
     match node:
         case Several(items):
             for item in items:
@@ -288,7 +293,7 @@ def _check(node: Node, field: Field, strict: bool) -> None:
         case Every(base, period):
             _check_base(base, field, strict)
             if not 0 < period <= field.longest_step:
-                raise Refused(f"Period {period} not in range (0, {field.longest_step}]")
+                raise Refused(reason=f"Period {period} not in range (0, {field.longest_step}]")
         case On() | Between():
             _check_base(node, field, strict)
         case _:
@@ -299,14 +304,10 @@ def _check_base(node: Always | On | Between, field: Field, strict: bool) -> None
     match node:
         case Between(first, last):
             _check_range(first, last, field, strict)
-        case On(value, special, nth):
+        case On(value, _, nth):
             for number in (value, nth):
                 if number != NOT_GIVEN:
                     _check_value(number, field.low, field.high)
-            if special == "#":
-                _check_value(nth, 1, NTH_MOST)
-            if special == "L" and nth != NOT_GIVEN and "#" not in field.specials:
-                _check_value(nth, 1, DAYS_BEFORE_LAST_MOST)
         case _:
             pass
 
@@ -316,20 +317,44 @@ def _check_range(first: int | str, last: int | str, field: Field, strict: bool) 
     for number in _numbers(ends):
         _check_value(number, field.low, field.high)
     if any(isinstance(end, str) and end != "L" for end in ends):
-        raise Refused("No special characters allowed in range, except for 'L'")
-    if isinstance(first, str) or isinstance(last, str):
-        raise Refused("Non integer values at intervals are not fully supported yet.")
-    if strict and first > last:
-        raise Refused(f"Invalid range! [{first},{last}]")
+        raise Refused(reason="No special characters allowed in range, except for 'L'")
+    if strict and isinstance(first, int) and isinstance(last, int) and first > last:
+        raise Refused(reason=f"Invalid range! [{first},{last}]")
 
 
 def _numbers(ends: Sequence[int | str]) -> Iterator[int]:
     return (end for end in ends if isinstance(end, int))
 
 
+def _check_possible(node: Node, field: Field) -> None:
+    """Refuse what cron-utils accepts, and then hangs or fails when it is asked for a time."""
+    match node:
+        case Several(items):
+            for item in items:
+                _check_possible(item, field)
+        case Every(Between() as base, _):
+            _check_possible(base, field)
+        case Between(first, last) if isinstance(first, str) or isinstance(last, str):
+            raise Refused(
+                reason="Non integer values at intervals are not fully supported yet.", place=_place(field, str(node))
+            )
+        case On(_, "#", nth) if nth > NTH_MOST:
+            raise Refused(reason=f"Value {nth} not in range [1, {NTH_MOST}]", place=_place(field, str(node)))
+        case On(_, "L", nth) if nth > DAYS_BEFORE_LAST_MOST:
+            raise Refused(
+                reason=f"Value {nth} not in range [1, {DAYS_BEFORE_LAST_MOST}]", place=_place(field, str(node))
+            )
+        case _:
+            pass
+
+
+def _place(field: Field, text: str) -> str:
+    return f" ({field.name} {text!r})"
+
+
 def _check_value(value: int, low: int, high: int) -> None:
     if not low <= value <= high:
-        raise Refused(f"Value {value} not in range [{low}, {high}]")
+        raise Refused(reason=f"Value {value} not in range [{low}, {high}]")
 
 
 def _foreign(text: str, field: Field) -> str:

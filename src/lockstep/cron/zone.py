@@ -110,7 +110,9 @@ def _cure(name: str) -> str:
     found = difflib.get_close_matches(wanted, known, n=_SUGGESTIONS, cutoff=0.75)
     found += [places[place] for place in difflib.get_close_matches(wanted, places, n=_SUGGESTIONS, cutoff=0.75)]
     meant = list(dict.fromkeys(known[each] for each in found))[:_SUGGESTIONS]
-    return f"Did you mean {' or '.join(meant)}?" if meant else "Use a name such as UTC, Europe/Berlin or America/New_York."
+    return (
+        f"Did you mean {' or '.join(meant)}?" if meant else "Use a name such as UTC, Europe/Berlin or America/New_York."
+    )
 
 
 def _start(period: Period) -> int:
