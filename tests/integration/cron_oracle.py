@@ -1,7 +1,8 @@
 """cron-utils 7.0.2 itself, in a JVM of its own: what it says of an expression.
 
-The jar comes through Maven, as those of servers do. `java/CronOracle.java` is run by Janino, which PySpark brings, so that no
-compiler is needed. cron-utils hangs for some expressions: each of its calls is watched, and the JVM ended and started again.
+The jar comes through Maven, as those of servers do. `java/CronOracle.java` is run by Janino, which PySpark brings, so
+that no compiler is needed. cron-utils hangs for some expressions: each of its calls is watched, and the JVM is ended
+and started again.
 """
 
 from __future__ import annotations

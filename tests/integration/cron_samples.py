@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable, Iterator
 from enum import Enum
 
-from lockstep.cron.days import values
 from lockstep.cron.dialect import DEFINITIONS, Definition, Dialect, Field
 from lockstep.cron.syntax import Always, Between, Every, Node, On, Open, Several
 
@@ -37,7 +36,7 @@ class Known(Enum):
     LATE_STEP = "months without the first date of a step are left out"
     YEAR_STEP = "a step of years restricts the years"
     YEARS = "earlier years are found, and the first time of all matches"
-    NEVER = "a search for what never was ends"
+    NEVER = "a search for a day that no month has ends"
 
 
 def known_differences(nodes: tuple[Node, ...], definition: Definition) -> set[Known]:
@@ -75,15 +74,14 @@ def _of_date(item: Node, in_list: bool) -> Iterator[Known]:
         yield Known.DATE_LIST
     if isinstance(item, On) and item.special == "W" and item.value >= 28:
         yield Known.LATE_WORKDAY
-    if isinstance(item, Every) and values(item.base, _DATES) < 1 << 32 and _first(item.base) >= 29:
+    if isinstance(item, Every) and _first(item.base) >= 29:
         yield Known.LATE_STEP
 
 
-_DATES = DEFINITIONS[Dialect.UNIX].fields[2]
-
-
 def _first(base: Always | On | Between) -> int:
-    return {Always: lambda: 1, On: lambda: base.value, Between: lambda: base.first}[type(base)]()
+    if isinstance(base, On):
+        return base.value
+    return base.first if isinstance(base, Between) else 1
 
 
 class Samples:
@@ -111,8 +109,8 @@ class Samples:
         return dialect, text.lower() if self.random.random() < 0.1 else text
 
     def instants(self) -> list[int]:
-        """Return seconds since 1970 from which to look: any, and ends of months and years."""
-        some = self.random.randrange(0, 2_208_988_800)
+        """Return seconds since 1970 from which to look: any since 1980, and ends of months and years."""
+        some = self.random.randrange(315_532_800, 2_208_988_800)
         return [some, self.random.choice((951_782_400, 1_709_164_799, 1_735_689_599, 1_767_225_600, 4_102_444_799))]
 
     def _noisy(self, text: str) -> str:

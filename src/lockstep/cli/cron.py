@@ -34,7 +34,7 @@ def _times(parser: argparse.ArgumentParser) -> None:
     _expression(parser)
     parser.add_argument("--tz", default="UTC", metavar="ZONE", help="whose clock it follows, as Europe/Berlin (UTC)")
     parser.add_argument("--dst", choices=DST, default="once",
-                        help="when clocks change, a fixed time fires once, or whenever the clock shows it (once)")  # fmt: skip
+                        help="in nights when clocks change: docs/reference/cron.md (once)")  # fmt: skip
     parser.add_argument("--from", dest="start", type=kinds.moment_ns, metavar="TIME",
                         help="look after this time: ISO 8601, 5m (ago), @SECONDS since 1970 (now)")  # fmt: skip
 

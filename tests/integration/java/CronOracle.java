@@ -16,7 +16,7 @@ import java.util.Optional;
  * Answers what cron-utils says of an expression: one request a line, one JSON object a line.
  *
  * A request is "calls TAB dialect TAB instants TAB expression": calls are letters (d describe, n next, p previous,
- * m match), instants are seconds since 1970 with commas, the expression is written with four hex digits a character.
+ * m match, f next after half a second, in milliseconds), instants are seconds since 1970 with commas, the expression is written with four hex digits a character.
  * A call that takes too long ends the process, after {"hangs": call}; the caller starts it again.
  * Janino runs this file, so it is plain Java 7.
  */
@@ -86,8 +86,8 @@ public class CronOracle {
             return json.append(", \"times\": ").append(failure(error)).append("}").toString();
         }
         String[] instants = request[2].split(",");
-        for (int i = 0; i < 3; i++) {
-            String name = "npm".substring(i, i + 1);
+        for (int i = 0; i < 4; i++) {
+            String name = "npmf".substring(i, i + 1);
             if (!request[0].contains(name)) {
                 continue;
             }
@@ -109,6 +109,11 @@ public class CronOracle {
             } catch (Throwable error) {
                 return failure(error);
             }
+        }
+        if (name.equals("f")) {
+            begin("f");
+            Optional found = times.nextExecution(instant.plusNanos(500000000L));
+            return String.valueOf(((ZonedDateTime) found.get()).toInstant().toEpochMilli());
         }
         return chain(name, times, instant);
     }

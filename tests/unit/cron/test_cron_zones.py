@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -173,6 +174,6 @@ def test_no_zone_is_changed_twice_within_the_time_between_two_probes() -> None:
             if offsets[kind] != offset:
                 changes.append(instant)
             offset = offsets[kind]
-        gaps = [later - earlier for earlier, later in zip(changes, changes[1:], strict=False)]
+        gaps = [later - earlier for earlier, later in pairwise(changes)]
         shortest = min(shortest, timedelta(seconds=min(gaps, default=10**9)))
     assert shortest > timedelta(seconds=2 * zone._PROBE_S)
