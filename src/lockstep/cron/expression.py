@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from lockstep.cron import description, instants, syntax
 from lockstep.cron.days import Days, days, values
-from lockstep.cron.dialect import DEFINITIONS, YEAR_FIRST, Dialect, Field
+from lockstep.cron.dialect import DEFINITIONS, YEAR, YEAR_FIRST, Dialect, Field
 from lockstep.cron.zone import UTC, Zone
 from lockstep.errors import BadArgument, CronInvalid
 
@@ -105,7 +105,7 @@ def _parse(expression: str, dialect: Dialect) -> Cron:
         hours=masks["hour"],
         months=masks["month"],
         days=days(by_name["day of month"], by_name["day of week"], definition),
-        years=_years(dialect, masks.get("year")),
+        years=_years(masks["year"]) if "year" in masks else _years_of(dialect),
     )
 
 
@@ -114,12 +114,13 @@ def _mask(text: str, field: Field, strict: bool) -> int:
     return values(syntax.valid_field(text, field, strict), field)
 
 
-def _years(dialect: Dialect, given: int | None) -> int | None:
-    """Quartz knows 1970 to 2099, whether an expression names years or not."""
-    if dialect is not Dialect.QUARTZ:
-        return None
-    field = DEFINITIONS[dialect].fields[-1]
-    return (given if given is not None else values(syntax.Always(), field)) >> YEAR_FIRST
+def _years_of(dialect: Dialect) -> int | None:
+    """The years of an expression that names none: Quartz knows 1970 to 2099, the others have all."""
+    return _years(_mask("*", YEAR, False)) if dialect is Dialect.QUARTZ else None
+
+
+def _years(mask: int) -> int:
+    return mask >> YEAR_FIRST
 
 
 def _floor(instant: datetime, name: str) -> int:

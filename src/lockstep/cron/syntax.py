@@ -18,6 +18,7 @@ _INT_MOST = 2**31 - 1
 _FIELDS_KEPT = 1 << 15
 _SPACES = " \t\n\x0b\f\r"
 _CONTROLS = "".join(map(chr, range(33)))
+_WHITE = re.compile(f"[{_SPACES}]+")
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 _PLAIN = re.compile(r"[#?/*0-9]")
 _DROPPED = re.compile(rf"[{_SPACES},-]+")
@@ -103,7 +104,7 @@ Node = Always | Open | On | Between | Every | Several
 
 def split(expression: str, definition: Definition) -> list[str]:
     """The texts of the fields, in capitals; Refused if their number is wrong."""
-    text = re.sub(f"[{_SPACES}]+", " ", expression).strip(_CONTROLS)
+    text = _WHITE.sub(" ", expression).strip(_CONTROLS)
     if not text:
         raise Refused(reason="Empty expression!")
     if "|" in text:
@@ -119,7 +120,7 @@ def read(parts: Sequence[str], definition: Definition) -> tuple[Node, ...]:
     fields = definition.fields[: len(parts)]
     strict = definition.ranges_are_strict
     try:
-        nodes = tuple(valid_field(text, field, strict) for text, field in zip(parts, fields, strict=True))
+        nodes = tuple([valid_field(text, field, strict) for text, field in zip(parts, fields, strict=True)])
     except Refused:
         raise _first_fault(parts, fields, strict) from None
     if definition.days is DayChoice.ONE_IS_OPEN and (nodes[3] == Open()) == (nodes[5] == Open()):
