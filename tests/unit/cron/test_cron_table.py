@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC as datetime_utc
+from datetime import datetime, timedelta
+
 import pytest
 
 from lockstep.cron import UTC, Zone, parse
@@ -84,6 +87,32 @@ def test_calendars_that_nobody_has_any_more_are_forgotten() -> None:
     table.replace(0, parse("0 0 * 1 4"), UTC)
     assert table._calendars.size <= 2 * len(table) + 1024
     assert found(table, -1, 86_400) == [(0, 0), (86_400, 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "hour"),
+    [
+        ("Europe/Berlin", "2026-03-29T00:50"),
+        ("Europe/Berlin", "2026-10-25T00:10"),
+        ("Europe/Berlin", "2026-10-25T01:10"),
+        ("Australia/Lord_Howe", "2026-10-03T15:10"),
+        ("Australia/Lord_Howe", "2026-04-04T14:50"),
+        ("America/St_Johns", "2006-10-29T02:10"),
+        ("Europe/Berlin", "1880-01-01T00:00"),
+        ("Europe/Berlin", "1893-03-31T22:50"),
+    ],
+)
+def test_hours_in_which_clocks_are_changed_or_show_odd_seconds(name, hour) -> None:
+    texts = ["*/5 * * * *", "30 2 * * *", "* 2 * * *", "0 3 * * *", "15,45 1-3 * * *", "45 * * * *", "* 0,1,23 * * *"]
+    crons = [(parse(text), Zone(name, dst)) for text in texts for dst in ("once", "literal")]
+    start = datetime.fromisoformat(hour).replace(tzinfo=datetime_utc)
+    stop = start + timedelta(minutes=50)
+    expected = sorted(
+        (int(at.timestamp()), slot) for slot, (cron, zone) in enumerate(crons)
+        for at in cron.occurrences(start, stop, zone)
+    )  # fmt: skip
+    slots, seconds = CronTable.of(crons).due(int(start.timestamp()), int(stop.timestamp()))
+    assert list(zip(seconds.tolist(), slots.tolist(), strict=True)) == expected
 
 
 def test_many_crons_grow_and_shrink() -> None:

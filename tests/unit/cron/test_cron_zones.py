@@ -112,6 +112,14 @@ def test_the_last_time_of_all_may_be_shown_twice() -> None:
     assert times_of(text, Zone("Europe/Berlin"), "2026-10-01", 9, "QUARTZ") == ["25. 02:30:00 CEST"]
 
 
+@pytest.mark.parametrize("dst", ["once", "literal"])
+@pytest.mark.parametrize("years", ["2026", "*"])
+def test_previous_finds_a_later_time_of_the_first_pass(dst, years) -> None:
+    cron = parse(f"0 30 2 25 10 ? {years}", "QUARTZ")
+    second_pass = datetime(2026, 10, 25, 1, 15, tzinfo=UTC)  # the clock shows 02:15 again
+    assert cron.previous(second_pass, Zone("Europe/Berlin", dst)) == datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
+
+
 @pytest.mark.parametrize("place", [Zone("Europe/Berlin"), Zone("Africa/Casablanca", "literal"), Zone("Etc/GMT+12")])
 def test_searches_end_in_zones_too(place) -> None:
     cron, start = parse("0 0 30 2 *"), datetime(2026, 1, 1, tzinfo=UTC)
