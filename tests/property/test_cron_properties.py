@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lockstep.cron import Zone, parse
 from lockstep.cron.table import CronTable
 
+EVERYTHING = ("*", "*/1")
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/St_Johns", "Africa/Casablanca"]
 
 
@@ -27,7 +28,7 @@ class Part:
 @st.composite
 def items(draw: st.DrawFn, low: int, high: int) -> Part:
     first, last = sorted((draw(st.integers(low, high)), draw(st.integers(low, high))))
-    period = draw(st.integers(1, high - low))
+    period = draw(st.integers(1, 6 if high == 7 else high - low))  # cron-utils takes a period of 7 weekdays for 0
     everything = range(low, high + 1)
     kinds = {
         f"{first}": {first},
@@ -70,8 +71,8 @@ class Written:
 
     def _fits_day(self, at: datetime) -> bool:
         by_date = self._fits_date(at)
-        by_weekday = self.weekdays.text == "*" or (at.isoweekday() % 7) in self.weekdays.values
-        restricted = "*" not in (self.dates.text, self.weekdays.text)
+        by_weekday = self.weekdays.text in EVERYTHING or (at.isoweekday() % 7) in self.weekdays.values
+        restricted = self.dates.text not in EVERYTHING and self.weekdays.text not in EVERYTHING
         fits = by_date or by_weekday if self.dialect == "UNIX" and restricted else by_date and by_weekday
         return at.month in self.months.values and fits
 
@@ -95,7 +96,8 @@ def expressions(draw: st.DrawFn) -> Written:
         return Written(text, dialect, seconds, minutes, hours, dates, months, ANY)
     if dialect == "CRON4J" and draw(st.booleans()):
         dates = Part("L", frozenset())
-    weekdays = draw(fields(0, 6))
+    weekdays = draw(fields(0, 7 if dialect == "UNIX" else 6))  # 7 is Sunday too
+    weekdays = Part(weekdays.text, frozenset(number % 7 for number in weekdays.values))
     text = f"{minutes.text} {hours.text} {dates.text} {months.text} {weekdays.text}"
     return Written(text, dialect, ZERO, minutes, hours, dates, months, weekdays)
 
