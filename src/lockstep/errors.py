@@ -3,7 +3,7 @@
     LockstepError
       UsageError                                       exit 2
         BadName BadUrl BadConfig BadOffset BadArgument BadRecord RecordTooLarge AppendTooLarge BackendUnknown
-        ExtraMissing PackageMissing
+        ExtraMissing PackageMissing CronInvalid ZoneUnknown
       NotFound                                         exit 3
         StreamNotFound GroupNotFound StoreNotFound ParentMissing RecordNotFound PositionNotFound PathMissing
         ProfileNotFound
@@ -143,6 +143,26 @@ class PackageMissing(UsageError):
     code = "PACKAGE_MISSING"
     template = "{what} needs the package {package}, which is not installed."
     advice = "Install it with: pip install {package}."
+
+
+class CronInvalid(UsageError, ValueError):
+    """A cron expression that is not valid in its dialect; `params["reason"]` is the sentence of cron-utils."""
+
+    code = "CRON_INVALID"
+    template = "The {dialect} expression {expression!r} is not valid{place}: {reason}{stop}"
+    advice = "Correct it; 'lockstep cron check' tries an expression, docs/reference/cron.md has the fields."
+
+    def __init__(self, **params: object) -> None:
+        stop = "" if str(params.get("reason")).endswith((".", "!")) else "."
+        super().__init__(**{"stop": stop, **params})
+
+
+class ZoneUnknown(UsageError, ValueError):
+    """No time zone of that name."""
+
+    code = "ZONE_UNKNOWN"
+    template = "Time zone {name!r} does not exist."
+    advice = "{cure}"
 
 
 class NotFound(LockstepError, LookupError):

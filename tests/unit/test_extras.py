@@ -46,6 +46,14 @@ def test_streams_work_in_a_plain_install(tmp_path):
 
 
 @pytest.mark.slow
+def test_crons_work_in_a_plain_install(tmp_path):
+    checked = without_extras("cron", "check", "0 9 * * MON", "--tz", "Europe/Berlin", folder=tmp_path)
+    assert (checked.returncode, checked.stdout.startswith("Valid: at 09:00 at Monday day.")) == (0, True), (
+        checked.stderr
+    )
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "extra"), [(("model", "check", "m.yaml"), "engine"), (("engine", "run", "m.yaml"), "engine")]
 )

@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "runtime": {"errors"},
     "log": {"errors", "runtime", "log"},
     "core": {"errors", "core"},
+    "cron": {"errors", "cron"},
     "streams": {"errors", "runtime", "log", "core", "streams"},
     "simulation": {"errors", "core", "simulation"},
     "engine": {"errors", "runtime", "log", "core", "streams", "engine"},
@@ -46,6 +47,7 @@ MAY_IMPORT = {
         "runtime",
         "log",
         "core",
+        "cron",
         "streams",
         "engine",
         "events",
@@ -102,7 +104,7 @@ def test_the_core_has_no_clock_no_threads_and_no_files():
 
 def test_the_public_names_are_exactly_those_exported():
     public = {name for name in vars(lockstep) if name.isidentifier() and not name.startswith("_")} | {"__version__"}
-    parts = {"core", "log", "streams", "runtime", "testing", "cli", "bench", "simulation", "engine", "events",
+    parts = {"core", "cron", "log", "streams", "runtime", "testing", "cli", "bench", "simulation", "engine", "events",
              "connectors", "dev", "esp", "server", "drill", "annotations"}  # fmt: skip
     assert public - parts == set(lockstep.__all__)
 

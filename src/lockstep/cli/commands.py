@@ -9,6 +9,7 @@ from lockstep.cli.adapter_commands import ADAPTER
 from lockstep.cli.bench import COMPARE
 from lockstep.cli.bus import BUS
 from lockstep.cli.commands_stream import STREAM
+from lockstep.cli.cron import CRON
 from lockstep.cli.debug import DEBUG
 from lockstep.cli.dev import DEV
 from lockstep.cli.drill import DRILL
@@ -248,4 +249,7 @@ BENCH = Noun(
     ),
 )
 
-NOUNS = (STREAM, GROUP, DLQ, BUS, MODEL, ENGINE, ADAPTER, STATUS, DRILL, DATA, BENCH, DEV, EXPLAIN, COMPLETION, DEBUG)
+NOUNS = (
+    STREAM, GROUP, DLQ, BUS, MODEL, ENGINE, ADAPTER, CRON,
+    STATUS, DRILL, DATA, BENCH, DEV, EXPLAIN, COMPLETION, DEBUG,
+)  # fmt: skip

@@ -36,6 +36,7 @@ def test_all_commands_are_there() -> None:
             "handover", "persist", "quiesce", "replace", "reset", "trim", "state", "query",
         ],
         "adapter": ["publish", "subscribe"],
+        "cron": ["describe", "next", "check"],
         "status": [],
         "drill": [],
         "data": ["trades"],
