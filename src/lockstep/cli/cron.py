@@ -161,10 +161,15 @@ def _after(cron: Cron, zone: Zone, start: datetime, count: int) -> list[datetime
 
 
 def _iso(at: datetime) -> str:
-    return f"{at:%Y-%m-%dT%H:%M:%S}Z"
+    return f"{at.replace(tzinfo=None).isoformat()}Z"
 
 
 def _show_times(output: Output, found: list[datetime], zone: Zone) -> None:
     for at in found:
-        local = "" if zone.is_utc else f"  {at.astimezone(zone.info):%Y-%m-%d %H:%M:%S %Z}"
+        local = "" if zone.is_utc else f"  {_local(at, zone)}"
         output.line(_iso(at) + local)
+
+
+def _local(at: datetime, zone: Zone) -> str:
+    local = at.astimezone(zone.info)
+    return f"{local.replace(tzinfo=None).isoformat(' ')} {local.tzname()}"

@@ -79,7 +79,7 @@ class RunningServer:
         """Start what does not run, and return when everything answers."""
         for node in self._processes:
             node.start()
-            facts.write(self.facts)  # at once: whoever comes later must be able to end it
+            facts.write(self.facts)  # at once: a process that comes later must be able to end it
             if node.process.is_helper:
                 node.wait_ready(within_s)
         self.wait_ready(within_s)

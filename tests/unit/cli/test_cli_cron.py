@@ -108,5 +108,8 @@ def test_wrong_options(cli, line) -> None:
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo"])
 def test_times_at_both_ends_of_the_calendar(cli, zone) -> None:
-    for start in ("0001-01-01T00:00Z", "9999-12-31T23:59:59Z"):
-        cli("cron", "check", "* * * * *", "--tz", zone, "--from", start)
+    for start, count in (("0001-01-01T00:00Z", 3), ("9999-12-31T23:59:59Z", 0)):
+        found = cli("cron", "next", "* * * * *", "--tz", zone, "--from", start, "--count", "3", "--json").object["next"]
+        assert len(found) == count
+        assert all(time.startswith("0001-01-01T") for time in found)
+        assert "every minute" in cli("cron", "check", "* * * * *", "--tz", zone, "--from", start).out
