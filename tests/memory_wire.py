@@ -33,7 +33,7 @@ class MemoryServer:
         self.clock = clock
 
     def bus(self, runtime, url="wire:"):
-        return NetworkBus(MemoryWire(self, url), runtime)
+        return NetworkBus(MemoryWire(self, url, runtime), runtime)
 
 
 class MemoryWire:
@@ -42,9 +42,9 @@ class MemoryWire:
         notifies=True, copies=DROPPED_BY_READERS,
     )  # fmt: skip
 
-    def __init__(self, server, url):
+    def __init__(self, server, url, runtime):
         self._server, self.url = server, url
-        self.catalogue = TopicCatalogue(MemoryTopic(server, "_catalogue"))
+        self.catalogue = TopicCatalogue(MemoryTopic(server, "_catalogue"), runtime.monotonic)
 
     def make(self, known):
         with self._server.lock:

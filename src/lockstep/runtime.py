@@ -73,7 +73,7 @@ class ThreadRuntime:
 
     wall_ns = staticmethod(time.time_ns)  # as they are: every record that is published asks for the time
     monotonic = staticmethod(time.monotonic)
-    random = staticmethod(random.random)
+    random = staticmethod(random.SystemRandom().random)  # leaves the state of users' random numbers alone
 
     def new_id(self) -> bytes:
         """See Runtime."""

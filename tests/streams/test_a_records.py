@@ -95,7 +95,7 @@ def test_a4_lookup_by_offset_looks_at_as_much_of_a_long_stream_as_of_a_short_one
     short = len(looked_at)
     assert bus.get("long", 2011).value == b"2011"
     # Then no more stored batches were looked at
-    assert len(looked_at) - short == short <= 3
+    assert len(looked_at) - short <= short <= 3
 
 
 def test_a4_lookup_of_a_missing_offset_says_so(bus):

@@ -251,8 +251,7 @@ def _notice_seats(state: MemberState) -> tuple[MemberState, list[Action]]:
 
 def _tick(state: MemberState, tick: Tick) -> tuple[MemberState, list[Action]]:
     now = tick.now
-    stalled = state.last_tick is None or now - state.last_tick > state.timing.lease / 2
-    state = replace(state, last_tick=now, silence_from=now if stalled else state.silence_from)
+    state = replace(_without_stall(state, now), last_tick=now)
     state, actions = _beat_if_due(state, now)
     duties: list[Duty] = [_release_again]
     if not state.active:
@@ -263,6 +262,17 @@ def _tick(state: MemberState, tick: Tick) -> tuple[MemberState, list[Action]]:
         state, more = duty(state, now, tick.jitter)
         actions += more
     return state, actions
+
+
+def _without_stall(state: MemberState, now: float) -> MemberState:
+    """Do not count the time in which this member stalled as silence of others; the silence before it counts."""
+    if state.last_tick is None:
+        return replace(state, silence_from=now)
+    stalled = now - state.last_tick
+    if stalled <= state.timing.lease / 2:
+        return state
+    heard = {name: min(when + stalled, now) for name, when in state.heard.items()}
+    return replace(state, heard=heard, silence_from=min(state.silence_from + stalled, now))
 
 
 def _beat_if_due(state: MemberState, now: float) -> tuple[MemberState, list[Action]]:

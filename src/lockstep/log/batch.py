@@ -36,6 +36,7 @@ NO_PRODUCER = bytes(_PRODUCER_BYTES)
 """The producer of a batch that is sent once and never again: no copy of it is looked for or remembered."""
 RAW_BYTES_MAX = 256 * 1024 * 1024
 _HEADER_NAME_BYTES_MAX = 65_535
+_HEADER = struct.Struct("<HI")
 
 VARIED, TIMES, KEYS, HEADERS = 1, 2, 4, 8
 
@@ -137,15 +138,17 @@ def _pack_sizes(code: str, sizes: Sequence[int]) -> bytes:
 
 
 def _pack_headers(pairs: Headers) -> bytes:
-    parts = []
-    for name, value in pairs:
-        raw = name.encode()
-        if len(raw) > _HEADER_NAME_BYTES_MAX:
-            raise BadArgument(
-                name="headers", value=f"{name[:20]}...", reason=f"a name has at most {_HEADER_NAME_BYTES_MAX} bytes"
-            )
-        parts += [struct.pack("<HI", len(raw), len(value)), raw, value]
-    return b"".join(parts)
+    return b"".join([part for name, value in pairs for part in (_header_start(name, len(value)), value)])
+
+
+@lru_cache(maxsize=4096)
+def _header_start(name: str, value_size: int) -> bytes:
+    """What comes before the value of a header."""
+    raw = name.encode()
+    if len(raw) > _HEADER_NAME_BYTES_MAX:
+        reason = f"a name has at most {_HEADER_NAME_BYTES_MAX} bytes"
+        raise BadArgument(name="headers", value=f"{name[:20]}...", reason=reason)
+    return _HEADER.pack(len(raw), value_size) + raw
 
 
 class BatchView:
@@ -282,7 +285,7 @@ def _slices(data: bytes, sizes: Sequence[int], start: int) -> tuple[bytes, ...]:
 def _unpack_headers(blob: bytes) -> Headers:
     pairs, at = [], 0
     while at < len(blob):
-        name_size, value_size = struct.unpack_from("<HI", blob, at)
+        name_size, value_size = _HEADER.unpack_from(blob, at)
         name_end = at + 6 + name_size
         pairs.append((blob[at + 6 : name_end].decode(), blob[name_end : name_end + value_size]))
         at = name_end + value_size

@@ -24,6 +24,7 @@ PROMISES = Promises(
     opened_by="process",
     retention=("capacity", "bytes", "age", "protect"),
     atomic=True,
+    ordered_cells=True,
     conditional=True,
     dedupe=True,
     notifies=True,

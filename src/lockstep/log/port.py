@@ -58,6 +58,8 @@ class Promises:
     """In words: which copies of an append, sent again because its acknowledgement was lost, are dropped."""
     ordered_times: bool = False
     """Append times of a stream never go back; where they may, only those of one writer never do."""
+    ordered_cells: bool = False
+    """Cells can be read in the order of their keys."""
     takes_back: bool = False
     """A reader may see a record before its copies exist. If it is lost then, readers that saw it get an error."""
 
@@ -190,6 +192,12 @@ class Transaction(Protocol):
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set a cell; None removes it."""
+
+    def scan(self, prefix: bytes, start: bytes | None = None, *, down: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Cells whose key begins with `prefix`, in order, from `start` on; `down` begins at the last one.
+
+        Change no cell while scanning. UnsupportedByBackend unless the bus promises ordered cells.
+        """
 
 
 class Bus(Protocol):

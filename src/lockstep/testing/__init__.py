@@ -1,4 +1,4 @@
-"""What Lockstep tests itself with, for your tests too: virtual time, a bus that misbehaves on order, contract suites.
+"""What Lockstep tests itself with, for your tests too: virtual time, a scheduler in it, a bus that misbehaves on order.
 
 `lockstep.testing.contract` holds the suites for backends of your own, `lockstep.testing.plugin` the fixtures; they need
 pytest, and nothing else here does.
@@ -11,9 +11,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lockstep.testing.faults import FaultPlan, FaultyBus, FaultyLog
+    from lockstep.testing.schedule import VirtualClock, VirtualScheduler
     from lockstep.testing.virtual import VirtualRuntime, VirtualTask, VirtualWaiter
 
-__all__ = ["FaultPlan", "FaultyBus", "FaultyLog", "VirtualRuntime", "VirtualTask", "VirtualWaiter"]
+__all__ = [
+    "FaultPlan",
+    "FaultyBus",
+    "FaultyLog",
+    "VirtualClock",
+    "VirtualRuntime",
+    "VirtualScheduler",
+    "VirtualTask",
+    "VirtualWaiter",
+]
+_MODULES = {"Fault": "faults", "VirtualClock": "schedule", "VirtualScheduler": "schedule"}
+"""Names, or how they begin, and where they are; the others are in `virtual`."""
 
 
 def __getattr__(name: str) -> object:
@@ -21,5 +33,5 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    module = "faults" if name.startswith("Fault") else "virtual"
+    module = next((module for start, module in _MODULES.items() if name.startswith(start)), "virtual")
     return getattr(import_module(f"{__name__}.{module}"), name)

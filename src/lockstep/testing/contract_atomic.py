@@ -145,8 +145,11 @@ class AtomicContract(LogCase):
     def test_a_wait_is_ended_by_a_transaction(self, atomic_bus: Bus, log: Log, producer: Producer) -> None:
         waiter = atomic_bus.waiter()
         waiter.watch(log)
-        atomic_bus.atomic(lambda changes: changes.append("orders", [producer.batch(b"a")]))
-        self.ends_soon(lambda: waiter.wait(3600))
+
+        def publish() -> None:
+            atomic_bus.atomic(lambda changes: changes.append("orders", [producer.batch(b"a")]))
+
+        self.is_woken(atomic_bus, waiter, publish, log)
         waiter.close()
 
     @pytest.mark.parametrize("key", [b"", b"x" * 512])

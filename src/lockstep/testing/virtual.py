@@ -91,6 +91,12 @@ class VirtualRuntime:
             raise BadArgument(name="seconds", value=seconds, reason="time goes forward, by a finite amount")
         self._run_until(self._now_ns + round(seconds * _NS), None)
 
+    def skip(self, seconds: float) -> None:
+        """Let time pass as for a process that sleeps: what fell due meanwhile runs once, when time may pass again."""
+        if not 0 <= seconds < math.inf:
+            raise BadArgument(name="seconds", value=seconds, reason="time goes forward, by a finite amount")
+        self._now_ns += round(seconds * _NS)
+
     def run_until_idle(self) -> None:
         """Run what is due or woken now, until nothing is; the clock stands still."""
         self._run_until(self._now_ns, None)

@@ -151,6 +151,17 @@ def test_silence_is_not_measured_across_a_stall_of_the_observer(owned) -> None:
     assert records(owned.tick("p2", 11.1), Claim) != []
 
 
+def test_silence_before_a_stall_of_the_observer_counts(owned) -> None:
+    # Given an owner that was last heard at 0.2, and a standby that stops for 0.6 s when it was silent for 0.7 s
+    owned.read("p2", 0.2)
+    for now in (0.5, 0.9):
+        owned.tick("p2", now)
+    assert records(owned.tick("p2", 1.5), Claim) == []
+    # Then it waits for what is left of the lease, and not for a whole one
+    assert records(owned.tick("p2", 1.75), Claim) == []
+    assert records(owned.tick("p2", 1.85), Claim) != []
+
+
 def test_a_claim_is_not_repeated_while_it_is_out(owned) -> None:
     for now in (0.5, 0.9):
         owned.tick("p2", now)

@@ -155,8 +155,8 @@ def pump():
 def test_a_rabbitmq_connection_that_fails_is_lost_and_the_others_are_read(line, pump, fault):
     broken, good, reading = line(fault), line(), pump()
     for one in (broken, good):
+        one.theirs.send(b"x")  # before it is read: one that fails is closed at once
         reading.add(one)
-        one.theirs.send(b"x")
     assert good.is_read.wait(BOUND_S)
     while broken.is_alive:
         threading.Event().wait(0.001)

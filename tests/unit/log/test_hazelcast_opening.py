@@ -181,17 +181,35 @@ def test_names_of_others_are_no_streams():
     assert check_prefix("app.", "url") == "app."
 
 
-def test_the_thread_of_the_client_is_woken_even_if_it_is_thought_to_be_awake():
-    waker = import_module("hazelcast.reactor")._PipedWaker({})
+@pytest.fixture
+def client():
+    """The parts of the installed client that are used: its own classes, put together without a connection."""
+    made = object.__new__(import_module("hazelcast.client").HazelcastClient)
+    made._reactor = import_module("hazelcast.reactor").AsyncoreReactor()
+    made._connection_manager = object.__new__(import_module("hazelcast.connection").ConnectionManager)
+    made._connection_manager._connection_listeners = []
+    yield made
+    made._reactor._loop.waker.close()
+
+
+def test_the_thread_of_the_client_is_woken_even_if_it_is_thought_to_be_awake(client):
+    waker = client._reactor._loop.waker
     waker.awake = True  # as it stays when a call comes while the thread goes through its wake-ups
     waker.wake()
-    assert not select.select([waker.socket], [], [], 0)[0], "the client was mended by its makers: drop our mending"
-    mend_waking(SimpleNamespace(_reactor=SimpleNamespace(_loop=SimpleNamespace(waker=waker))))
+    assert not select.select([waker.socket], [], [], 0)[0], "the client repaired it: remove mend_waking"
+    mend_waking(client)
     waker.wake()
     assert select.select([waker.socket], [], [], 0)[0]
-    waker.close()
+
+
+def test_lost_connections_of_the_client_are_reported(client):
+    hear_of_lost_connections(client, print)
+    assert client._connection_manager._connection_listeners == [(None, print)]
 
 
 def test_a_client_that_is_built_in_another_way_is_left_alone():
-    mend_waking(SimpleNamespace())
-    hear_of_lost_connections(SimpleNamespace(), print)
+    other = SimpleNamespace(_reactor=SimpleNamespace(_loop="another one"), _connection_manager="another one")
+    before = vars(other).copy()
+    mend_waking(other)
+    hear_of_lost_connections(other, print)
+    assert vars(other) == before

@@ -358,6 +358,28 @@ def test_a_reader_that_got_no_answer_is_not_used_again(monkeypatch):
     assert [message.number for message in topic.fetch(0, 100)] == [0]
 
 
+class ChangingReader(NewReader):
+    """The reader of a server that has another message in the same place each time."""
+
+    def read(self, aim):
+        ChangingReader.reads += 1
+        return [kafka_message(offset=0, value=b"%d" % ChangingReader.reads)]
+
+
+def test_what_was_read_before_a_message_is_read_again_is_not_handed_out_afterwards(monkeypatch):
+    monkeypatch.setattr(reading, "Reader", ChangingReader)
+    monkeypatch.setattr(ChangingReader, "reads", 0, raising=False)
+    clock = VirtualRuntime(0)
+    cluster = SimpleNamespace(address=SimpleNamespace(timeout_s=6.0, servers="h:1"), ends=lambda _: Ends(0, 1))
+    link = Link(
+        "kafka://h:1", cluster, None, Readers({}, clock.monotonic), SimpleNamespace(find=lambda *_: None), clock
+    )
+    topic = KafkaTopic(link, Place("t", 0), "orders", "i", Appends(), Appends().limits("t", 1 << 20))
+    assert [topic.fetch(0, 100)[0].data for _ in range(2)] == [b"1", b"1"]
+    assert topic.reread(0).data == b"2"
+    assert topic.fetch(0, 100)[0].data == b"3"
+
+
 class SilentConsumer:
     """A client that asks a leader that is dead."""
 

@@ -11,6 +11,7 @@ from lockstep.log.config import StreamConfig
 from lockstep.log.network import catalogue
 from lockstep.log.network.catalogue import TopicCatalogue
 from lockstep.log.network.wire import Known
+from lockstep.testing import VirtualRuntime
 from memory_wire import MemoryServer, MemoryTopic
 
 
@@ -35,8 +36,8 @@ def often(monkeypatch):
     monkeypatch.setattr(catalogue, "SNAPSHOT_EVERY", 10)
 
 
-def opened(server):
-    return TopicCatalogue(CountedTopic(server))
+def opened(server, topic=CountedTopic):
+    return TopicCatalogue(topic(server), VirtualRuntime().monotonic)
 
 
 def stream(name, **settings):
@@ -86,6 +87,17 @@ def test_a_reader_that_slept_while_others_compacted_misses_nothing(server):
 
 
 @pytest.mark.usefixtures("often")
+def test_a_catalogue_is_not_read_anew_after_its_own_snapshot(server):
+    mine = opened(server)
+    for number in range(10):
+        mine.add(stream(f"s{number}"))
+    assert "snapshot" in stored(server)[0]
+    before = mine._topic.read
+    assert len(mine.all()) == 10
+    assert mine._topic.read == before
+
+
+@pytest.mark.usefixtures("often")
 def test_a_snapshot_in_parts_counts_only_when_it_is_complete(server, monkeypatch):
     monkeypatch.setattr(catalogue, "_PART_BYTES", 600)
     mine = opened(server)
@@ -102,7 +114,7 @@ def test_a_snapshot_in_parts_counts_only_when_it_is_complete(server, monkeypatch
 
 @pytest.mark.usefixtures("often")
 def test_two_snapshots_that_cross_lose_no_stream(server):
-    slow, quick = TopicCatalogue(PausedTopic(server)), opened(server)
+    slow, quick = opened(server, PausedTopic), opened(server)
     for name in ("orders", "bills", "parts"):
         slow.add(stream(name))
     orders = stream("orders")
@@ -121,7 +133,7 @@ def test_two_snapshots_that_cross_lose_no_stream(server):
 
 @pytest.mark.usefixtures("often")
 def test_a_change_that_was_stored_does_not_fail_because_a_snapshot_could_not_be_written(server):
-    mine = TopicCatalogue(PausedTopic(server))
+    mine = opened(server, PausedTopic)
     orders = mine.add(stream("orders"))
 
     def refuse():

@@ -31,12 +31,15 @@ class SharedTopic:
     def fetch(self, number, max_bytes):
         return [Message(at, data) for at, data in enumerate(self._messages)][number:]
 
+    def reread(self, number):
+        return next(iter(self.fetch(number, 1)), None)
+
     def ends(self):
         return Ends(0, len(self._messages))
 
 
 def test_a_stream_that_another_process_deletes_while_it_is_made_was_made():
-    catalogue = TopicCatalogue(SharedTopic({"remove": "orders", "identity": "one"}))
+    catalogue = TopicCatalogue(SharedTopic({"remove": "orders", "identity": "one"}), VirtualRuntime().monotonic)
     made = catalogue.add(Known("orders", "one", StreamConfig()))
     assert (made.name, made.identity) == ("orders", "one")
     assert catalogue.find("orders") is None

@@ -68,8 +68,8 @@ class ShakyTopic(MemoryTopic):
 
 
 class ShakyWire(MemoryWire):
-    def __init__(self, server):
-        super().__init__(server, "shaky:")
+    def __init__(self, server, runtime):
+        super().__init__(server, "shaky:", runtime)
         self.faults = []
         self.topics = []
 
@@ -129,7 +129,7 @@ def test_a_handle_follows_what_others_alter(aged):
 
 @pytest.fixture
 def wire():
-    return ShakyWire(MemoryServer())
+    return ShakyWire(MemoryServer(), VirtualRuntime())
 
 
 @pytest.fixture
@@ -373,7 +373,7 @@ def test_a_tally_keeps_what_counting_from_the_end_keeps(messages, capacity, reta
 
 def test_of_two_who_make_a_stream_at_once_both_get_the_first():
     server = MemoryServer()
-    one, two = (TopicCatalogue(MemoryTopic(server, "_catalogue")) for _ in range(2))
+    one, two = (TopicCatalogue(MemoryTopic(server, "_catalogue"), VirtualRuntime().monotonic) for _ in range(2))
     first = one.add(Known("orders", "a", KEEP_ALL))
     assert two.add(Known("orders", "b", StreamConfig())) == first
     one.trim(first, 5)

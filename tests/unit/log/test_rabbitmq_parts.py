@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from types import SimpleNamespace
 
 import pytest
 from rstream import schema
@@ -13,12 +14,14 @@ from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
 from lockstep.log.network.address import Address
 from lockstep.log.network.bundles import bundle
-from lockstep.log.network.wire import TopicGone
+from lockstep.log.network.wire import Ends, TopicGone
 from lockstep.log.rabbitmq import checks, faults, frames, names, retention
+from lockstep.log.rabbitmq import topic as topic_module
 from lockstep.log.rabbitmq.feed import Feed
 from lockstep.log.rabbitmq.opening import login_of, read_address
 from lockstep.log.rabbitmq.sender import Attempt, origin_of
 from lockstep.log.rabbitmq.timing import Deadline
+from lockstep.log.rabbitmq.topic import RabbitTopic
 from lockstep.log.rabbitmq.wire import promises
 
 IDENTITY = "0123456789abcdef" * 2
@@ -130,6 +133,40 @@ def alien_payload(first):
     """A chunk of one entry that is a batch of the protocol's own, as other clients write it."""
     data = b"\x80\x00\x05" + bytes(8) + b"hello"
     return frames.encode(schema.Deliver(9, 80, 0, 1, 5, 0, 1, first, zlib.crc32(data), len(data), 0, 0, data))[4:]
+
+
+class TestReadingAgain:
+    """A topic on a server that shows the chunks of `shown`, one each time it is asked for a message."""
+
+    @pytest.fixture
+    def shown(self, monkeypatch):
+        shown = []
+        monkeypatch.setattr(topic_module, "glimpse", lambda *_: [shown.pop(0)])
+        return shown
+
+    @pytest.fixture
+    def topic(self):
+        topic = RabbitTopic(SimpleNamespace(), "orders", "orders", None, "me")
+        topic._ends = lambda deadline: Ends(0, 42)
+        return topic
+
+    def test_a_message_that_a_new_leader_does_not_show_yet_is_not_lost(self, topic, shown):
+        shown += [None, frames.read_chunk(chunk_payload(40, [b"a", b"b"]))]
+        with pytest.raises(faults.NotReady):
+            topic._reread(41, None)
+        assert topic._reread(41, None).data == b"b"
+
+    def test_there_is_nothing_after_the_end(self, topic, shown):
+        shown += [None]
+        assert topic._reread(42, None) is None
+
+    def test_where_a_stream_begins_is_asked_for_again_if_a_message_is_missing(self, topic, shown):
+        topic._first = 0
+        shown += [frames.read_chunk(chunk_payload(40, [b"a", b"b"]))] * 2
+        assert topic._reread(40, None).number == 40
+        assert topic._first == 0
+        assert topic._reread(39, None).number == 40
+        assert topic._first is None
 
 
 class TestWhatCameAhead:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import chain, takewhile
 from typing import Protocol
 
 from lockstep.errors import BadArgument, BatchDamaged, FormatTooNew, IllegalState, OffsetConflict, Trimmed
@@ -54,6 +55,15 @@ class View:
     def get(self, key: bytes) -> bytes | None:
         """See Transaction."""
         return self._tables.get(CELLS, _cell_key(key))
+
+    def scan(self, prefix: bytes, start: bytes | None = None, *, down: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """See Transaction."""
+        if down:
+            last = prefix + b"\xff" * (KEY_BYTES_MAX - len(prefix))
+            found = self._tables.scan_down(CELLS, last if start is None else start)
+        else:
+            found = self._tables.scan(CELLS, prefix if start is None else start)
+        return takewhile(lambda pair: pair[0].startswith(prefix), found)
 
     def append(self, log: str, batches: Sequence[Batch], *, expected_next: int | None = None) -> list[int]:  # noqa: ARG002
         """See Transaction."""
@@ -132,11 +142,21 @@ def append_to(
 
 def entries_from(tables: Tables, info: LogInfo, offset: int) -> Iterator[Entry]:
     """Stored batches from the one that holds `offset`, or the next above it."""
-    for key, data in tables.scan(ENTRIES, _start_key(tables, info, offset)):
+    for key, data in _scan_from(tables, info, offset):
         number, base = entry_base(key)
         if number != info.number:
             return
         yield Entry(base, data)
+
+
+def _scan_from(tables: Tables, info: LogInfo, offset: int) -> Iterator[tuple[bytes, bytes]]:
+    """Rows from the batch that holds `offset`. Readers mostly ask for the start of a batch, which is copied once."""
+    start = entry_key(info.number, offset)
+    rows = tables.scan(ENTRIES, start)
+    first = next(rows, None)
+    if first is not None and first[0] == start:
+        return chain((first,), rows)
+    return tables.scan(ENTRIES, _start_key(tables, info, offset))
 
 
 def _start_key(tables: Tables, info: LogInfo, offset: int) -> bytes:

@@ -80,6 +80,9 @@ class MapCatalogue:
         """See Catalogue."""
         self._change(known, lambda entry: {**entry, "config": config.to_dict()})
 
+    def verify(self) -> None:
+        """Nothing to do: nothing is remembered here, every question goes to the map."""
+
     def close(self) -> None:
         """See Catalogue: nothing of its own."""
 

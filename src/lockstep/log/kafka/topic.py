@@ -151,6 +151,7 @@ class KafkaTopic:
 
     def reread(self, number: int) -> Message | None:
         """See Topic."""
+        self._last = None  # it may be what the server lost
         self._let_go()
         found = self._asked_for(number, 1)
         self._let_go()

@@ -6,7 +6,7 @@ for each record; `foreign-`: a topic of somebody else, written and read like tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -28,8 +28,8 @@ _MESSAGE_BYTES_UNKNOWN = str(1 << 20)
 class KafkaCatalogue(TopicCatalogue):
     """See Catalogue. Remembers in the identity of a stream how its records are written."""
 
-    def __init__(self, topic: Topic, *, as_records: bool) -> None:
-        super().__init__(topic)
+    def __init__(self, topic: Topic, monotonic: Callable[[], float], *, as_records: bool) -> None:
+        super().__init__(topic, monotonic)
         self._as_records = as_records
 
     def add(self, known: Known) -> Known:
@@ -48,6 +48,13 @@ class CatalogueTopic(KafkaTopic):
         """See Topic."""
         try:
             return super().fetch(number, max_bytes)
+        except TopicGone as gone:
+            raise self._lost() from gone
+
+    def reread(self, number: int) -> Message | None:
+        """The message with a number, or the next one, from the server, whatever was fetched before."""
+        try:
+            return super().reread(number)
         except TopicGone as gone:
             raise self._lost() from gone
 
@@ -71,7 +78,9 @@ class KafkaWire:
         self._link, self._topics, self._replicas = link, topics, replicas
         self._prefix = link.cluster.address.prefix
         self._message_bytes: dict[str, int] = {}
-        self.catalogue: Catalogue = KafkaCatalogue(self._catalogue_topic(), as_records=layout == "records")
+        self.catalogue: Catalogue = KafkaCatalogue(
+            self._catalogue_topic(), link.runtime.monotonic, as_records=layout == "records"
+        )
 
     def make(self, known: Known) -> None:
         """See Wire."""

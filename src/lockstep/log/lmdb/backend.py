@@ -61,6 +61,7 @@ def _promises(settings: Settings) -> Promises:
         sync_replicas=int(settings.replica is not None),
         async_replicas=int(settings.async_replica is not None),
         atomic=True,
+        ordered_cells=True,
         conditional=True,
         dedupe=True,
         notifies=True,

@@ -26,7 +26,8 @@ _IN_NONBLOCK = os.O_NONBLOCK
 _IN_CLOEXEC = os.O_CLOEXEC
 _LOOK_AGAIN_S = 0.5
 _LOOK_AGAIN_WITHOUT_INOTIFY_S = 0.02
-_EVENTS_BYTES = 64 * 1024
+_EVENTS_BYTES = 4096
+"""Some hundred events; the kernel merges equal ones, and what is left ends the next wait at once."""
 _OPEN_BELLS_MAX = 256
 _BELL = b"\n"
 
@@ -130,8 +131,8 @@ class InotifyWaiter:
         with self._waiting:
             if self._closed:
                 return
-            self._epoll.poll(max(0.0, min(timeout, limit)))
-            self._drain()
+            for descriptor, _ in self._epoll.poll(max(0.0, min(timeout, limit))):
+                self._drain(descriptor)
 
     def wake(self) -> None:
         """See Waiter."""
@@ -173,14 +174,9 @@ class InotifyWaiter:
             if self._inotify is not None:
                 os.close(self._inotify)
 
-    def _drain(self) -> None:
-        for descriptor in (self._woken, self._inotify):
-            if descriptor is None:
-                continue
-            try:
-                os.read(descriptor, 8 if descriptor == self._woken else _EVENTS_BYTES)
-            except BlockingIOError:
-                continue
+    def _drain(self, descriptor: int) -> None:
+        with suppress(BlockingIOError):  # a fork shares it, and may have been faster
+            os.read(descriptor, 8 if descriptor == self._woken else _EVENTS_BYTES)
 
 
 def _inotify_init() -> int | None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from weakref import ref
 
 import lmdb
 
@@ -45,9 +46,10 @@ class Environment:
         self.map_bytes = map_bytes
         self._lock = threading.Lock()
         self._door = threading.Condition(self._lock)
-        self.inside: set[int] = set()
-        """The ids of views and writes that have a transaction open, or are about to: while there are none, the map may
-        be exchanged. Not the objects: one that a signal interrupts has to be freed, as that ends its transaction."""
+        self.inside: dict[int, ref[object]] = {}
+        """By id: views and writes that have a transaction open, or are about to; while there are none, the map may be
+        exchanged. References are weak: one that a signal interrupts has to be freed, as that ends its transaction. A
+        `__del__` that counts it out would swallow the next signal."""
         self.is_resizing = False
         self._checked_at = self._synced_at = time.monotonic()
         try:
@@ -83,7 +85,7 @@ class Environment:
     def begin(self, owner: object, *, write: bool = False) -> Any:
         """An LMDB transaction; `left` has to be called when it has ended. The map is as large as others made it."""
         for _ in range(_RESIZES_MAX):
-            self.inside.add(id(owner))
+            self.inside[id(owner)] = ref(owner)
             try:
                 if self.is_resizing:
                     self._step_aside(owner)
@@ -98,7 +100,7 @@ class Environment:
 
     def left(self, owner: object) -> None:
         """A transaction has ended."""
-        self.inside.discard(id(owner))
+        self.inside.pop(id(owner), None)
         if self.is_resizing:
             with self._lock:
                 self._door.notify_all()
@@ -109,7 +111,10 @@ class Environment:
             with self._lock:
                 while self.is_resizing:
                     self._door.wait()
-            self.inside.add(id(owner))
+            self.inside[id(owner)] = ref(owner)
+
+    def _is_in_use(self) -> bool:
+        return any(owner() is not None for owner in list(self.inside.values()))
 
     def resize(self, map_bytes: int = 0, *, within_s: float = _RESIZE_WAITS_S) -> None:
         """Take over a larger map; 0: as large as another process has made it. Waits until no transaction is open."""
@@ -118,7 +123,7 @@ class Environment:
                 self._door.wait()
             self.is_resizing = True
             try:
-                if not self._door.wait_for(lambda: not self.inside, within_s):
+                if not self._door.wait_for(lambda: not self._is_in_use(), within_s):
                     raise self._unusable(_IN_USE)
                 self.lmdb.set_mapsize(map_bytes)
                 self.map_bytes = int(self.lmdb.info()["map_size"])
@@ -140,7 +145,7 @@ class Environment:
     def forget_transactions(self) -> None:
         """In a forked child: those of the parent, and its locks, do not count."""
         self.gate, self._lock = threading.Lock(), threading.Lock()
-        self._door, self.inside, self.is_resizing = threading.Condition(self._lock), set(), False
+        self._door, self.inside, self.is_resizing = threading.Condition(self._lock), {}, False
 
     def _unusable(self, reason: str) -> IllegalState:
         return IllegalState(what=f"The store {self.path}", action="be used", reason=reason)
@@ -238,7 +243,7 @@ class Environment:
 class ReadView:
     """A read transaction as a context manager; slim, because every poll makes one."""
 
-    __slots__ = ("_environment", "_transaction")
+    __slots__ = ("__weakref__", "_environment", "_transaction")
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -262,7 +267,7 @@ class ReadView:
 class Writing:
     """A write transaction as a context manager: committed at the end, unless there is an error."""
 
-    __slots__ = ("_environment", "transaction")
+    __slots__ = ("__weakref__", "_environment", "transaction")
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -276,9 +281,6 @@ class Writing:
             self.transaction.__exit__(kind, error, at)
         finally:
             self._environment.left(self)
-
-    def __del__(self) -> None:
-        self._environment.inside.discard(id(self))  # if a signal came before the statement that ends it
 
     def abort(self) -> None:
         """End it without a change."""

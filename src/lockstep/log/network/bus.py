@@ -65,7 +65,7 @@ class NetworkBus:
 
     def alter(self, name: str, config: StreamConfig) -> NetworkLog:
         """See Bus."""
-        known = self.patiently(lambda: self.look_up(name))
+        known = self.patiently(lambda: self._look_up_verified(name))
         if known is None:
             raise StreamNotFound(name=name, bus=self.url)
         known.config.check_alterable(name, config)
@@ -81,7 +81,7 @@ class NetworkBus:
 
     def delete(self, name: str) -> None:
         """See Bus."""
-        known = self.patiently(lambda: self.look_up(name))
+        known = self.patiently(lambda: self._look_up_verified(name))
         if known is None:
             raise StreamNotFound(name=name, bus=self.url)
         steps = [self.wire.remove, self.wire.catalogue.remove]  # or a stream made anew would find what this one held
@@ -182,9 +182,14 @@ class NetworkBus:
         """Below which offset a stream was trimmed, as far as anybody in this process knows."""
         return self._heads.get(identity, 0)
 
+    def _look_up_verified(self, name: str) -> Known | None:
+        """What is known about a stream that is about to be changed: not what a server has lost since it was read."""
+        self.wire.catalogue.verify()
+        return self.look_up(name)
+
     def _made(self, name: str, config: StreamConfig) -> Known:
         """What the catalogue says about a stream, made if need be, after its topic was made."""
-        known = self.patiently(lambda: self.look_up(name))
+        known = self.patiently(lambda: self._look_up_verified(name))
         if known is None:
             self._check_possible(config)
             wanted = Known(name, self._runtime.new_id().hex(), config)

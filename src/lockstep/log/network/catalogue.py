@@ -10,11 +10,16 @@ Messages are JSON objects:
 | {"alter": name, "identity": ..., "config": {...}}        | it got other settings                                    |
 | {"snapshot": id, "upto": n, "part": i, "of": k, "streams": [...]} | all streams, as the messages below n leave them |
 
-What does not fit what came before it is passed over. A snapshot makes the messages below `upto` needless: the server is
-told to drop them. Everybody folds the same messages to the same state, so it does not matter who writes a snapshot.
+A change also has a random "id", so that no two messages are the same. What does not fit what came before it is passed
+over. A snapshot makes the messages below `upto` needless: the server is told to drop them. Everybody folds the same
+messages to the same state, so it does not matter who writes a snapshot.
 
 Two may write one at the same time, and the older one may arrive last. It is of no use once the server has dropped
 messages that it does not cover. Readers begin with the complete snapshot that has the highest `upto`.
+
+A server may lose the last messages in a failover, and give their numbers to others. So the message that was read last
+is asked for again: before something new is folded, before and after a change, and else once a second. If it is not
+there, everything is read anew. A stream whose entry was lost is gone then, or another one has its name.
 """
 
 from __future__ import annotations
@@ -22,37 +27,54 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from lockstep.errors import DataError, LockstepError
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.wire import Known, Topic, TopicGone
+from lockstep.log.network.wire import Known, Message, Topic, TopicGone
+from lockstep.runtime import logger
 
 READ_BYTES = 4 << 20
 SNAPSHOT_EVERY = 1000
 """A snapshot is written after so many messages, or after as many as there are streams if these are more."""
+CHECK_S = 1.0
+"""So long it is taken for granted, while nothing new comes, that the server has lost nothing."""
+READS_MAX = 10
+"""So often the catalogue is read from its beginning before a server that always shows something else is given up."""
 _PART_BYTES = 256 << 10
 
 _UNCOVERED = (
     "The catalogue of the bus is damaged: its topic begins at message {first}, and no complete snapshot covers what"
     " came before. The streams themselves are untouched. Stop what uses the bus, and restore that topic from a backup."
 )
+_UNSTEADY = "The catalogue of the bus can't be read: each time the server shows other messages in its topic."
+
+_AT_ONCE = float("-inf")
 
 Entry = Mapping[str, Any]
 Streams = dict[str, Known]
 
 
+class _NotThere(Exception):
+    """The message that was read last is not where it was read."""
+
+
 class TopicCatalogue:
     """See Catalogue."""
 
-    def __init__(self, topic: Topic) -> None:
-        self._topic = topic
+    def __init__(self, topic: Topic, monotonic: Callable[[], float]) -> None:
+        self._topic, self._monotonic = topic, monotonic
         self._lock = threading.Lock()
         self._known: Streams = {}
         self._next: int | None = None
+        """Where to read on; None: from the beginning."""
+        self._last: Message | None = None
+        """The message that was read last."""
+        self._check_at = _AT_ONCE
+        """When the server is asked, at the latest, whether it still has that one."""
         self._folded = 0
         """Messages since the snapshot that was read or written last."""
 
@@ -72,9 +94,6 @@ class TopicCatalogue:
         """See Catalogue."""
         self._write({"add": known.name, "identity": known.identity, "config": known.config.to_dict()})
         with self._lock:
-            if known.name not in self._known:  # the server lost entries, and the numbers of these come again
-                self._known, self._next = {}, None
-                self._catch_up()
             return self._known.get(known.name, known)  # removed by another meanwhile: it was there, and is gone
 
     def remove(self, known: Known) -> bool:
@@ -94,6 +113,12 @@ class TopicCatalogue:
         """See Catalogue."""
         self._write({"alter": known.name, "identity": known.identity, "config": config.to_dict()})
 
+    def verify(self) -> None:
+        """Ask now whether the message that was read last is still there, and read everything anew if it is not."""
+        with self._lock:
+            self._check_at = _AT_ONCE
+            self._catch_up()
+
     def close(self) -> None:
         """See Catalogue."""
         with self._lock:
@@ -101,7 +126,8 @@ class TopicCatalogue:
 
     def _write(self, entry: Entry) -> None:
         with self._lock:
-            self._topic.send([json.dumps(entry).encode()])
+            self._topic.send([json.dumps({**entry, "id": uuid.uuid4().hex}).encode()])
+            self._check_at = _AT_ONCE
             self._catch_up()
             if self._folded >= max(SNAPSHOT_EVERY, len(self._known)):
                 with suppress(LockstepError, TopicGone):  # the change is stored, and must not fail for this
@@ -112,8 +138,10 @@ class TopicCatalogue:
         assert self._next is not None, "it was read before"
         upto = self._next
         for part in snapshot_parts(self._known, upto, self._part_bytes()):
-            self._topic.send([part])
-        self._folded = 0
+            [number] = self._topic.send([part])
+            if number < upto:  # the server lost messages that it sums up: readers pass it over
+                return
+        self._catch_up()  # so that the message that was read last is one that stays
         self._topic.drop(upto)
 
     def _part_bytes(self) -> int:
@@ -121,23 +149,33 @@ class TopicCatalogue:
         return _PART_BYTES if most is None else min(_PART_BYTES, most // 2)
 
     def _catch_up(self) -> None:
-        at = self._begin() if self._next is None else self._next
-        for number, entry in self._entries(at):
-            if number > at and self._topic.ends().first > at:  # dropped before it was read: others wrote a snapshot
+        """Fold what is new, if the server still has what was folded before it; else everything from the beginning."""
+        for _ in range(READS_MAX):
+            try:
+                start = self._begin() if self._next is None else self._next
+                for message in self._read(start):
+                    self._fold(message)
+                if self._monotonic() >= self._check_at:
+                    self._check_last()
+            except _NotThere:
                 self._next = None
-                self._catch_up()
+            else:
                 return
-            at = number + 1
-            fold(self._known, entry)
-            self._next = at
-            self._folded = 0 if "snapshot" in entry else self._folded + 1
+        raise DataError(reason=_UNSTEADY)
+
+    def _fold(self, message: Message) -> None:
+        entry = json.loads(message.data)
+        fold(self._known, entry)
+        self._next = message.number + 1
+        self._folded = 0 if "snapshot" in entry else self._folded + 1
 
     def _begin(self) -> int:
         """Take over the newest complete snapshot, looking back from the end, further each time; where to go on."""
+        self._next, self._last, self._folded = None, None, 0
         ends, back = self._topic.ends(), 2 * SNAPSHOT_EVERY
         while True:
             start = max(ends.next - back, ends.first)
-            newest = newest_snapshot(entry for _, entry in self._entries(start))
+            newest = newest_snapshot(self._read(start))
             if newest and newest[0]["upto"] >= ends.first:
                 self._known, self._next = restore(newest), int(newest[0]["upto"])
                 return self._next
@@ -149,11 +187,33 @@ class TopicCatalogue:
         self._known, self._next = {}, 0
         return 0
 
-    def _entries(self, start: int) -> Iterator[tuple[int, Entry]]:
+    def _read(self, start: int) -> Iterator[Message]:
+        """Messages from a number on; _NotThere if the server lost what was read before them.
+
+        That is asked for when they are here: if it is still there then, they are what follows it.
+        """
         while messages := self._topic.fetch(start, READ_BYTES):
+            self._check_last()
             for message in messages:
-                yield message.number, json.loads(message.data)
+                self._last = message
+                yield message
             start = messages[-1].number + 1
+
+    def _check_last(self) -> None:
+        """Raise _NotThere if the server has another message in the place of the one that was read last, or none."""
+        last = self._last
+        if last is None:
+            if self._next is not None and self._topic.ends().first > self._next:
+                raise _NotThere  # it was empty, and others have written so much since that they wrote a snapshot
+        elif self._topic.reread(last.number) != last:
+            if self._topic.ends().first <= last.number:  # else it was dropped after others wrote a snapshot
+                logger.warning(
+                    "The server lost the end of the catalogue: message %d is not what it was. It is read anew, and"
+                    " streams may be gone or others", last.number,
+                    extra={"action": "catalogue_lost", "number": last.number},
+                )  # fmt: skip
+            raise _NotThere
+        self._check_at = self._monotonic() + CHECK_S
 
 
 def fold(known: Streams, entry: Entry) -> None:
@@ -194,11 +254,15 @@ def snapshot_parts(known: Streams, upto: int, part_bytes: int) -> Iterator[bytes
         yield json.dumps(message).encode()
 
 
-def newest_snapshot(entries: Iterable[Entry]) -> list[Entry]:
-    """The parts of the complete snapshot that covers most messages; nothing if none is complete."""
+def newest_snapshot(messages: Iterable[Message]) -> list[Entry]:
+    """The parts of the complete snapshot that covers most messages; nothing if none is complete.
+
+    One that stands among the messages that it covers does not count: some of those were lost before it was stored.
+    """
     snapshots: dict[str, dict[int, Entry]] = {}
-    for entry in entries:
-        if "snapshot" in entry:
+    for message in messages:
+        entry = json.loads(message.data)
+        if "snapshot" in entry and message.number >= entry["upto"]:
             snapshots.setdefault(entry["snapshot"], {})[entry["part"]] = entry
     complete = [list(parts.values()) for parts in snapshots.values() if len(parts) == next(iter(parts.values()))["of"]]
     return max(complete, key=lambda parts: int(parts[0]["upto"]), default=[])

@@ -115,6 +115,9 @@ class Catalogue(Protocol):
     def alter(self, known: Known, config: StreamConfig) -> None:
         """Give an entry another configuration, if it is still the one."""
 
+    def verify(self) -> None:
+        """Before a change: if the server has lost what was read here, forget that, and read what is there now."""
+
     def close(self) -> None:
         """Give back what it uses."""
 

@@ -111,8 +111,13 @@ class RabbitTopic:
 
     def _reread(self, number: int, deadline: Deadline) -> Message | None:
         [chunk] = glimpse(self._links, self._stream, (from_number(number),), deadline)
-        found = [] if chunk is None else chunk.messages()
-        return next((message for message in found if message.number >= number), None)
+        if chunk is None and self._ends(deadline).next > number:
+            raise faults.NotReady  # it is there, but a server that has just begun to lead a stream does not show it yet
+        messages = [] if chunk is None else chunk.messages()
+        found = next((message for message in messages if message.number >= number), None)
+        if found is not None and found.number > number:
+            self._first = None
+        return found
 
     def _feed_at(self, number: int, deadline: Deadline) -> Feed:
         self._feeds = [feed for feed in self._feeds if not feed.is_lost]

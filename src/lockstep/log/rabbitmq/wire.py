@@ -31,8 +31,14 @@ _PERHAPS_THERE = (faults.PRECONDITION, faults.REFUSED)
 class RabbitCatalogue(TopicCatalogue):
     """See Catalogue. A stream is made before its entry is written, so an entry without a stream tells of a loss."""
 
-    def __init__(self, topic: Topic, make: Callable[[Known], None], remove: Callable[[Known], None]) -> None:
-        super().__init__(topic)
+    def __init__(
+        self,
+        topic: Topic,
+        monotonic: Callable[[], float],
+        make: Callable[[Known], None],
+        remove: Callable[[Known], None],
+    ) -> None:
+        super().__init__(topic, monotonic)
         self._make, self._remove = make, remove
 
     def add(self, known: Known) -> Known:
@@ -57,7 +63,7 @@ class RabbitWire:
         self.replicas = links.persist(self._find_catalogue, links.deadline())
         self.promises = promises(self.replicas)
         topic = self._topic(self._catalogue_name, "the catalogue")
-        self.catalogue: Catalogue = RabbitCatalogue(topic, self._make, self.remove)
+        self.catalogue: Catalogue = RabbitCatalogue(topic, runtime.monotonic, self._make, self.remove)
 
     def make(self, known: Known) -> None:
         """See Wire: it was made before its entry; one that is missing was not deleted by us, and is not made anew."""

@@ -10,7 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from lockstep.errors import BadArgument, Conflict, IllegalState, LockstepError, OffsetConflict, StreamNotFound, Trimmed
+from lockstep.errors import (
+    BadArgument,
+    Conflict,
+    IllegalState,
+    LockstepError,
+    OffsetConflict,
+    StreamNotFound,
+    Trimmed,
+    UnsupportedByBackend,
+)
 from lockstep.log.batch import NO_PRODUCER, Batch
 from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry
 from lockstep.log.redis import lua
@@ -106,6 +115,11 @@ class View:
         """See Transaction."""
         del log, holder, offset
         raise IllegalState(what="A snapshot", action="hold", reason="it is for reading")
+
+    def scan(self, prefix: bytes, start: bytes | None = None, *, down: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """See Transaction."""
+        del prefix, start, down
+        raise UnsupportedByBackend(bus=self._bus.url, feature="read cells in the order of their keys")
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """See Transaction."""
