@@ -127,7 +127,7 @@ def said(folder: Path) -> str:
 @pytest.mark.parametrize(
     "size",
     [
-        pytest.param(Size(10_000, with_spark=False, second_half_s=5), id="small"),
+        pytest.param(Size(4_000, with_spark=False, second_half_s=5), id="small"),
         pytest.param(Size(100_000, with_spark=True, second_half_s=20), id="with-spark", marks=pytest.mark.soak),
     ],
 )

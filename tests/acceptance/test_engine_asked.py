@@ -84,7 +84,8 @@ def test_everything_that_is_asked_is_answered_and_the_engines_go_on(pair):
     # Everything that was published before is out when it returns
     pair.lockstep("engine", "publish", "trades.yaml", "trades.csv")
     assert pair.ask("quiesce") == {"block": 2000, "events": 2000}
-    # One of them writes a snapshot, and it is the standby
+    # One of them writes a snapshot, and it is the standby, if that is heard
+    pair.until(pair._is_whole, "the standby is in step")
     written = pair.ask("persist")
     standby = next(row["engine"] for row in pair.status()["engines"] if row["role"] == "standby")
     assert (written["engine"], written["block"]) == (standby, 2000)

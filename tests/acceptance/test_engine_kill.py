@@ -147,6 +147,7 @@ queries:
 @pytest.mark.slow
 @pytest.mark.acceptance
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("lockstep", ["sparkless", pytest.param("spark", marks=pytest.mark.soak)], indirect=True)
 def test_a_handler_that_fails_stops_the_project_and_nothing_is_lost(lockstep, tmp_path):
     # Given a handler that fails on one event
     (tmp_path / "handling.py").write_text(HANDLER)

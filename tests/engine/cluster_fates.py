@@ -26,7 +26,7 @@ PROCESSES = (
     "start", "start", "slow",
 )  # fmt: skip
 BUSES = ("drop", "lose_acknowledgement", "late", "duplicate", "duplicate", "cut_off", "cut_off")
-DISKS = ("lose_spool", "lose_disk")
+DISKS = ("lose_spool", "lose_disk", "fill_disk", "fill_disk", "free_disk")
 CLOCKS = ("jump_wall", "jump_wall")
 REQUESTS = (
     "persist", "persist", "hand_over", "replace", "replace", "replace_and_kill_all", "reset", "trim", "trim", "restore",
@@ -57,6 +57,7 @@ class Fates:
     def end(self) -> None:
         """Everybody is well again."""
         for node in self._cluster.nodes.values():
+            node.disk.room = None
             if node.is_alive:
                 node.bus.clear_traps()
                 node.slow(0.0)
@@ -161,6 +162,13 @@ class Fates:
     def lose_disk(self, node: LocalNode) -> None:
         if not node.is_alive and node.disk.folder.exists():
             self._cluster.remove_disk(node)
+
+    def fill_disk(self, node: LocalNode) -> None:
+        """Files take so many bytes and no more: nothing, a part of what is written, or all that is small."""
+        node.disk.room = self.choose([0, 40, 400, 1500], "bytes")
+
+    def free_disk(self, node: LocalNode) -> None:
+        node.disk.room = None
 
     # Clocks
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import resource
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,17 @@ from lockstep.runtime import Task
 POLL_S, AWAY_S = 0.02, 0.2
 
 
+@contextmanager
+def files_up_to(size: int | None) -> Iterator[None]:
+    """No file may be larger: a write takes what still fits, says how much that was, and the next one fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, before if size is None else (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
 @dataclass
 class Checkpoint:
     """What Spark keeps on disk for one shard: the state, and how far batches were planned and committed."""
@@ -40,6 +53,8 @@ class Disk:
 
     folder: Path
     shards: dict[int, Checkpoint] = field(default_factory=dict)
+    room: int | None = None
+    """How large a file may become; None: there is room enough."""
 
     def checkpoint(self, shard: int) -> Checkpoint:
         """The checkpoint of a shard; a new one if its folder was removed."""
@@ -119,6 +134,10 @@ class LocalComputing(Computing):
     def checkpoint(self, shard: int) -> Checkpoint:
         return self._disk.checkpoint(shard)
 
+    @property
+    def room(self) -> int | None:
+        return self._disk.room
+
     def counted(self) -> None:
         self._batches += 1
 
@@ -137,10 +156,14 @@ class Query:
         self._reader: OrderReader | None = None
 
     def step(self) -> float:
-        """Plan a batch, run it, commit it; while the bus is away a task waits."""
+        """Plan a batch, run it, commit it; while the bus is away a task waits, and without room it is tried again."""
         try:
             return self._step()
         except BUS_AWAY:
+            return AWAY_S
+        except OSError:
+            if self._computing.room is None:
+                raise
             return AWAY_S
 
     def _step(self) -> float:
@@ -164,9 +187,10 @@ class Query:
         assert kept.planned is not None
         order = (kept.committed["number"], kept.planned["number"])
         try:
-            pages = hot.run_orders(
-                self._setup, self._shard, [order], lambda: dict(kept.pages), lambda: kept.pages.get(HEAD)
-            )
+            with files_up_to(self._computing.room):
+                pages = hot.run_orders(
+                    self._setup, self._shard, [order], lambda: dict(kept.pages), lambda: kept.pages.get(HEAD)
+                )
         except BUS_AWAY:
             raise
         except LockstepError:

@@ -25,6 +25,7 @@ from lockstep.core.outputs import OutState
 from lockstep.engine.run import beats, outlets, publishing, spool, worker
 from lockstep.engine.run.beats import Beat
 from lockstep.engine.run.log_length import LengthCheck
+from lockstep.engine.run.position import Tally
 from lockstep.errors import LockstepError
 from lockstep.events import tailing
 
@@ -63,6 +64,11 @@ def all_clients(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "FEW_CLIENTS", 1 << 60)
 
 
+def no_producers(patch: pytest.MonkeyPatch) -> None:
+    """The fold of the input ignores who sent a record, and under which number."""
+    patch.setattr(Tally, "_is_copy", lambda *_: False)
+
+
 def lost_block(folder: Path) -> None:
     lost_tails.test_a_subscriber_that_read_a_lost_block_gets_an_error_and_not_the_block_after_it(cluster(folder))
 
@@ -86,6 +92,10 @@ def many_clients(folder: Path) -> None:
     clients.test_with_many_clients_only_one_beat_in_a_second_names_them(folder, None)
 
 
+def copied_append(folder: Path) -> None:
+    clients.test_a_copy_of_what_a_publisher_without_a_name_sent_counts_once_on_every_engine(folder)
+
+
 def cluster(folder: Path) -> LocalCluster:
     return LocalCluster(sums_graph(), WANTED, folder)
 
@@ -99,6 +109,7 @@ VARIANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Path],
     "a log that became shorter is not noticed": (no_lengths, shorter_stream),
     "spool files that were written in part": (half_writes, short_disk),
     "beats without the number of the piece": (no_pieces, piece),
+    "copies of publishers without a name count": (no_producers, copied_append),
     "every beat names every client": (all_clients, many_clients),
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace as changed
+from pathlib import Path
 
 import pytest
 from failover_worlds import WANTED, finish
@@ -14,6 +16,7 @@ from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow, FieldPlug
+from lockstep.engine.run import persistdisk
 from lockstep.engine.run.persisting import SnapshotStore
 from lockstep.engine.spark.failover import Failover
 from lockstep.errors import TimedOut
@@ -69,6 +72,23 @@ def test_a_snapshot_that_can_not_be_written_is_answered_with_the_reason(cluster,
     with pytest.raises(SnapshotRefused, match="a could not write it"):
         cluster.ask("persist", {"path": str(tmp_path / "kept")})
     finish(cluster, 4)
+
+
+def test_a_disk_that_takes_no_snapshot_of_its_engine_is_answered_with_the_reason_and_ends_nobody(
+    cluster, tmp_path, monkeypatch
+):
+    """What a worker stages is on the disk of the state folder, and may not fit there."""
+    with monkeypatch.context() as patch:
+        patch.setattr(persistdisk, "_write_part", no_space)
+        with pytest.raises(SnapshotRefused, match=r"a could not write it: .*No space left on device"):
+            cluster.ask("persist", {"path": str(tmp_path / "kept")})
+    finish(cluster, 4)
+    assert cluster.ask("persist", {"path": str(tmp_path / "kept")}).result["block"] == 4
+
+
+def no_space(final: Path, *_: object) -> None:
+    if "staging" in final.parts:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_the_next_leader_answers_for_a_snapshot_that_the_one_before_asked_for(cluster, tmp_path):

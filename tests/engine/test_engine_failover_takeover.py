@@ -113,6 +113,14 @@ def test_a_takeover_is_told_in_the_words_that_operators_know(cluster, caplog):
     ]
 
 
+def test_the_first_engine_to_lead_warns_of_nothing_and_one_that_takes_over_does(cluster, caplog):
+    pair(cluster)
+    assert [record for record in caplog.records if "ailover" in record.message] == []
+    cluster.nodes["a"].kill()
+    cluster.until_active("b")
+    assert [record.levelname for record in caplog.records if "switched to active" in record.message] == ["WARNING"]
+
+
 def test_a_takeover_takes_about_a_lease(cluster):
     active, _standby = pair(cluster)
     killed_at = cluster.clock.monotonic()

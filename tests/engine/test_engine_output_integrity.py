@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_cluster import LocalCluster, LocalNode
 from local_engine import LocalEngine
+from local_spark import files_up_to
 from run_worlds import TRADES, output_log, put, run_all, sums_graph, trade
 
 from lockstep.core.outputs import digest_of
@@ -47,17 +46,6 @@ def publish(engine: LocalEngine, *ids: int) -> None:
     for one in ids:
         engine.publishers["q/in"].publish([trade(one)])
         engine.settle()
-
-
-@contextmanager
-def files_up_to(size: int):
-    """No file may be larger: a write takes what still fits, says how much that was, and the next one fails."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 # Frames and digests
@@ -150,6 +138,20 @@ def test_a_damaged_buffer_is_computed_again_and_nothing_of_it_is_published(clust
     cluster.check()
     assert standby.is_alive
     assert standby.computing.setup.incarnation != started
+    finish(cluster, 9, 10)
+
+
+@pytest.mark.parametrize("room", [0, 300])
+def test_a_full_disk_of_the_active_engine_costs_the_lead_and_nothing_else(cluster, room):
+    # Given an active engine whose disk takes no part of the spool, or only its beginning
+    active, standby = pair(cluster)
+    active.disk.room = room
+    send(cluster, 6, 7, 8)
+    # Then the standby leads and publishes
+    cluster.until(lambda: standby.is_active and standby.team.publisher.published == 8)
+    assert active.is_alive
+    # And when there is room again it computes what it missed
+    active.disk.room = None
     finish(cluster, 9, 10)
 
 

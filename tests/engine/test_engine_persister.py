@@ -11,7 +11,7 @@ from persist_worlds import PAGES as STATE
 
 from lockstep.core.sequence import SequenceState
 from lockstep.engine.run.decisions import PersistPoint
-from lockstep.engine.run.persister import Persister
+from lockstep.engine.run.persister import Persister, failure_note
 from lockstep.engine.run.persisting import SnapshotStore, snapshot_name
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.setup import EngineSetup
@@ -68,3 +68,22 @@ def test_an_engine_that_begins_anew_waits_for_the_snapshot_that_is_being_copied(
     anew.join()
     assert numbers(SnapshotStore(kept, OURS)) == [1]
     assert persister.outcomes == {"p1": {"block": 10}}
+
+
+@pytest.mark.parametrize("reason", ["no room", ""])
+def test_a_snapshot_that_a_worker_could_not_stage_is_not_waited_for(setup, tmp_path, reason):
+    persister, kept = Persister(setup, ThreadRuntime()), tmp_path / "kept"
+    failed, good = expect(persister, 1, kept), expect(persister, 2, kept)
+    stage(setup, good, 2)
+    failure_note(setup, failed).write_text(reason)
+    assert persister.step(100) is not None
+    assert persister.outcomes["p1"] == {"failed": reason or "the disk of the state folder did not take it"}
+    assert list(setup.staging.iterdir()) == []
+
+
+def test_snapshots_that_are_never_staged_are_not_waited_for_without_bound(setup, tmp_path):
+    persister = Persister(setup, ThreadRuntime())
+    for number in range(1, 12):
+        expect(persister, number, tmp_path / "kept")
+    assert persister.step(100) is None
+    assert list(persister.outcomes) == ["p1", "p2", "p3"]

@@ -31,7 +31,7 @@ from lockstep.engine.run.streams import sources
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import DataError
 
-THOROUGH = settings(max_examples=60, suppress_health_check=list(HealthCheck))
+THOROUGH = settings(max_examples=30, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture

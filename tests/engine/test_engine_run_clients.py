@@ -164,9 +164,10 @@ def append_as(cluster: LocalCluster, producer: bytes, sequence: int, *ids: int) 
     cluster.input("q/in").append([batch])
 
 
-def trades_out(cluster: LocalCluster) -> list[str]:
+def taken(cluster: LocalCluster) -> set[int]:
+    """How many events each engine has taken from its input; a copy that counts is one, although its key is known."""
     cluster.settle()
-    return [text for _, text in cluster.subscribers["q/in"].got]
+    return {node.computed().events for node in cluster.awake}
 
 
 def test_a_copy_of_what_a_publisher_without_a_name_sent_counts_once_on_every_engine(tmp_path):
@@ -176,7 +177,8 @@ def test_a_copy_of_what_a_publisher_without_a_name_sent_counts_once_on_every_eng
     append_as(cluster, b"p" * 16, 0, 1, 2, 3)
     append_as(cluster, b"q" * 16, 0, 4)
     append_as(cluster, b"p" * 16, 0, 1, 2, 3)
-    assert len(trades_out(cluster)) == 4
+    assert taken(cluster) == {4}
+    assert cluster.told(cluster.streams.bad) == []
     # Also for one that begins with a snapshot, and one that takes over
     cluster.ask("persist", {})
     cluster.start("c")
@@ -184,13 +186,13 @@ def test_a_copy_of_what_a_publisher_without_a_name_sent_counts_once_on_every_eng
     append_as(cluster, b"p" * 16, 3, 5)
     append_as(cluster, b"q" * 16, 0, 4)
     append_as(cluster, b"p" * 16, 3, 5)
-    assert len(trades_out(cluster)) == 5
+    assert taken(cluster) == {5}
     assert len({str(node.computed().counts) for node in cluster.awake}) == 1
     # And after a reset nobody knows what came before, also who was there
     cluster.ask("reset", {"force": True})
     cluster.start("d")
     append_as(cluster, b"q" * 16, 0, 4)
-    assert len(trades_out(cluster)) == 6
+    assert taken(cluster) == {6}
     assert len({str(node.computed().counts) for node in cluster.awake}) == 1
 
 

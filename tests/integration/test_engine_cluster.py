@@ -28,7 +28,8 @@ def run(*arguments: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.soak), 2])
+@pytest.mark.soak
+@pytest.mark.parametrize("shards", [1, 2])
 def test_two_workers_give_the_same_bytes(spark_cluster, trades, tmp_path, shards):
     out = tmp_path / "out.csv"
     run("model", "run", TRADES, "--in", f"TradesSource={trades / 'trades.csv'}", "--out", f"Aggregate5min={out}",

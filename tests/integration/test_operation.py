@@ -22,6 +22,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "operate.md").read_text()
 [UNIT] = re.findall(r"^```ini\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 NOBODY = 65534
 COMMAND = (sys.executable, "-m", "lockstep.cli.main")
+SPARKLESS = Path(__file__).parents[1] / "acceptance" / "sparkless_engine.py"
 READS_ALL = "+dac_read_search"
 """Lets the user read a Python that is installed in somebody's home; it allows no writing."""
 MODEL = """
@@ -81,6 +82,22 @@ def test_a_user_without_rights_in_read_only_folders_needs_the_state_alone(places
     done = run("model", "run", "m.yaml", "--in", "S=in.csv", "--out", "T=t.csv", "--runner", "reference")
     assert done.returncode == errors.Forbidden.exit_code, done.stderr
     assert {item.name for item in work.iterdir()} == {"m.yaml", "in.csv"}
+
+
+def test_an_engine_of_a_user_without_rights_writes_to_its_folders_alone(places):
+    """With a stand-in for Spark, whose files are in the state folder as well."""
+    work, state = places
+    given = {**os.environ, "HOME": "/nonexistent", "LOCKSTEP_BUS": f"lmdb:{state / 'bus'}", "TMPDIR": str(state),
+             "NUMBA_CACHE_DIR": str(state / "numba"), "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
+    publish = [*as_nobody(), *COMMAND, "engine", "publish", "m.yaml", "in.csv"]
+    folders = ["--state", str(state / "engine"), "--persist-to", str(state / "kept")]
+    engine = [*as_nobody(), sys.executable, str(SPARKLESS), "engine", "run", "m.yaml", "--until-idle", *folders]
+    for command in (publish, engine):
+        done = subprocess.run(command, cwd=work, env=given, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode == 0, done.stderr
+    assert {item.name for item in work.iterdir()} == {"m.yaml", "in.csv"}
+    assert {"bus", "engine"} <= {item.name for item in state.iterdir()}
+    assert (state / "engine").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_stop_sent_to_the_process_group_ends_a_command_in_order(tmp_path):

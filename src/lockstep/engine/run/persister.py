@@ -17,7 +17,12 @@ from lockstep.runtime import Runtime, logger
 
 KEPT = 2
 _OUTCOMES = 8
-"""Outcomes that are remembered, for who asked for a snapshot."""
+"""Outcomes that are remembered, for who asked for a snapshot; and snapshots that are expected at a time."""
+
+
+def failure_note(setup: EngineSetup, name: str) -> Path:
+    """The file in which a worker says why it could not stage a snapshot."""
+    return setup.staging / f"{name}.failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +72,26 @@ class Persister:
     def step(self, published: int) -> Persisted | None:
         """Hand out the next snapshot that may be used by others: all its output is out, and all shards wrote it."""
         with self._handing_out:
+            for name in list(self._wanted)[:-_OUTCOMES]:
+                self._fail(name, f"it was not written before {_OUTCOMES} others were asked for")
             for name, expected in list(self._wanted.items()):
-                if expected.block <= published and self._is_staged(name):
+                if (note := failure_note(self._setup, name)).exists():
+                    self._fail(name, note.read_text() or "the disk of the state folder did not take it")
+                elif expected.block <= published and self._is_staged(name):
                     return self._hand_out(self._staged.find(name, self._setup.shards), expected.point)
         return None
 
     def give_up(self, reason: str) -> None:
         """Let go of what could not be handed out, and remember why."""
         with self._handing_out:
-            for name, expected in list(self._wanted.items()):
-                self._note(expected.point, {"failed": reason})
-                del self._wanted[name]
+            for name in list(self._wanted):
+                self._fail(name, reason)
             shutil.rmtree(self._setup.staging, ignore_errors=True)
+
+    def _fail(self, name: str, reason: str) -> None:
+        self._note(self._wanted.pop(name).point, {"failed": reason})
+        failure_note(self._setup, name).unlink(missing_ok=True)
+        shutil.rmtree(self._setup.staging / name, ignore_errors=True)
 
     def _is_staged(self, name: str) -> bool:
         """Whether every shard has written its part: a file appears whole or not at all."""

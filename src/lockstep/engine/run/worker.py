@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from lockstep.core.outputs import agree, digest_of
-from lockstep.engine.errors import BusNotShared, OutputDiffers, SnapshotDamaged
+from lockstep.engine.errors import BusNotShared, OutputDiffers, SnapshotDamaged, SnapshotFolderUnusable
 from lockstep.engine.events.frames import cut_frames
 from lockstep.engine.kernels.span import Results
 from lockstep.engine.model.loading import to_yaml
@@ -19,6 +20,7 @@ from lockstep.engine.run.beats import Beat, Beats
 from lockstep.engine.run.catalog import compiled, first_statement, last_reset
 from lockstep.engine.run.decisions import Decision, PersistPoint, Statement
 from lockstep.engine.run.eras import Past, PastReader, read_past
+from lockstep.engine.run.persister import failure_note
 from lockstep.engine.run.persisting import SnapshotStore, snapshot_name
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.reading import Range, RangeReader
@@ -30,7 +32,7 @@ from lockstep.engine.run.spool import UNKNOWN, Progress, Spool, SpoolPart
 from lockstep.engine.run.streams import FRAME_BYTES, FRAME_LIMIT
 from lockstep.engine.windows.operator import BadEvent
 from lockstep.log.port import Bus
-from lockstep.runtime import Runtime
+from lockstep.runtime import Runtime, logger
 
 _REPLAY_EVENTS = 200_000
 Stored = Callable[[], Pages]
@@ -208,12 +210,20 @@ class ShardWorker:
         self._take()
 
     def _persist(self, point: PersistPoint) -> None:
-        """Put a whole snapshot aside; the engine hands it out when everything up to it is published."""
+        """Stage a whole snapshot; the engine hands it out when everything up to it is published.
+
+        If the disk does not take it, there is no snapshot, and the engine goes on.
+        """
         head = self._take()
-        self._setup.staging.mkdir(parents=True, exist_ok=True)
-        store = SnapshotStore(self._setup.staging, self._setup.belongs, self._runtime)
         name = snapshot_name(self.position.number, point.id)
-        store.write(name=name, shard=self._shard, shards=self._setup.shards, head=head, pages=self._pages())
+        try:
+            self._setup.staging.mkdir(parents=True, exist_ok=True)
+            store = SnapshotStore(self._setup.staging, self._setup.belongs, self._runtime)
+            store.write(name=name, shard=self._shard, shards=self._setup.shards, head=head, pages=self._pages())
+        except (SnapshotFolderUnusable, OSError) as error:
+            logger.warning("A snapshot could not be staged: %s", error, extra={"action": "persist"})
+            with suppress(OSError):  # a full disk takes an empty file, and perhaps not the reason
+                failure_note(self._setup, name).write_text(str(error))
 
     def _note(self) -> None:
         """Say how far it is, also of what others published before it was computed here."""
