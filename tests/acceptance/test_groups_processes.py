@@ -120,6 +120,7 @@ class Crew:
         """SIGSTOP it at a moment when it does not hold the bus's write lock: that would stop everybody."""
         for _ in range(50):
             os.kill(child.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, child.pid, os.WSTOPPED)  # its threads go on for a while on a busy machine
             stopped_at = time.monotonic()
             probe = threading.Thread(target=self.bus.first_time, args=("probe", str(stopped_at)), daemon=True)
             probe.start()

@@ -189,6 +189,41 @@ def get_zookeeper(server: RunningServer) -> str:
         client.close()
 
 
+def put_postgresql(server: RunningServer, value: str) -> None:
+    import psycopg
+
+    with psycopg.connect(server.url) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS kept (value text)")
+        connection.execute("INSERT INTO kept VALUES (%s)", [value])
+
+
+def get_postgresql(server: RunningServer) -> str:
+    import psycopg
+
+    with psycopg.connect(server.url) as connection:
+        return str(connection.execute("SELECT value FROM kept").fetchone()[0])
+
+
+def _cassandra(server: RunningServer):
+    from cassandra.cluster import Cluster
+
+    return Cluster(["127.0.0.1"], port=server.port, protocol_version=4)
+
+
+def put_cassandra(server: RunningServer, value: str) -> None:
+    replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    with _cassandra(server) as cluster:
+        session = cluster.connect()
+        session.execute(f"CREATE KEYSPACE IF NOT EXISTS kept WITH replication = {replication}")
+        session.execute("CREATE TABLE IF NOT EXISTS kept.kept (key text PRIMARY KEY, value text)")
+        session.execute("INSERT INTO kept.kept (key, value) VALUES ('key', %s)", [value])
+
+
+def get_cassandra(server: RunningServer) -> str:
+    with _cassandra(server) as cluster:
+        return str(cluster.connect().execute("SELECT value FROM kept.kept WHERE key = 'key'").one()[0])
+
+
 PUT: dict[str, Callable[[RunningServer, str], None]] = {
     "redis": put_redis,
     "kafka": put_kafka,
@@ -197,6 +232,8 @@ PUT: dict[str, Callable[[RunningServer, str], None]] = {
     "hazelcast": put_hazelcast,
     "hazelcast3": put_hazelcast,
     "zookeeper": put_zookeeper,
+    "postgresql": put_postgresql,
+    "cassandra": put_cassandra,
 }
 GET: dict[str, Callable[[RunningServer], str]] = {
     "redis": get_redis,
@@ -206,4 +243,6 @@ GET: dict[str, Callable[[RunningServer], str]] = {
     "hazelcast": get_hazelcast,
     "hazelcast3": get_hazelcast,
     "zookeeper": get_zookeeper,
+    "postgresql": get_postgresql,
+    "cassandra": get_cassandra,
 }

@@ -68,6 +68,7 @@ class GateProcess:
 
     def pause(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)  # its threads go on for a while on a busy machine
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)

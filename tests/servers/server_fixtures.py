@@ -57,6 +57,25 @@ rabbitmq_server = pytest.fixture(scope="session", name="rabbitmq_server")(for_th
 redis_server = pytest.fixture(scope="session", name="redis_server")(for_the_run("redis"))
 hazelcast_server = pytest.fixture(scope="session", name="hazelcast_server")(for_the_run("hazelcast"))
 zookeeper_server = pytest.fixture(scope="session", name="zookeeper_server")(for_the_run("zookeeper"))
+postgresql_server = pytest.fixture(scope="session", name="postgresql_server")(for_the_run("postgresql"))
+
+
+@pytest.fixture(scope="session", name="cassandra_server")
+def cassandra_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A Cassandra for the whole test run that refuses to read across 2,000 tombstones, not only across 100,000."""
+    recipe = RECIPES["cassandra"]()
+
+    def plan(site: Site) -> Plan:
+        made = recipe.plan(site)
+        limits = "tombstone_warn_threshold: 1000\ntombstone_failure_threshold: 2000\n"
+        files = {**made.files, "cassandra.yaml": made.files["cassandra.yaml"] + limits}
+        return replace(made, files=files)
+
+    server = started(replace(recipe, plan=plan), tmp_path_factory.mktemp("cassandra"))
+    yield server
+    server.destroy()
+
+
 kafka_cluster = pytest.fixture(scope="session", name="kafka_cluster")(for_the_run("kafka3"))
 spark_cluster = pytest.fixture(scope="session", name="spark_cluster")(for_the_run("spark"))
 hazelcast_cluster = pytest.fixture(scope="session", name="hazelcast_cluster")(for_the_run("hazelcast3"))
@@ -131,6 +150,9 @@ broken_kafka = pytest.fixture(scope="session", name="broken_kafka")(
     to_break(lambda proxy: kafka(advertised=(proxy.address,)))
 )
 broken_rabbitmq = pytest.fixture(scope="session", name="broken_rabbitmq")(to_break(lambda _: RECIPES["rabbitmq"]()))
+broken_postgresql = pytest.fixture(scope="session", name="broken_postgresql")(
+    to_break(lambda _: RECIPES["postgresql"]())
+)
 broken_hazelcast = pytest.fixture(scope="session", name="broken_hazelcast")(to_break(advertised_hazelcast))
 
 
@@ -153,3 +175,10 @@ def breakable_hazelcast(broken_hazelcast: Breakable) -> Iterator[Breakable]:
     """A Hazelcast of one member to break: its clients go through its proxy. A restart loses what it held."""
     yield broken_hazelcast
     broken_hazelcast.repair()
+
+
+@pytest.fixture
+def breakable_postgresql(broken_postgresql: Breakable) -> Iterator[Breakable]:
+    """A PostgreSQL to break."""
+    yield broken_postgresql
+    broken_postgresql.repair()

@@ -14,7 +14,8 @@ from servers.clients import GET, PUT
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(400)]
 
 SOAK = pytest.mark.soak
-KEEP_THEIR_DATA = ["redis", "zookeeper", *(pytest.param(name, marks=SOAK) for name in ("rabbitmq", "kafka", "kafka3"))]
+RARELY = ("rabbitmq", "kafka", "kafka3", "cassandra")
+KEEP_THEIR_DATA = ["redis", "zookeeper", "postgresql", *(pytest.param(name, marks=SOAK) for name in RARELY)]
 FORGET = ["hazelcast", "hazelcast3"]  # they keep everything in memory
 SHARED = {
     "redis_server": "redis",
@@ -22,6 +23,8 @@ SHARED = {
     "rabbitmq_server": "rabbitmq",
     "hazelcast_server": "hazelcast",
     "zookeeper_server": "zookeeper",
+    "postgresql_server": "postgresql",
+    "cassandra_server": "cassandra",
     "kafka_cluster": "kafka3",
     "hazelcast_cluster": "hazelcast3",
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lockstep.dev import guard
 from lockstep.dev.errors import ServerDidNotStart
-from lockstep.dev.processes import Pid, is_alive, send, spawn
+from lockstep.dev.processes import Pid, family, is_alive, is_stopped, send, spawn
 from lockstep.dev.recipe import HOST, Process
 from lockstep.errors import TimedOut
 from lockstep.runtime import Runtime
@@ -87,8 +87,9 @@ class Node:
         self.wait_gone()
 
     def pause(self) -> None:
-        """Stop it in its tracks (SIGSTOP): connections stay open, and nothing answers."""
-        self.signal(signal.SIGSTOP)
+        """Stop it (SIGSTOP), and return when none of its threads runs: connections stay open, and nothing answers."""
+        if not self._wait(self._stops, GONE_S):
+            raise TimedOut(what=f"Stopping {self.name}, process {self.pid}", seconds=GONE_S)
 
     def resume(self) -> None:
         """Let it go on after a pause."""
@@ -101,7 +102,7 @@ class Node:
 
     def ask_to_stop(self) -> None:
         """Ask it to end, and do not wait."""
-        self.signal(signal.SIGTERM)
+        self.signal(self.process.stop_signal)
         self.signal(signal.SIGCONT)  # a paused process does not hear the other one
 
     def wait_stopped(self, within_s: float = STOP_S) -> None:
@@ -125,6 +126,11 @@ class Node:
         """Return when the process, and its guard, are no more."""
         if not self._wait(lambda: not self.is_alive and not self._is_guarded, GONE_S):
             raise TimedOut(what=f"Ending {self.name}, process {self.pid}", seconds=GONE_S)
+
+    def _stops(self) -> bool:
+        """Stop it, and children that it started meanwhile; whether all of them stand still."""
+        self.signal(signal.SIGSTOP)
+        return self.running is None or is_stopped(family(self.running))
 
     @property
     def _is_guarded(self) -> bool:

@@ -47,6 +47,18 @@ def redis(port: int) -> int:
     return int(ask(port, b"PING\r\n", _of(5)).startswith(b"+PONG"))
 
 
+def postgresql(port: int) -> int:
+    """A start-up message; a server that still recovers answers with an error instead of a request to log in."""
+    fields = b"user\0lockstep\0database\0postgres\0\0"
+    return int(ask(port, struct.pack(">ii", 8 + len(fields), 3 << 16) + fields, _of(1)).startswith(b"R"))
+
+
+def cassandra(port: int) -> int:
+    """A frame OPTIONS of the native protocol, version 4; answered by a frame SUPPORTED."""
+    answer = ask(port, struct.pack(">BBhBi", 4, 0, 0, 5, 0), _of(9))
+    return int(len(answer) >= 9 and (answer[0], answer[4]) == (0x84, 6))
+
+
 def zookeeper(port: int) -> int:
     """The command srvr, which is answered with the mode only by a server that serves."""
     return int(b"Mode:" in ask(port, b"srvr", lambda answer: b"Mode:" in answer))

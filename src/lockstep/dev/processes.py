@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 _DEFAULTED = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_STATE, _STARTED = 0, 19  # fields of /proc/PID/stat behind the name
+_FORCED = (signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT)
+_STATE, _STARTED = 0, 19  # fields of /proc/PID/stat after the name
+_AT_REST = "TtZX"  # stopped, traced, dead
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,12 +52,31 @@ def is_alive(process: Pid) -> bool:
 
 
 def send(process: Pid, number: signal.Signals) -> None:
-    """Send a signal to the process and those it started; nothing if it is gone."""
-    if is_alive(process):
+    """Send a signal to the process and those it started; nothing if it is gone.
+
+    Children that left its group are killed, stopped and continued with it; to be ended in order is for it to tell them.
+    """
+    if not is_alive(process):
+        return
+    apart = _apart(process.pid) if number in _FORCED else ()
+    for ask, pid in ((os.killpg, process.pid), *((os.kill, child) for child in apart)):
         try:
-            os.killpg(process.pid, number)
+            ask(pid, number)
         except ProcessLookupError:
-            return  # it ended between the look and the signal
+            continue  # it ended between the look and the signal
+
+
+def is_stopped(pids: Iterable[int]) -> bool:
+    """Whether no thread of these processes runs.
+
+    SIGSTOP takes effect when one thread of a process is scheduled; on a busy machine the others go on until then.
+    """
+    return all(state in _AT_REST for pid in pids for state in _thread_states(pid))
+
+
+def family(process: Pid) -> list[int]:
+    """The numbers of a process and of its children."""
+    return [process.pid, *_children(process.pid)]
 
 
 def reap(pid: int) -> int | None:
@@ -64,6 +86,30 @@ def reap(pid: int) -> int | None:
     except ChildProcessError:
         return None
     return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []  # it ended meanwhile
+
+
+def _apart(pid: int) -> list[int]:
+    """The children of a process that are not in its group."""
+    found = []
+    for child in _children(pid):
+        with suppress(ProcessLookupError):  # it ended meanwhile
+            found += [child] if os.getpgid(child) != pid else []
+    return found
+
+
+def _thread_states(pid: int) -> list[str]:
+    found = []
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            found.append(stat.read_text().rpartition(")")[2].split()[_STATE])
+    return found
 
 
 def _started(pid: int) -> int | None:

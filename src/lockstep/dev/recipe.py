@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from signal import SIGTERM, Signals
 
 HOST = "127.0.0.1"
 
@@ -55,6 +56,8 @@ class Process:
     probe: Probe
     environment: Mapping[str, str] = field(default_factory=dict)
     is_helper: bool = False
+    stop_signal: Signals = SIGTERM
+    """Asks it to end in order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lockstep.dev import facts
+from lockstep.dev.cassandra import cassandra
 from lockstep.dev.errors import ServerDidNotStart
 from lockstep.dev.facts import Server
 from lockstep.dev.hazelcast import hazelcast
 from lockstep.dev.kafka import kafka
 from lockstep.dev.node import READY_S, STOP_S, Node, tail
 from lockstep.dev.ports import free_ports, is_free
+from lockstep.dev.postgresql import postgresql
 from lockstep.dev.rabbitmq import rabbitmq
 from lockstep.dev.recipe import HOST, Plan, Recipe, Site
 from lockstep.dev.redis import redis
@@ -31,7 +33,7 @@ __all__ = ["HOST", "RECIPES", "Node", "RunningServer", "Server", "attach", "star
 PREPARE_S = 100.0
 _PORT_TRIES = 3
 _PREPARED = "prepared"
-_MEANT_FOR_OTHERS = ("RABBITMQ_", "ERL_", "HZ_", "HAZELCAST_", "KAFKA_", "ZOO", "REDIS_", "SPARK_")
+_MEANT_FOR_OTHERS = ("RABBITMQ_", "ERL_", "HZ_", "HAZELCAST_", "KAFKA_", "ZOO", "REDIS_", "SPARK_", "PG", "CASSANDRA_")
 
 RECIPES: Mapping[str, Callable[[], Recipe]] = {
     "kafka": kafka,
@@ -42,6 +44,8 @@ RECIPES: Mapping[str, Callable[[], Recipe]] = {
     "kafka3": lambda: kafka(brokers=3),
     "hazelcast3": lambda: hazelcast(members=3),
     "spark": spark,
+    "postgresql": postgresql,
+    "cassandra": cassandra,
 }
 """Every server by the name that it is started with."""
 
@@ -95,7 +99,7 @@ class RunningServer:
         _kill(self.nodes)
 
     def pause(self) -> None:
-        """Stop it in its tracks (SIGSTOP): connections stay open, and nothing answers."""
+        """Stop it (SIGSTOP), and return when nothing of it runs: connections stay open, and nothing answers."""
         for node in self.nodes:
             node.pause()
 

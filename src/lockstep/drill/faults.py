@@ -19,6 +19,7 @@ from lockstep.drill.processes import jvms, send_signal, workers
 from lockstep.drill.records import Injected
 from lockstep.drill.stage import QUIET_S_MAX, STEP_S_MAX, Stage
 from lockstep.drill.telling import Telling
+from lockstep.engine.errors import NoStandby
 from lockstep.engine.run.asking import Asker
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.errors import Unavailable
@@ -126,7 +127,7 @@ class Faults:
         """Stop it where it does not hold the bus: else everybody would wait, and nothing would be shown."""
         assert victim.child is not None
         for again in range(_STOPS_MAX):
-            victim.child.signal_all(signal.SIGSTOP)
+            victim.child.pause()
             if self._probe.is_writable():
                 time.sleep(_LEASES * self._stage.options.lease)
                 victim.child.signal_all(signal.SIGCONT)
@@ -185,10 +186,15 @@ class Faults:
         return [*command, "--cluster", area.cluster, "--project", project, "--json", *more]
 
     def _hand_over(self) -> None:
-        """Asked from here: a command of its own would take the time of a core to start, which engines would miss."""
+        """Asked from here: a command of its own would take the time of a core to start, which engines would miss.
+
+        On a busy machine the active engine may refuse, as it has not heard from its standby for too long. Nothing has
+        changed then, so it is asked again when that is over.
+        """
         stage = self._stage
         streams = ProjectStreams(cluster=stage.area.cluster, project=stage.scene.graph.project.name)
-        Asker(stage.client.bus, streams, stage.client.runtime).ask("handover", {}, timeout_s=_ASK_S_MAX)
+        asker = Asker(stage.client.bus, streams, stage.client.runtime)
+        stage.wait(lambda: _hands_over(asker), "waiting for a standby that can take over", STEP_S_MAX)
 
     def _restart_helper(self, kind: Fault) -> None:
         stage = self._stage
@@ -230,3 +236,12 @@ class Faults:
         if done.kind.changes_the_lead and len(stage.seats) > 1 and sum(seat.leads for seat in stage.seats) != 1:
             return False
         return stage.leader() is not None and all(map(stage.is_in_step, stage.seats))
+
+
+def _hands_over(asker: Asker) -> bool:
+    """Ask for a hand-over; False if there is no standby to hand over to."""
+    try:
+        asker.ask("handover", {}, timeout_s=_ASK_S_MAX)
+    except NoStandby:
+        return False
+    return True

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep.dev.processes import is_stopped
 from lockstep.drill.errors import DrillBroken
 from lockstep.errors import TimedOut
 
@@ -133,6 +134,16 @@ class Child:
         """A signal to the whole tree: the driver first, so that it can't act on the death of its children."""
         for pid in [self.pid, *(member.pid for member in self.tree() if member.pid != self.pid)]:
             send_signal(pid, number)
+
+    def pause(self) -> None:
+        """Stop the whole tree (SIGSTOP), and return when nothing of it runs."""
+        end = time.monotonic() + _GONE_S_MAX
+        self.signal_all(signal.SIGSTOP)
+        while not is_stopped(member.pid for member in self.tree()):
+            if time.monotonic() > end:
+                raise TimedOut(what=f"Stopping {self.name}", seconds=_GONE_S_MAX)
+            time.sleep(_LOOK_S)
+            self.signal_all(signal.SIGSTOP)
 
     def kill(self) -> None:
         """End the whole tree at once, also what is started meanwhile."""

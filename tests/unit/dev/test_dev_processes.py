@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import socket
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +70,60 @@ def test_a_paused_process_can_be_stopped(sleeper):
     sleeper.pause()
     sleeper.stop()
     assert not sleeper.is_alive
+
+
+def test_a_process_with_busy_threads_stands_still_when_its_pause_returns(tmp_path):
+    script = (
+        "import hashlib, pathlib, threading\n"
+        "def work():\n    while True: hashlib.sha256(bytes(1 << 20)).digest()\n"  # without Python's lock
+        "for _ in range(8): threading.Thread(target=work).start()\n"
+        "pathlib.Path('ready').touch()\n"
+    )
+    busy = node(tmp_path, sys.executable, "-c", script, probe=lambda _port: int((tmp_path / "ready").exists()))
+    busy.start()
+    busy.wait_ready(30)
+    stats = list(Path(f"/proc/{busy.pid}/task").glob("*/stat"))
+    for _ in range(20):
+        busy.pause()
+        assert {stat.read_text().rpartition(")")[2].split()[0] for stat in stats} == {"T"}
+        busy.resume()
+    busy.kill()
+    assert len(stats) == 9
+
+
+@pytest.fixture
+def parent(tmp_path):
+    """A process with a child in another session; the child's number is in the file `child`."""
+    script = "setsid sh -c 'echo $$ > .child; mv .child child; exec sleep 600' & wait"
+    made = node(tmp_path, "sh", "-c", script, probe=lambda _port: int((tmp_path / "child").exists()))
+    made.start()
+    made.wait_ready(30)
+    yield made
+    made.kill()
+
+
+def test_children_in_sessions_of_their_own_are_paused_and_killed_too(parent):
+    child = identify(int((parent.folder / "child").read_text()))
+    stat = Path(f"/proc/{child.pid}/stat")
+    parent.pause()
+    assert stat.read_text().rpartition(")")[2].split()[0] == "T"
+    parent.resume()
+    assert parent._wait(lambda: stat.read_text().rpartition(")")[2].split()[0] != "T", 30)
+    parent.kill()
+    assert parent._wait(lambda: not is_alive(child), 30)
+
+
+def test_a_process_is_asked_to_stop_in_its_own_way(tmp_path):
+    command = ("sh", "-c", "trap 'touch asked; exit' INT; touch ready; while :; do sleep 600 & wait; done")
+    process = Process(
+        name="thing", command=command, port=1, probe=lambda _port: int((tmp_path / "ready").exists()),
+        stop_signal=signal.SIGINT,
+    )  # fmt: skip
+    made = Node(process, tmp_path, ThreadRuntime(), dict(os.environ))
+    made.start()
+    made.wait_ready(30)
+    made.stop()
+    assert (tmp_path / "asked").exists()
 
 
 def test_a_server_that_ends_at_once_is_reported_with_its_log(tmp_path):

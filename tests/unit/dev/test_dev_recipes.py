@@ -58,6 +58,8 @@ def test_files_lie_in_the_servers_folder(name):
         ("hazelcast3", "hazelcast://127.0.0.1:20000,127.0.0.1:20001,127.0.0.1:20002"),
         ("zookeeper", "127.0.0.1:20000"),
         ("spark", "spark://127.0.0.1:20000"),
+        ("postgresql", "postgresql://lockstep@127.0.0.1:20000/postgres"),
+        ("cassandra", "cassandra://127.0.0.1:20000/lockstep"),
     ],
 )
 def test_the_url_names_where_clients_connect(name, url):

@@ -106,8 +106,8 @@ def test_a_child_is_asked_before_it_is_killed_and_its_lines_come_with_their_time
 def test_a_stopped_tree_stands_still_until_it_goes_on(start):
     child = start("import time\nwhile True: print('x', flush=True); time.sleep(0.001)")
     until(child.lines)
-    child.signal_all(signal.SIGSTOP)
-    until(lambda: Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    child.pause()
+    assert Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     until(lambda: not child.lines())
     child.signal_all(signal.SIGCONT)
     until(child.lines)
