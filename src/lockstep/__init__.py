@@ -9,12 +9,15 @@ with lockstep.connect("lmdb:./events") as bus:
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from lockstep import errors
 from lockstep.log.config import StreamConfig
 from lockstep.log.port import Bounds, Promises
+from lockstep.platform import AsyncLockstep, Lockstep, connect, connect_async
 from lockstep.streams.admin import Groups, GroupView, StreamProgress
-from lockstep.streams.async_client import AsyncGroups, AsyncLockstep, AsyncPublisher, AsyncSubscriber, connect_async
-from lockstep.streams.client import Lockstep, connect
+from lockstep.streams.async_client import AsyncGroups, AsyncPublisher, AsyncSubscriber
 from lockstep.streams.deadletters import DeadLetter, dead_letters, redrive
 from lockstep.streams.handling import Delivery, OnFailure
 from lockstep.streams.options import GroupOptions, PublisherOptions, SubscriberOptions
@@ -28,6 +31,11 @@ from lockstep.streams.shards import shard_of
 from lockstep.streams.subscriber import Subscriber
 from lockstep.streams.transaction import GroupTransaction, Transaction
 
+if TYPE_CHECKING:
+    from lockstep.schedule.async_scheduler import AsyncScheduler
+    from lockstep.schedule.fired import Fired
+    from lockstep.schedule.scheduler import Cancelled, Scheduled, Scheduler, TooLate, Unknown
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -37,10 +45,13 @@ __all__ = [
     "AsyncGroups",
     "AsyncLockstep",
     "AsyncPublisher",
+    "AsyncScheduler",
     "AsyncSubscriber",
     "Bounds",
+    "Cancelled",
     "DeadLetter",
     "Delivery",
+    "Fired",
     "Gap",
     "GroupOptions",
     "GroupTransaction",
@@ -57,12 +68,16 @@ __all__ = [
     "Receiver",
     "Record",
     "RecordBatch",
+    "Scheduled",
+    "Scheduler",
     "Serializer",
     "StreamConfig",
     "StreamProgress",
     "Subscriber",
     "SubscriberOptions",
+    "TooLate",
     "Transaction",
+    "Unknown",
     "__version__",
     "connect",
     "connect_async",
@@ -72,3 +87,23 @@ __all__ = [
     "redrive",
     "shard_of",
 ]
+
+_SCHEDULE = {
+    "AsyncScheduler": "async_scheduler",
+    "Fired": "fired",
+    "Cancelled": "scheduler",
+    "Scheduled": "scheduler",
+    "Scheduler": "scheduler",
+    "TooLate": "scheduler",
+    "Unknown": "scheduler",
+}
+"""Names of the scheduler, and their modules: imported when they are asked for, as most programs use streams only."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _SCHEDULE:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    found: object = getattr(import_module(f"lockstep.schedule.{_SCHEDULE[name]}"), name)
+    globals()[name] = found
+    return found

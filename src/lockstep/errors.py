@@ -6,14 +6,14 @@
         ExtraMissing PackageMissing CronInvalid ZoneUnknown
       NotFound                                         exit 3
         StreamNotFound GroupNotFound StoreNotFound ParentMissing RecordNotFound PositionNotFound PathMissing
-        ProfileNotFound
+        ProfileNotFound SchedulerNotFound
       Conflict                                         exit 4
-        StreamExists ConfigMismatch OffsetConflict Fenced GroupBusy IllegalState Closed ForkedProcess
+        StreamExists ConfigMismatch StoreMismatch OffsetConflict Fenced GroupBusy IllegalState Closed ForkedProcess
       Forbidden                                        exit 5
         ServerRefused
       Unavailable                                      exit 6
         TimedOut NoRoom BufferFull Dropped PublishFailed StoreFull StoreBroken AppendUncertain UnsupportedByBackend
-        ServerUnreachable ServerUnfit SystemFailed
+        OutboxBlocked ServerUnreachable ServerUnfit SystemFailed
       DataError                                        exit 1
         BatchDamaged FormatTooNew NotAStore Trimmed TakenBack GroupGap DecodeFailed HandlerFailed
 
@@ -66,6 +66,8 @@ class BadUrl(UsageError):
         "rabbitmq": "rabbitmq://localhost:5552",
         "redis": "redis://localhost:6379/0",
         "hazelcast": "hazelcast://localhost:5701/dev",
+        "postgresql": "postgresql://user@localhost:5432/database",
+        "cassandra": "cassandra://localhost:9042/keyspace",
     }
 
     def __init__(self, **params: object) -> None:
@@ -213,6 +215,14 @@ class GroupNotFound(NotFound):
     advice = "See what exists with 'lockstep group ls'."
 
 
+class SchedulerNotFound(NotFound):
+    """A client asked for a scheduler that no node has set up on this bus."""
+
+    code = "SCHEDULER_NOT_FOUND"
+    template = "Scheduler {name!r} does not exist on {bus}."
+    advice = "Start a node first: 'lockstep schedule serve --name {name}', or bus.scheduler({name!r})."
+
+
 class StoreNotFound(NotFound):
     """The folder of an embedded bus is missing."""
 
@@ -266,6 +276,17 @@ class ConfigMismatch(Conflict):
     code = "CONFIG_MISMATCH"
     template = "{what} {name!r} has {field} = {stored!r}, not {given!r}."
     advice = "Open it without a configuration to use the stored one{otherwise}."
+
+
+class StoreMismatch(Conflict):
+    """A node or client of a scheduler was given another store than the one that has its rows."""
+
+    code = "STORE_MISMATCH"
+    template = "Scheduler {name!r} keeps its rows in {known}, and this process was given {given}."
+    advice = (
+        "Give all nodes and clients the same store: --store, LOCKSTEP_STORE or store=; none for the bus itself. To use"
+        " another store from now on, end all nodes and start one with 'lockstep schedule serve --change-store'."
+    )
 
 
 class OffsetConflict(Conflict):
@@ -407,6 +428,14 @@ class UnsupportedByBackend(Unavailable):
     code = "UNSUPPORTED_BY_BACKEND"
     template = "The bus {bus} can't {feature}."
     advice = "See bus.promises for what it can do."
+
+
+class OutboxBlocked(Unavailable):
+    """Records that a scheduler has fired can't be published, and wait in its store."""
+
+    code = "OUTBOX_BLOCKED"
+    template = "Fired events of shard {shard} of scheduler {name!r} wait, because a stream does not take them: {reason}"
+    advice = "Give the scheduler the right to publish there, or raise the stream's limits; it goes on by itself."
 
 
 class ServerUnreachable(Unavailable):

@@ -298,6 +298,7 @@ def test_a_topic_that_was_deleted_goes_on_with_what_is_new(servers, topic, world
     assert numbers(consume(servers, topic)) == [3]
 
 
+@pytest.mark.soak
 def test_a_server_that_is_away_is_waited_for(topic, world_of, caplog, breakable_kafka):
     server = breakable_kafka.server
     servers = server.url.removeprefix("kafka://").partition("?")[0]

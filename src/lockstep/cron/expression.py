@@ -20,6 +20,7 @@ _EARLIEST = (datetime(1, 1, 1, tzinfo=UTC_TIME) - _EPOCH) // _SECOND
 _LATEST = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC_TIME) - _EPOCH) // _SECOND
 _CRONS_KEPT, _FIELDS_KEPT = 1 << 16, 1 << 15
 _ONLY_FIRST = 1
+_DIALECTS = {dialect.value: dialect for dialect in Dialect}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,9 @@ def parse(expression: str, dialect: Dialect | str = Dialect.UNIX) -> Cron:
 
 def dialect_named(name: Dialect | str) -> Dialect:
     """Return the dialect of that name, in capitals or not."""
+    known_name = _DIALECTS.get(name)
+    if known_name is not None:
+        return known_name
     try:
         return Dialect(name.upper())
     except ValueError:

@@ -6,6 +6,7 @@ candidates are looked at. Crons of one time zone are a group, so that a minute o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import date
@@ -91,18 +92,26 @@ class CronTable:
 
         Seconds are counted from 1970. A minute's candidates are kept, so asking second by second costs little.
         """
+        slots, seconds, _ = self.due_up_to(start, stop, sys.maxsize)
+        return slots, seconds
+
+    def due_up_to(self, start: int, stop: int, most: int) -> tuple[Slots, Seconds, int]:
+        """Return the same, but no later minutes once there are `most`; and up to which second all are there."""
         slots: list[Slots] = []
         seconds: list[Seconds] = []
+        count = 0
         for minute in range((start + 1) // MINUTE_S, stop // MINUTE_S + 1):
+            if count >= most:
+                stop = minute * MINUTE_S - 1
+                break
             begin = minute * MINUTE_S
             candidates, masks = self._candidates(minute)
             for second in _set_bits(masks, max(start + 1 - begin, 0), min(stop - begin, MINUTE_S - 1)):
                 found = candidates[(masks >> np.uint64(second) & _AT_ONCE).astype(bool)]
                 slots.append(found)
                 seconds.append(np.full(len(found), begin + second, np.int64))
-        if not slots:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        return np.concatenate(slots), np.concatenate(seconds)
+                count += len(found)
+        return _joined(slots, np.int64), _joined(seconds, np.int64), stop
 
     def _candidates(self, minute: int) -> tuple[Slots, NDArray[np.uint64]]:
         """The slots that fire in a minute, in order, and for each its seconds as bits."""
@@ -191,6 +200,17 @@ class _Calendars:
             self._crons.append(cron)
         return found
 
+    def numbers(self, crons: Iterable[Cron]) -> list[int]:
+        """Return the numbers of the calendars of crons; many of them are the same object."""
+        known: dict[int, int] = {}
+        found = []
+        for cron in crons:
+            number = known.get(id(cron))
+            if number is None:
+                number = known[id(cron)] = self.number(cron)
+            found.append(number)
+        return found
+
     def cron(self, number: int, seconds: int, minutes: int, hours: int) -> Cron:
         """Return a cron with a calendar and a time of day."""
         return replace(self._crons[number], seconds=seconds, minutes=minutes, hours=hours)
@@ -235,7 +255,7 @@ class _Group:
             "seconds": (cron.seconds for cron in crons),
             "minutes": (cron.minutes for cron in crons),
             "hours": (cron.hours for cron in crons),
-            "calendars": map(self._calendars.number, crons),
+            "calendars": self._calendars.numbers(crons),
         }
         for name, values in rows.items():
             column = self._columns[name]

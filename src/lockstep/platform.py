@@ -1,0 +1,129 @@
+"""The connection to a bus as programs get it: streams, and schedulers on them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lockstep.log.embedded.bus import OpenHistory
+from lockstep.log.port import Bus
+from lockstep.log.urls import Backend, open_bus
+from lockstep.runtime import Runtime, ThreadRuntime
+from lockstep.streams import async_client, client
+
+if TYPE_CHECKING:
+    from lockstep.schedule.async_scheduler import AsyncScheduler
+    from lockstep.schedule.delivery.port import Courier
+    from lockstep.schedule.node import NodeOptions
+    from lockstep.schedule.scheduler import Scheduler
+
+
+def connect(
+    url: str,
+    *,
+    create: bool = True,
+    runtime: Runtime | None = None,
+    backends: Mapping[str, Backend] | None = None,
+    histories: Mapping[str, OpenHistory] | None = None,
+) -> Lockstep:
+    """Open the bus at a URL: lmdb:FOLDER for all processes of this machine, memory:NAME within this one, or a server.
+
+    Servers are kafka://, rabbitmq://, redis:// and hazelcast:// with host and port; see docs/reference/urls.md.
+    `backends` and `histories` add schemes of your own: for buses, and for stores of records beyond a capacity.
+    """
+    runtime = runtime or ThreadRuntime()
+    return Lockstep(open_bus(url, runtime, create=create, backends=backends, histories=histories), runtime)
+
+
+def connect_async(
+    url: str,
+    *,
+    create: bool = True,
+    runtime: Runtime | None = None,
+    backends: Mapping[str, Backend] | None = None,
+    histories: Mapping[str, OpenHistory] | None = None,
+) -> AsyncLockstep:
+    """Open the bus at a URL, for asyncio; the arguments are those of `connect`.
+
+    async with lockstep.connect_async("lmdb:./events") as bus: ...
+    bus = await lockstep.connect_async("lmdb:./events")
+    """
+    return AsyncLockstep(
+        partial(connect, url, create=create, runtime=runtime, backends=backends, histories=histories), url
+    )
+
+
+class Lockstep(client.Lockstep):
+    """A connection to a bus. Safe to share between threads; not to be carried through a fork."""
+
+    def __init__(self, bus: Bus, runtime: Runtime) -> None:
+        super().__init__(bus, runtime)
+        self._schedulers: list[Scheduler] = []
+
+    def scheduler(
+        self,
+        name: str = "default",
+        *,
+        node: bool = True,
+        store: str | None = None,
+        options: NodeOptions | None = None,
+        node_name: str | None = None,
+        courier: Courier | None = None,
+    ) -> Scheduler:
+        """Return the scheduler of a name, which is created if it is missing.
+
+        With `node` it takes its share of the work in this process; without, other processes have to. `store` is the
+        URL of a database for its rows; by default they are on the bus.
+        """
+        from lockstep.schedule.assembly import open_scheduler
+
+        self._check_open()
+        made = open_scheduler(self, name, node=node, store=store, options=options, node_name=node_name, courier=courier)
+        self._schedulers.append(made)
+        return made
+
+    def close(self) -> None:
+        """Close every scheduler, publisher and subscriber opened here, then the bus."""
+        schedulers, self._schedulers = self._schedulers, []
+        if not self._process.is_forked:
+            for scheduler in schedulers:
+                scheduler.close()
+        super().close()
+
+    def __enter__(self) -> Lockstep:
+        return self
+
+
+class AsyncLockstep(async_client.AsyncLockstep):
+    """A connection to a bus, for one event loop."""
+
+    def scheduler(
+        self,
+        name: str = "default",
+        *,
+        node: bool = True,
+        store: str | None = None,
+        options: NodeOptions | None = None,
+        node_name: str | None = None,
+        courier: Courier | None = None,
+    ) -> AsyncScheduler:
+        """Return the scheduler of a name, which is created if it is missing; arguments as in `Lockstep.scheduler`.
+
+        Open it with `async with bus.scheduler() as scheduler`, or await it.
+        """
+        from lockstep.schedule.async_scheduler import AsyncScheduler
+
+        def opening(bus: client.Lockstep) -> Scheduler:
+            assert isinstance(bus, Lockstep), "connect_async opens such a one"
+            return bus.scheduler(name, node=node, store=store, options=options, node_name=node_name, courier=courier)
+
+        return AsyncScheduler(self, opening)
+
+    async def __aenter__(self) -> AsyncLockstep:
+        await super().__aenter__()
+        return self
+
+    def __await__(self) -> Generator[Any, None, AsyncLockstep]:
+        yield from super().__await__()
+        return self

@@ -1,0 +1,124 @@
+"""What the ticks of a cron are: their seconds, what is decided of them, and the events they fire."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import groupby
+
+from lockstep.core import ticks
+from lockstep.core.agenda import Event, Form, Status
+from lockstep.core.ticks import Decision
+from lockstep.cron import parse
+from lockstep.cron.instants import first_after
+from lockstep.schedule.fired_spans import after_decisions, unfired
+from lockstep.schedule.rows import CronRow, tick_key
+from lockstep.schedule.times import LAST_MS, java_text
+from lockstep.schedule.zones import zone_of
+
+GRANULARITIES = ("MINUTES", "HOURS", "DAYS", "WEEKS", "MONTHS", "YEARS")
+UNITS_MS = {
+    "NANOSECONDS": 1e-6, "MICROSECONDS": 1e-3, "MILLISECONDS": 1, "SECONDS": 1000, "MINUTES": 60_000,
+    "HOURS": 3_600_000, "DAYS": 86_400_000,
+}  # fmt: skip
+
+
+def nominal_ticks(row: CronRow, start: int, stop: int) -> Iterator[int]:
+    """Yield the seconds after `start` and up to `stop` in which a cron ticks."""
+    cron, zone = parse(row.expression, row.type), zone_of(row)
+    at = first_after(cron, start, zone)
+    while at is not None and at <= stop:
+        yield at
+        at = first_after(cron, at, zone)
+
+
+def decided(row: CronRow, nominal: list[int], now: int, latest: int | None = None) -> list[Decision]:
+    """Decide nominal ticks of a cron up to now. `latest` is the last of all that it has up to now, if that is known."""
+    wanted = unfired(row, nominal)
+    if wanted and wanted[0] <= row.since:
+        wanted = [second for second in wanted if second > row.since]
+
+    @cache
+    def found() -> int:
+        if latest is not None:
+            return latest
+        last = parse(row.expression, row.type).previous(_datetime(now + 1), zone_of(row))
+        return -1 if last is None else int(last.timestamp())
+
+    decisions = ticks.decide(
+        wanted, now, row.policy, latest=found, caught_up=row.caught_up, paused=row.paused, busy=row.running is not None
+    )
+    return decisions if len(wanted) == len(nominal) else list(_consecutive(decisions, nominal, set(wanted)))
+
+
+def _consecutive(decisions: Iterable[Decision], nominal: list[int], wanted: set[int]) -> Iterator[Decision]:
+    """Divide runs of skipped ticks where other ticks, which fired before, are between them."""
+    for decision in decisions:
+        seconds = nominal[bisect_left(nominal, decision.first) : bisect_right(nominal, decision.last)]
+        runs = [list(run) for is_wanted, run in groupby(seconds, wanted.__contains__) if is_wanted]
+        for run in runs:
+            late_s = decision.late_s + decision.first - run[0]
+            yield replace(decision, first=run[0], last=run[-1], count=len(run), late_s=late_s)
+
+
+def after_ticks(row: CronRow, decisions: Sequence[Decision], *, is_jump: bool = False) -> CronRow:
+    """Return a cron after its ticks: when it fired last, and how many missed ones fired in a row.
+
+    In a jump, ticks of a long time are decided together: the computer slept, or its clock was set.
+    """
+    fired = [decision for decision in decisions if decision.skipped is None]
+    if not fired:
+        return row
+    caught_up = row.caught_up
+    for decision in fired:
+        caught_up = caught_up + 1 if decision.late_s > row.policy.grace_s else 0
+    spans = row.fired
+    if is_jump or spans or row.executed is None or fired[0].first * 1000 < row.executed:
+        spans = after_decisions(row, decisions, is_jump=is_jump)
+    return replace(row, executed=fired[-1].first * 1000, caught_up=caught_up, fired=spans)
+
+
+def tick_event(row: CronRow, nominal: int, now_ms: int) -> Event:
+    """Return the event of a tick, due when its jitter has passed. Its id is the cron and the nominal second."""
+    at = nominal * 1000
+    event_id = f"{row.name}/{java_text(at)}"
+    spread = int.from_bytes(tick_key(row.tenant, row.name)[:4], "big") if row.jitter_s else 0
+    jitter = spread % (row.jitter_s * 1000 + 1)
+    payload = row.expression.encode() if row.payload is None else row.payload
+    return Event(
+        tenant=row.tenant, id=row.name, event_id=event_id, at=at, due=max(at + jitter, 0), status=Status.WAITING,
+        payload=payload, form=Form.TEXT, accepted=now_ms, tick=True,
+    )  # fmt: skip
+
+
+def trigger_event(row: CronRow, now_ms: int) -> Event:
+    """Return the event of a cron that is fired now. It is between two seconds, so its id is not that of a tick."""
+    at = now_ms if now_ms % 1000 else now_ms - 1
+    return replace(tick_event(row, at // 1000, now_ms), at=at, due=now_ms, event_id=f"{row.name}/{java_text(at)}")
+
+
+def bucket_of(at_ms: int, granularity: str) -> int:
+    """Return the beginning of the minute, hour, day, ISO week, month or year of a time, in UTC."""
+    at = _datetime(at_ms // 1000)
+    day = at.replace(hour=0, minute=0, second=0)
+    begin = {
+        "MINUTES": at.replace(second=0),
+        "HOURS": at.replace(minute=0, second=0),
+        "DAYS": day,
+        "WEEKS": day - timedelta(days=day.weekday()),
+        "MONTHS": day.replace(day=1),
+        "YEARS": day.replace(month=1, day=1),
+    }[granularity]
+    return int(begin.timestamp()) * 1000
+
+
+def expiry_of(row: CronRow, at_ms: int) -> int | None:
+    """Return when a logged run may be forgotten; None keeps it."""
+    return min(at_ms + round(row.retention * UNITS_MS[row.retention_units]), LAST_MS) if row.retention else None
+
+
+def _datetime(second: int) -> datetime:
+    return datetime.fromtimestamp(second, UTC)

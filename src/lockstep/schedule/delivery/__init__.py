@@ -1,0 +1,1 @@
+"""How events leave a scheduler for tenants that are no streams: the port, and its ways."""

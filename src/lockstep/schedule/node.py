@@ -1,0 +1,522 @@
+"""A node of a scheduler: it owns a share of the shards, and one loop does everything for them.
+
+Nodes are a group over the shards of the requests stream: election, balance and fencing are those of every group. One
+round of the loop reads requests and results, decides ticks, picks due events, and commits all of it in one step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from lockstep.core.agenda import Event
+from lockstep.core.ladder import Ladder
+from lockstep.errors import LockstepError, StoreMismatch, StreamNotFound, Unavailable
+from lockstep.log.port import Log
+from lockstep.runtime import logger
+from lockstep.schedule.counts import Backlog, NodeCounts
+from lockstep.schedule.delivery.port import Courier, Delivery, Outcome, Result
+from lockstep.schedule.due_selection import DueSelection
+from lockstep.schedule.requests import DryRun
+from lockstep.schedule.roster import Roster
+from lockstep.schedule.rounds import OwnedShard, Round, turned
+from lockstep.schedule.rows import Change, Fence, Outgoing, row_key
+from lockstep.schedule.shard import Shard
+from lockstep.schedule.shard_context import ShardContext
+from lockstep.schedule.store.port import Store
+from lockstep.schedule.streams import SchedulerStreams
+from lockstep.schedule.tenant_limits import TenantLimits
+from lockstep.schedule.tenants import Register
+from lockstep.streams.client import Lockstep
+from lockstep.streams.cursor import Cursor
+from lockstep.streams.grouplog import GroupLog
+from lockstep.streams.member import GroupMember, seat_name
+from lockstep.streams.options import GroupOptions
+from lockstep.streams.shards import stream_name
+
+DAY_MS = 86_400_000
+CONFIRM_S = PURGE_S = 1.0
+FORGET_TENANTS_S = 600.0
+PURGED_AT_ONCE = 500
+RETRY_S = 0.5
+BACKLOG_COUNTED = 100_000
+TICK_RECORDS = 50_000
+"""Of a round: once ticks make so many records, other shards wait for the next."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeOptions:
+    """How a node works. All nodes of a scheduler should use the same."""
+
+    ladder: Ladder = field(default_factory=Ladder)
+    keep_ms: int = 30 * DAY_MS
+    """How long events that ended can be found."""
+    lapse_ms: int = 0
+    """Events requested for less than this ahead fire at once."""
+    in_flight: int = 1000
+    """Deliveries under way at most."""
+    in_flight_tenant: int = 250
+    """Of these, deliveries of one tenant."""
+    round_events: int = 2000
+    """Events of one round."""
+    round_requests: int = 4000
+    """Requests of one round."""
+    card_s: float = 1.0
+    """How often a node shows that it is there, for the list of nodes."""
+    group: GroupOptions = field(default_factory=GroupOptions)
+    host: str = "127.0.0.1"
+    port: int = 0
+    """Where its API is, for the list of nodes."""
+
+
+class Node:
+    """See module. Close it to hand its shards over."""
+
+    def __init__(
+        self,
+        bus: Lockstep,
+        streams: SchedulerStreams,
+        store: Store,
+        courier: Courier,
+        grouplog: GroupLog,
+        *,
+        name: str,
+        options: NodeOptions | None = None,
+    ) -> None:
+        self.name, self.options = name, options or NodeOptions()
+        self._bus, self._runtime, self._streams = bus, bus.runtime, streams
+        self._store, self._courier = store, courier
+        logs = bus.logs(streams.requests)
+        self._numbers = {seat_name(log): number for number, log in enumerate(logs)}
+        self._logs: dict[int, Log] = dict(enumerate(logs))
+        self._roster = Roster(bus.logs(streams.nodes)[0], bus.runtime, name, self.options.card_s)
+        self._master_seat = seat_name(self._roster.log)
+        self.register = Register(bus.logs(streams.control)[0])
+        self.register.refresh()
+        self._first_store = self.register.store
+        self._limits = TenantLimits(
+            bus, self.register, in_flight=self.options.in_flight, in_flight_tenant=self.options.in_flight_tenant
+        )
+        self._owned: dict[int, OwnedShard] = {}
+        self._selection = DueSelection(
+            self._owned,
+            self.register,
+            self._limits,
+            shards=len(logs),
+            round_events=self.options.round_events,
+            change_bytes=store.change_bytes,
+        )
+        self._results: deque[tuple[int, Result]] = deque()
+        self._request_turn = 0
+        self._stopping = False
+        self.error: BaseException | None = None
+        self.counts = NodeCounts()
+        self._confirm_due = self._purge_due = self._runtime.monotonic()
+        self._forget_due = self._purge_due + FORGET_TENANTS_S
+        self._waiter = bus.bus.waiter()
+        for log in (*logs, self.register.log):
+            self._waiter.watch(log)
+        self.member = self._joined(grouplog)
+        self._task = self._runtime.spawn(f"lockstep-schedule-{streams.name}", self._step, self._waiter, self._crashed)
+
+    def _joined(self, grouplog: GroupLog) -> GroupMember:
+        logs = {seat_name(log): log for log in self._logs.values()}
+        return GroupMember(
+            grouplog,
+            self._bus.bus.waiter(),
+            {**logs, self._master_seat: self._roster.log},
+            self._runtime,
+            self.options.group,
+            starts=lambda log: log.bounds().first,
+            changed=self._waiter,
+            on_error=_log_error,
+        )
+
+    def _context(self) -> ShardContext:
+        options = self.options
+        return ShardContext(
+            streams=self._streams, store=self._store, node=self.name, ladder=options.ladder, keep_ms=options.keep_ms,
+            lapse_ms=options.lapse_ms, largest=self._limits.largest_record,
+        )  # fmt: skip
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this node owns the stream of nodes."""
+        return self._master_seat in self.member.held()
+
+    @property
+    def shards(self) -> list[int]:
+        """The shards of this node."""
+        return sorted(self._owned)
+
+    @property
+    def under_way(self) -> int:
+        """Deliveries that have no result yet."""
+        return self._limits.under_way
+
+    def backlog(self, limit: int = BACKLOG_COUNTED) -> Backlog:
+        """Count unfired events of this node's shards that are due, up to a limit; from any thread."""
+        now = self._runtime.wall_ns() // 10**6
+        events, oldest = 0, now
+        for number, owned in list(self._owned.items()):
+            for tenant, first in list(owned.shard.next_due.items()):
+                if first < now and events < limit:
+                    found = self._store.due(number, tenant, first, now, limit - events)
+                    events += len(found)
+                    oldest = min([oldest, *(one.due for one in found[:1])])
+        return Backlog(events, (now - oldest) / 1000)
+
+    def wake(self) -> None:
+        """Have the loop look at once."""
+        self._waiter.wake()
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Wait for deliveries under way, hand the shards over, and end."""
+        end = self._runtime.monotonic() + timeout
+        self._stopping = True
+        pause = self._runtime.waiter()
+        while self.error is None and any(not one.is_idle for one in list(self._owned.values())):
+            if self._runtime.monotonic() >= end:
+                break
+            self._waiter.wake()
+            pause.wait(0.02)
+        self._task.stop()
+        if self.error is None:
+            self.member.close()
+        self._waiter.close()
+
+    # the loop
+
+    def _step(self) -> float:
+        try:
+            delay = self._round()
+        except Unavailable as error:
+            logger.warning(
+                "Scheduler %s could not work, and tries again: %s", self._streams.name, error,
+                extra={"action": "schedule_retry", "reason": str(error)},
+            )  # fmt: skip
+            return RETRY_S
+        self.member.touch()
+        return delay
+
+    def _round(self) -> float:
+        self._follow_assignments()
+        if self.register.refresh():
+            self._check_store()
+            self._limits.tenants_changed()
+            self._selection.tenants_changed()
+        now = self._runtime.wall_ns() // 10**6
+        round_ = Round(now)
+        self._note_clock(round_)
+        self._take_requests(round_)
+        self._settle(round_)
+        self._redeliver(round_)
+        self._tick(round_)
+        self._fire(round_)
+        self._purge(round_)
+        self._commit(round_)
+        self._confirm()
+        self._show_card()
+        return 0.0 if round_.more else self._delay(now)
+
+    def _change(self, round_: Round, number: int) -> Change:
+        if number not in round_.changes:
+            round_.changes[number] = self._owned[number].shard.change()
+        return round_.changes[number]
+
+    def _follow_assignments(self) -> None:
+        held, yielding = self.member.held(), self.member.yielding()
+        epochs = {self._numbers[seat]: (seat, epoch) for seat, epoch in held.items() if seat in self._numbers}
+        for number in list(self._owned):
+            self._follow_assignment(number, held, yielding)
+        for number, (seat, epoch) in epochs.items():
+            if number not in self._owned and not self._stopping:
+                self._open(number, Fence(seat, self.member.id, epoch))
+        busy = {owned.shard.fence.seat for owned in self._owned.values()}
+        for seat in yielding.keys() - busy:  # the Master's, and shards that were not opened yet
+            self.member.drained(seat)
+
+    def _follow_assignment(self, number: int, held: Mapping[str, int], yielding: Mapping[str, int]) -> None:
+        """Keep a shard of this node, hand it over, or give it up; one that is in doubt is read again first."""
+        fence = self._owned[number].shard.fence
+        is_leaving = yielding.get(fence.seat) == fence.epoch
+        if not is_leaving and held.get(fence.seat) != fence.epoch:
+            self._drop(number)
+            return
+        if self._owned[number].in_doubt:
+            self._open(number, fence, self._owned[number].shard.in_flight)
+        owned = self._owned.get(number)
+        if owned is None or not is_leaving:
+            return
+        owned.leaving = True
+        if owned.is_idle:
+            self._drop(number)
+            self.member.drained(fence.seat)
+
+    def _open(self, number: int, fence: Fence, under_way: Mapping[bytes, Event] | None = None) -> None:
+        """Begin to own a shard, or read again what is stored of it; `under_way` are deliveries that need no new try."""
+        state = self._store.claim(number, fence)
+        if state is None:
+            self._owned.pop(number, None)
+            return
+        shard = Shard(number, fence, state, self._context())
+        shard.resume(under_way or {})
+        log = self._logs[number]
+        bounds = log.bounds()
+        position = max(state.position, bounds.first)
+        if position != state.position and state.position > 0:
+            logger.error(
+                "Requests %d to %d of %s were trimmed before they were carried out", state.position, position - 1,
+                log.name, extra={"action": "requests_lost", "stream": log.name},
+            )  # fmt: skip
+        cursor = Cursor(log, position, on_gap="fail", dedupe=not self._bus.promises.dedupe)
+        self._owned[number] = OwnedShard(shard, cursor)
+
+    def _drop(self, number: int) -> None:
+        del self._owned[number]
+        self._count_under_way()
+
+    def _count_under_way(self) -> None:
+        events = (event for owned in self._owned.values() for event in owned.shard.in_flight.values())
+        self._limits.count_under_way(event.tenant for event in events)
+
+    def _check_store(self) -> None:
+        """End this node if the scheduler has another store than when the node began."""
+        now = self.register.store
+        if self._first_store is not None and now is not None and now.id != self._first_store.id:
+            raise StoreMismatch(name=self._streams.name, known=now.url, given=self._first_store.url)
+
+    def _note_clock(self, round_: Round) -> None:
+        """Write into the history that the wall clock jumped."""
+        jump = self._roster.jump()
+        if jump is None or not self._owned:
+            return
+        fields = {"at": round_.now, "what": "clock jumped", "seconds": round(jump, 3), "node": self.name}
+        number = min(self._owned)
+        value = json.dumps(fields, separators=(",", ":")).encode()
+        self._change(round_, number).outgoing.append(Outgoing(self._streams.history, value))
+        logger.warning("The clock of node %s jumped by %.3f s", self.name, jump, extra={"action": "clock_jumped"})
+
+    # requests and results
+
+    def _take_requests(self, round_: Round) -> None:
+        left = self.options.round_requests
+        for number in turned(list(self._owned), self._request_turn):
+            owned = self._owned[number]
+            if left <= 0:
+                round_.more = True
+                return
+            self._request_turn += 1
+            records = owned.requests(left)
+            if not records:
+                continue
+            left -= len(records)
+            change = self._change(round_, number)
+            for request in owned.shard.take(change, records, round_.now):
+                self._dry_run(round_, number, request)
+            round_.handed_out[number] = records[-1][0]
+
+    def _dry_run(self, round_: Round, number: int, request: DryRun) -> None:
+        tenant = self.register.tenants.get(request.tenant)
+        delivery = self._owned[number].shard.dry_run(
+            self._change(round_, number), request, tenant, round_.now,
+            has_stream=tenant is None or not self._limits.is_broken(tenant),
+        )  # fmt: skip
+        if delivery is not None:
+            round_.deliver(number, delivery)
+
+    def _settle(self, round_: Round) -> None:
+        by_shard: dict[int, list[Result]] = {}
+        while self._results:
+            number, result = self._results.popleft()
+            round_.results.append((number, result))
+            by_shard.setdefault(number, []).append(result)
+        for number, results in by_shard.items():
+            owned = self._owned.get(number)
+            if owned is not None:
+                owned.shard.settle(self._change(round_, number), results, round_.now)
+
+    def _done(self, number: int, result: Result) -> None:
+        """Called by couriers, from any thread."""
+        self._results.append((number, result))
+        self._waiter.wake()
+
+    def _redeliver(self, round_: Round) -> None:
+        """Deliver again what an earlier owner had claimed: it may or may not have arrived."""
+        for number, owned in self._owned.items():
+            if not owned.shard.orphans or self._stopping:
+                continue
+            waiting = list[Event]()
+            decided = self._change(round_, number).events
+            for event in owned.shard.orphans:
+                if row_key(event) in decided:
+                    continue  # a request of this step made another event of it
+                tenant = self.register.tenants.get(event.tenant)
+                if (
+                    tenant is None
+                    or not self._limits.may_fire(event.tenant)
+                    or self._limits.room(round_, event.tenant) <= 0
+                ):
+                    waiting.append(event)
+                elif tenant.stream is not None:
+                    owned.shard.republish(self._change(round_, number), event, tenant.stream, round_.now)
+                else:
+                    round_.deliver(number, Delivery(event, tenant))
+                    round_.adopted.setdefault(number, []).append(event)
+            round_.orphans[number] = waiting
+
+    # ticks and due events
+
+    def _tick(self, round_: Round) -> None:
+        """Decide ticks, of the shard that is furthest behind first; what is left after a long pause takes turns."""
+        wanting = [
+            number for number, owned in self._owned.items()
+            if not owned.leaving and not self._stopping and owned.shard.crons.wants_ticks(round_.now)
+        ]  # fmt: skip
+        if not wanting:
+            return
+        ready = {name: tenant for name, tenant in self.register.tenants.items() if not self._limits.is_broken(tenant)}
+        records, monotonic = 0, self._runtime.monotonic()
+        for number in sorted(wanting, key=lambda number: self._owned[number].shard.crons.mark or 0):
+            change = self._change(round_, number)
+            before = len(change.outgoing)
+            round_.more |= self._owned[number].shard.crons.tick(change, ready, round_.now, monotonic)
+            records += len(change.outgoing) - before
+            if records > TICK_RECORDS:
+                round_.more = True
+                return
+
+    def _fire(self, round_: Round) -> None:
+        if not self._stopping:
+            self._selection.fire(round_, lambda number: self._change(round_, number))
+
+    def _purge(self, round_: Round) -> None:
+        """Remove events whose keep time is over, and runs that expired; a little at a time."""
+        now = self._runtime.monotonic()
+        if now < self._purge_due:
+            return
+        self._purge_due = now + PURGE_S
+        self._limits.look_again()
+        if self.is_master:
+            self.register.compact(self._runtime)
+        if now >= self._forget_due and not round_.more:
+            self._forget_due = now + FORGET_TENANTS_S
+            for number, owned in self._owned.items():
+                self._store.forget_tenants(number, owned.shard.fence)
+        for number, owned in self._owned.items():
+            shard = owned.shard
+            for event in self._store.expired(number, round_.now - self.options.keep_ms, PURGED_AT_ONCE):
+                shard.forget(self._change(round_, number), event)
+            self._give_up(round_, number, shard)
+            if shard.crons:
+                self._store.forget_runs(number, shard.fence, round_.now)
+
+    def _give_up(self, round_: Round, number: int, shard: Shard) -> None:
+        """End events that are too old to be tried, of tenants that are away."""
+        away = {name for name in shard.next_due if not self._limits.may_fire(name)}
+        away |= {event.tenant for event in shard.orphans if not self._limits.may_fire(event.tenant)}
+        for name in away:
+            events = shard.overdue(name, round_.now, PURGED_AT_ONCE)
+            if events:
+                shard.give_up(self._change(round_, number), events, round_.now)
+                round_.fired.setdefault(number, set()).add(name)
+
+    # the commit
+
+    def _commit(self, round_: Round) -> None:
+        changes = [change for change in round_.changes.values() if not change.is_empty]
+        try:
+            refused = self._store.commit(changes) if changes else set[int]()
+        except StreamNotFound as error:
+            self._results.extendleft(reversed(round_.results))
+            self._stream_missing(str(error.params["name"]))
+            return
+        except LockstepError:
+            self._results.extendleft(reversed(round_.results))
+            for number in round_.changes:
+                self._owned[number].in_doubt = True
+            raise
+        for number in refused:
+            logger.warning("Shard %d has another owner by now", number, extra={"action": "shard_fenced"})
+            del self._owned[number]
+        for change in changes:
+            if change.shard not in refused:
+                self.counts.committed(change)
+        for number, owned in self._owned.items():
+            self._follow(round_, number, owned)
+        if round_.deliveries or round_.results or refused:
+            self._count_under_way()
+        for number, delivery in round_.deliveries:
+            if number not in refused:
+                self._deliver(number, delivery)
+
+    def _deliver(self, number: int, delivery: Delivery) -> None:
+        """Hand a delivery to the courier; one that raises has failed to deliver, and must not end the node."""
+        try:
+            self._courier.deliver(delivery, partial(self._done, number))
+        except Exception as error:  # noqa: BLE001 - the other deliveries go on
+            logger.error("A courier raised an error", exc_info=error, extra={"action": "courier_failed"})
+            reason = f"The courier failed: {type(error).__name__}."
+            self._done(number, Result(delivery, Outcome.FAILED, reason))
+
+    def _follow(self, round_: Round, number: int, owned: OwnedShard) -> None:
+        """Have memory follow what was stored of a shard."""
+        shard = owned.shard
+        if number in round_.handed_out:
+            owned.cursor.hand_out(round_.handed_out[number])
+        shard.orphans = round_.orphans.get(number, shard.orphans)
+        shard.adopt(round_.adopted.get(number, ()))
+        if number in round_.changes or number in round_.fired:
+            change = round_.changes.get(number) or shard.change()
+            shard.committed(change, round_.fired.get(number, ()))
+
+    def _stream_missing(self, name: str) -> None:
+        """A tenant's stream does not exist: its events wait, and nobody else's do."""
+        name = stream_name(name)  # it may be that of a shard
+        self._store.forget_stream(name)
+        self._streams.create(self._bus)  # if it is one of the scheduler's own
+        logger.error(
+            "Stream %s does not exist, so its tenant's events wait; create it, or register the tenant with another",
+            name, extra={"action": "tenant_stream_missing", "stream": name},
+        )  # fmt: skip
+        self._limits.stream_missing(name)
+
+    def _confirm(self) -> None:
+        """Tell the group how far the requests are carried out: for lags, and for what retention may drop."""
+        now = self._runtime.monotonic()
+        if now < self._confirm_due:
+            return
+        self._confirm_due = now + CONFIRM_S
+        for owned in self._owned.values():
+            fence, position = owned.shard.fence, owned.shard.position
+            confirmed = self.member.confirmed(fence.seat)
+            if position > 0 and (confirmed is None or confirmed < position - 1):
+                self.member.confirm(fence.seat, fence.epoch, position - 1)
+
+    def _show_card(self) -> None:
+        if self._roster.is_due():
+            self._roster.show({
+                "member": self.member.id, "host": self.options.host, "port": self.options.port, "shards": self.shards,
+                "master": self.is_master, "underWay": self.under_way,
+            })  # fmt: skip
+
+    def _delay(self, now: int) -> float:
+        """Seconds until something is due, at most until the next card."""
+        soonest = self._selection.delay_ms(now)
+        dues = [] if soonest is None else [soonest]
+        if any(owned.shard.crons for owned in self._owned.values()):
+            dues.append(1000 - now % 1000)
+        return min(max(min(dues, default=1000) / 1000, 0.001), max(self._roster.delay(), 0.001))
+
+    def _crashed(self, error: BaseException) -> None:
+        self.error = error
+        logger.error("Node %s of scheduler %s ended", self.name, self._streams.name, exc_info=error,
+                     extra={"action": "node_ended"})  # fmt: skip
+        self.member.close()  # others take over at once, and not when they miss its progress
+
+
+def _log_error(summary: str, error: BaseException | None) -> None:
+    logger.warning(summary, exc_info=error, extra={"action": "schedule_group_error"})

@@ -1,0 +1,1 @@
+"""Where a scheduler keeps its rows: the port, and its backends."""

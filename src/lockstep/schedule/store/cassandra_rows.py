@@ -1,0 +1,148 @@
+"""Rows of a scheduler in Cassandra: their kinds, what a transaction writes, and how an index is read.
+
+A row that is removed leaves a tombstone until it is compacted, hours later, and Cassandra refuses to read across more
+than 100,000 of them. Rows of an index come and go about in the order of time. So each index has a floor, which is a row
+too: no row of the index is before it, and reads begin there. Where tombstones are dense all the same, say after many
+events were cancelled, an index is read in spans of time that are short enough.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from cassandra import ReadFailure
+from cassandra.query import BoundStatement
+
+from lockstep.errors import ServerUnreachable
+from lockstep.schedule.store.cassandra_session import Session
+
+EVENT, DUE, FIRING, ENDING, FLOOR = "event", "due", "firing", "ended", "floor"
+CRON, RUN, EXPIRY, OUTBOX = "cron", "run", "expiry", "outbox"
+PAYLOAD, APART = "payload", b"\xff"
+"""A large payload, and what the row of its event begins with."""
+IDENTITY = "identity"
+"""A row of no scheduler, which tells this store from others."""
+HEAD = ""
+"""A row that is before all others from the first claim on: what a transaction checks is read with the first row of the
+shard, so across the tombstones before it."""
+INDEXES = frozenset({DUE, FIRING, ENDING, EXPIRY, OUTBOX})
+ROWS_MAX = (1 << 31) - 1
+EARLIEST, LATEST = -(1 << 63), (1 << 63) - 1
+FIRST_SPAN_MS = 60_000
+_SCANNED_AT_ONCE = 500
+
+Index = tuple[str, str]
+"""The kind of an index, and its name: the tenant, or the seat of an outbox."""
+Place = tuple[str, str, int, bytes]
+"""Where a row is in its shard: kind, name, time and key."""
+
+
+class Writes:
+    """Rows that a transaction puts and removes."""
+
+    def __init__(self, session: Session, scheduler: str, shard: int) -> None:
+        self._session, self._partition = session, (scheduler, shard)
+        self.statements: list[BoundStatement] = []
+        self.lowest: dict[Index, int] = {}
+        """Of each index: the earliest row that is put."""
+        self.removed: Counter[Index] = Counter()
+
+    def put(self, place: Place, row: bytes = b"") -> None:
+        """Put a row."""
+        self.statements.append(self._session.bound("put", (*self._partition, *place, row)))
+        kind, name, time, _ = place
+        if kind in INDEXES:
+            self.lowest[kind, name] = min(time, self.lowest.get((kind, name), time))
+
+    def remove(self, place: Place) -> None:
+        """Remove a row."""
+        self.statements.append(self._session.bound("remove", (*self._partition, *place)))
+        if place[0] in INDEXES:
+            self.removed[place[:2]] += 1
+
+    def replace(self, place: Place, row: bytes | None) -> None:
+        """Put a row, or remove it if there is none."""
+        if row is None:
+            self.remove(place)
+        else:
+            self.put(place, row)
+
+
+class Indexes:
+    """Reads the indexes of a scheduler's shards."""
+
+    def __init__(self, session: Session, scheduler: str) -> None:
+        self._session, self._scheduler = session, scheduler
+
+    def floors(self, shard: int) -> dict[Index, int]:
+        """The floors of all indexes of a shard."""
+        found = self._session.run("kind", (self._scheduler, shard, FLOOR))
+        return {(kind.decode(), name): number_of(row) for name, _, kind, row in found}
+
+    def floor(self, shard: int, index: Index) -> int:
+        """The floor of an index."""
+        found = self._session.run("row", (self._scheduler, shard, FLOOR, index[1], 0, index[0].encode()))
+        return number_of(found[0][0]) if found else EARLIEST
+
+    def first(self, shard: int, index: Index, start: int) -> int | None:
+        """The time of the first row at or after `start`."""
+        found = self.rows(shard, index, start, LATEST, 1)
+        return found[0][0] if found else None
+
+    def rows(
+        self, shard: int, index: Index, start: int, stop: int, limit: int, *, key: bytes = b""
+    ) -> list[tuple[Any, ...]]:
+        """Time, key and value of rows from `start` up to and including `stop`; those at `start` from `key` on."""
+        if limit < 1 or start > stop:
+            return []
+        try:
+            return self._between(shard, index, (start, key), stop, limit)
+        except ServerUnreachable as error:
+            if not isinstance(error.__cause__, ReadFailure):
+                raise
+        return self._rows_by_span(shard, index, (start, key), stop, limit)
+
+    def _rows_by_span(
+        self, shard: int, index: Index, start: tuple[int, bytes], stop: int, limit: int
+    ) -> list[tuple[Any, ...]]:
+        """The same where tombstones are dense: spans are halved until they can be read, and doubled after that."""
+        found = list[tuple[Any, ...]]()
+        span = FIRST_SPAN_MS
+        while start[0] <= stop and len(found) < limit:
+            end = min(start[0] + span - 1, stop)
+            try:
+                found += self._between(shard, index, start, end, limit - len(found))
+            except ServerUnreachable as error:
+                if not isinstance(error.__cause__, ReadFailure) or span == 1:
+                    raise
+                span //= 2
+                continue
+            start, span = (end + 1, b""), span * 2
+        return found
+
+    def _between(
+        self, shard: int, index: Index, start: tuple[int, bytes], stop: int, limit: int
+    ) -> list[tuple[Any, ...]]:
+        return self._session.run("between", (self._scheduler, shard, *index, *start, stop, limit))
+
+    def scan(self, shard: int, index: Index, start: tuple[int, bytes]) -> Iterator[tuple[int, bytes, int]]:
+        """Time, key and shard of all rows from a place on."""
+        is_more = True
+        while is_more:
+            rows = self.rows(shard, index, start[0], LATEST, _SCANNED_AT_ONCE, key=start[1])
+            yield from ((time, key, shard) for time, key, _ in rows)
+            is_more = len(rows) == _SCANNED_AT_ONCE
+            if is_more:
+                start = (rows[-1][0], rows[-1][1] + b"\0")
+
+
+def ordered(number: int) -> bytes:
+    """A number as bytes that have its order."""
+    return (number + (1 << 63)).to_bytes(8, "big")
+
+
+def number_of(ordered: bytes) -> int:
+    """The number that such bytes stand for."""
+    return int.from_bytes(ordered, "big") - (1 << 63)

@@ -1,0 +1,249 @@
+"""Records that a store publishes after its commit: stored with the rows as batches, then relayed to the bus.
+
+A batch is relayed again if its acknowledgement was lost or its owner died. Each keeps its producer and its sequence, so
+that the bus or its readers drop copies. The producer stands for a shard, its seat and a log. The sequence begins
+with the epoch of the seat: it grows from owner to owner, even over a store that was emptied or restored.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+from google_crc32c import value as crc32c
+
+from lockstep.errors import AppendTooLarge, LockstepError, OutboxBlocked, StreamNotFound, Unavailable
+from lockstep.log import codecs
+from lockstep.log.batch import HEADER, NO_PRODUCER, Batch, BatchView, pack
+from lockstep.log.fitting import appends
+from lockstep.log.port import Bus, Log
+from lockstep.runtime import Runtime, Task, logger
+from lockstep.schedule.rows import Fence, Outgoing
+from lockstep.streams.shards import logs_of, shard_of, stream_name
+
+EPOCH_BITS = 36
+"""A sequence is the epoch, then so many bits that count records: an epoch is over before they are used up. Redis
+compares sequences as doubles, so that epochs up to 131,072 are exact there."""
+RETRY_S = 1.0
+_BATCH_BYTES, _BATCH_RECORDS = 4 << 20, 10_000
+_MESSAGE_OVERHEAD, _RECORD_OVERHEAD, _HEADER_OVERHEAD = 4096, 16, 6
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A batch for a log, as it is stored in an outbox."""
+
+    log: str
+    batch: Batch
+
+    def numbered(self, scheduler: str, shard: int, fence: Fence, sent: int) -> Letter:
+        """The same with its producer and sequence; `sent` records were put into the outbox in this epoch before it."""
+        origin = f"{scheduler}\0{shard}\0{fence.seat}\0{self.log}"
+        producer = blake2b(origin.encode(), digest_size=len(NO_PRODUCER)).digest()
+        return Letter(self.log, replace(self.batch, producer=producer, sequence=(fence.epoch << EPOCH_BITS) + sent))
+
+    def sealed(self) -> bytes:
+        """The batch as bytes."""
+        return self.batch.seal(0)
+
+
+def unsealed(log: str, data: bytes) -> Letter:
+    """A letter from storage."""
+    (_, _, codec, _, count, raw_size, flags, _, value_size, producer, sequence, _, created) = HEADER.unpack_from(data)
+    body = data[HEADER.size :]
+    return Letter(
+        log, Batch(count, producer, sequence, codec, flags, raw_size, value_size, created, body, crc32c(body))
+    )
+
+
+class Outbox:
+    """Packs the records of a store into batches that fit their logs, and appends such batches to the bus."""
+
+    def __init__(self, bus: Bus, runtime: Runtime) -> None:
+        self._bus, self._runtime = bus, runtime
+        self._streams: dict[str, list[Log]] = {}
+        self._logs: dict[str, Log] = {}
+
+    def pack(self, records: Sequence[Outgoing]) -> list[Letter]:
+        """Batches with all records, in order for each log; AppendTooLarge if a log can't take one of them."""
+        by_log: dict[str, tuple[Log, list[Outgoing]]] = {}
+        for record in records:
+            log = self._log_for(record)
+            by_log.setdefault(log.name, (log, []))[1].append(record)
+        return [Letter(log.name, self._pack(log, part)) for log, mine in by_log.values() for part in _parts(log, mine)]
+
+    def publish(self, letters: Sequence[Letter]) -> None:
+        """Append batches in order, each log's in as few appends as it takes; copies of earlier ones do no harm.
+
+        What is for a stream that was deleted is dropped with a warning: it would have been deleted with the stream.
+        """
+        by_log: dict[str, list[Batch]] = {}
+        for letter in letters:
+            by_log.setdefault(letter.log, []).append(letter.batch)
+        for name, batches in by_log.items():
+            try:
+                self._append(name, batches)
+            except StreamNotFound:
+                count = sum(batch.count for batch in batches)
+                logger.warning(
+                    "records for a deleted stream dropped", extra={"action": "drop", "stream": name, "count": count}
+                )
+
+    def forget_stream(self, name: str) -> None:
+        """Look a stream up again: it was deleted, perhaps made anew."""
+        self._streams.pop(name, None)
+        self._logs = {log: handle for log, handle in self._logs.items() if stream_name(log) != name}
+
+    def _append(self, name: str, batches: Sequence[Batch]) -> None:
+        try:
+            _append_to(self._open(name), batches)
+        except StreamNotFound:  # perhaps it was made anew, with as many shards or others
+            self.forget_stream(stream_name(name))
+            for log, own in self._placed(stream_name(name), batches):
+                _append_to(log, own)
+
+    def _open(self, name: str) -> Log:
+        if name not in self._logs:
+            log = self._bus.open(name)
+            if log.config.shards > 1 and name == stream_name(name):
+                raise StreamNotFound(name=name, bus=self._bus.url)  # it has shards by now, and its readers read those
+            self._logs[name] = log
+        return self._logs[name]
+
+    def _placed(self, stream: str, batches: Sequence[Batch]) -> list[tuple[Log, list[Batch]]]:
+        """Batches that were packed for an earlier stream of a name, by the logs that it has now; numbered as before."""
+        found: dict[str, tuple[Log, list[Batch]]] = {}
+        for batch in batches:
+            view = BatchView(0, batch.seal(0), stream)
+            by_log: dict[str, tuple[Log, list[Outgoing]]] = {}
+            for value, key, headers in zip(view.values(), view.keys(), view.headers(), strict=True):
+                record = Outgoing(stream, value, key, headers)
+                log = self._log_for(record)
+                by_log.setdefault(log.name, (log, []))[1].append(record)
+            for log, records in by_log.values():
+                own = replace(self._pack(log, records), producer=batch.producer, sequence=batch.sequence)
+                found.setdefault(log.name, (log, []))[1].append(own)
+        return list(found.values())
+
+    def _log_for(self, record: Outgoing) -> Log:
+        logs = self._streams.get(record.stream)
+        if logs is None:
+            logs = self._streams[record.stream] = logs_of(self._bus, record.stream)
+            self._logs.update({log.name: log for log in logs})
+        if record.key is None or len(logs) == 1:
+            return logs[0]
+        return logs[shard_of(record.key, len(logs), logs[0].config.partitioner)]
+
+    def _pack(self, log: Log, records: Sequence[Outgoing]) -> Batch:
+        batch = pack(
+            [record.value for record in records],
+            producer=NO_PRODUCER,
+            sequence=0,
+            codec=codecs.by_name(log.config.compression),
+            created_ns=self._runtime.wall_ns(),
+            keys=[record.key for record in records] if any(record.key is not None for record in records) else None,
+            headers=[record.headers for record in records] if any(record.headers for record in records) else None,
+        )
+        limit = log.limits.append_bytes
+        if limit is not None and batch.size + _MESSAGE_OVERHEAD > limit and len(records) == 1:
+            raise AppendTooLarge(
+                size=f"{batch.size} bytes", stream=log.name, bus=self._bus.url, limit=f"{limit} bytes",
+                setting=log.limits.append_setting,
+            )  # fmt: skip
+        return batch
+
+
+def _append_to(log: Log, batches: Sequence[Batch]) -> None:
+    for part in appends(batches, log.limits):
+        log.append(part)
+
+
+def _parts(log: Log, records: Sequence[Outgoing]) -> Iterator[list[Outgoing]]:
+    """The records in parts, each of which fits into one append."""
+    limits = log.limits
+    most_bytes = min(_BATCH_BYTES, (limits.append_bytes or sys.maxsize) - _MESSAGE_OVERHEAD)
+    most = min(_BATCH_RECORDS, limits.batch_records or sys.maxsize, limits.append_records or sys.maxsize)
+    part: list[Outgoing] = []
+    size = 0
+    for record in records:
+        own = _size(record)
+        if part and (size + own > most_bytes or len(part) >= most):
+            yield part
+            part, size = [], 0
+        part.append(record)
+        size += own
+    yield part
+
+
+def _size(record: Outgoing) -> int:
+    headers = sum(len(name.encode()) + len(value) + _HEADER_OVERHEAD for name, value in record.headers)
+    return len(record.value) + len(record.key or b"") + headers + _RECORD_OVERHEAD
+
+
+class Relay:
+    """Relays stored letters of shards: after a commit, when a shard is claimed, and again after a failure.
+
+    A commit whose records could not be relayed has happened all the same. They are relayed in the background as soon as
+    the bus is back; until then further commits of the shard are refused, so that an outbox does not grow without bound.
+    """
+
+    def __init__(self, scheduler: str, relay_stored: Callable[[int], None], runtime: Runtime) -> None:
+        self._scheduler, self._relay_stored, self._runtime = scheduler, relay_stored, runtime
+        self._relaying = threading.RLock()
+        self._behind: set[int] = set()
+        self._task: Task | None = None
+        self._closed = False
+
+    def run(self, shard: int) -> None:
+        """Relay what is stored for a shard; Unavailable if the bus or the store is away, or a stream refuses it."""
+        with self._relaying:
+            try:
+                self._relay_stored(shard)
+            except Unavailable:
+                raise
+            except LockstepError as error:  # no node ends because of one tenant's stream
+                raise OutboxBlocked(name=self._scheduler, shard=shard, reason=str(error)) from error
+            self._behind.discard(shard)
+
+    def catch_up(self, shards: Iterable[int]) -> None:
+        """Relay what failed before for these shards; Unavailable if it fails again."""
+        for shard in self._behind.intersection(shards):
+            self.run(shard)
+
+    def send(self, shards: set[int], publish: Callable[[], None]) -> None:
+        """Publish what was just committed for shards; what fails is tried again in the background."""
+        with self._relaying:
+            try:
+                publish()
+            except LockstepError as error:
+                logger.warning("relay failed", extra={"action": "retry", "shards": sorted(shards), "error": str(error)})
+                self._behind |= shards
+                self._start()
+
+    def close(self) -> None:
+        """Relay no more; what is left is relayed by the next owner of each shard."""
+        with self._relaying:
+            self._closed, task = True, self._task
+        if task is not None:
+            task.stop()
+
+    def _start(self) -> None:
+        if self._task is None and not self._closed:
+            self._task = self._runtime.spawn("lockstep-outbox", self._step, self._runtime.waiter(), self._crashed)
+
+    def _step(self) -> float | None:
+        with self._relaying:
+            try:
+                self.catch_up(set(self._behind))
+            except LockstepError:
+                return RETRY_S  # it was logged when it failed first
+            self._task = None
+            return None
+
+    def _crashed(self, error: BaseException) -> None:
+        with self._relaying:
+            self._task = None
+        logger.error("relay crashed", extra={"action": "stop", "error": repr(error)})

@@ -1,0 +1,78 @@
+"""The store on the bus runs the suite of all stores; see lockstep.testing.contract_schedule_store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lockstep.core.group import GroupState
+from lockstep.core.seats import Seat
+from lockstep.log.memory import Grid
+from lockstep.log.urls import open_bus
+from lockstep.runtime import ThreadRuntime
+from lockstep.schedule.store import cells
+from lockstep.schedule.store.cells import CellStore
+from lockstep.testing.contract_schedule_store import ScheduleStoreContract
+
+
+class CellStoreContract(ScheduleStoreContract):
+    """A store whose group of nodes is what the test elects."""
+
+    @pytest.fixture(autouse=True)
+    def begin_without_owners(self):
+        self.group = GroupState()
+
+    def elect(self, shard, member, epoch, *, seat="requests"):
+        fence = super().elect(shard, member, epoch, seat=seat)
+        seats = {name: one for name, one in self.group.seats.items() if not name.endswith(f"/{shard}")}
+        self.group = replace(self.group, seats={**seats, fence.seat: Seat(epoch=epoch, owner=member)})
+        return fence
+
+    @pytest.fixture
+    def few_looked_at(self, monkeypatch):
+        monkeypatch.setattr(cells, "SCANNED_MAX", 10)
+
+    @pytest.fixture
+    def store(self, bus):
+        return CellStore(bus, "shop", ThreadRuntime(), lambda _: self.group)
+
+    @pytest.fixture
+    def same_store(self, same_bus):
+        return CellStore(same_bus, "shop", ThreadRuntime(), lambda _: self.group)
+
+
+class TestMemory(CellStoreContract):
+    @pytest.fixture
+    def grid(self):
+        return Grid()
+
+    @pytest.fixture
+    def bus(self, grid):
+        bus = grid.bus(ThreadRuntime())
+        yield bus
+        bus.close()
+
+    @pytest.fixture
+    def same_bus(self, grid):
+        bus = grid.bus(ThreadRuntime())
+        yield bus
+        bus.close()
+
+
+class TestLmdb(CellStoreContract):
+    @pytest.fixture
+    def url(self, tmp_path):
+        return f"lmdb:{tmp_path / 'bus'}?map_bytes={1 << 28}&durability=relaxed"
+
+    @pytest.fixture
+    def bus(self, url):
+        bus = open_bus(url, ThreadRuntime())
+        yield bus
+        bus.close()
+
+    @pytest.fixture
+    def same_bus(self, url, bus):
+        other = open_bus(url, ThreadRuntime())
+        yield other
+        other.close()
