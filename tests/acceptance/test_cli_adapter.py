@@ -169,7 +169,7 @@ def test_a_growing_file_is_followed_until_it_is_told_to_end(lockstep, bus, tmp_p
     assert process.returncode == 143
     assert json.loads(out)["events"] == 4  # what was there without a line end is the last line
     assert [ids for _, ids in blocks_in(bus)] == [[1], [2], [3], [4]]
-    done = lockstep(*PUBLISH, "day.csv", "--growing", "--until-idle", "0.2s", "--block", "3", "--json").object
+    done = lockstep(*PUBLISH, "day.csv", "--growing", "--idle", "0.2s", "--block", "3", "--json").object
     assert (done["events"], done["blocks"]) == (4, 2)
 
 
@@ -224,17 +224,17 @@ def test_what_is_wrong_is_said_and_no_file_is_made(lockstep, bus, tmp_path, argu
 def test_everything_now_and_what_follows(lockstep, bus, tmp_path) -> None:
     out = Out(bus)
     out.come((1, [event(1)]), (2, [event(2), event(1, Opcode.DELETE, Flag.RETENTION)]))
-    assert lockstep(*SUBSCRIBE, "--all", "--until-idle", "0s").out == lines(1, 2) + "D,R,1,s1,0.25\n"
-    assert lockstep(*SUBSCRIBE, "--all", "--rmretdel", "--until-idle", "0s").out == lines(1, 2)
-    assert lockstep(*SUBSCRIBE, "--snapshot", "--until-idle", "0s").out == line(2)
-    assert lockstep(*SUBSCRIBE, "--no-snapshot", "--until-idle", "0s").out == ""
+    assert lockstep(*SUBSCRIBE, "--all", "--idle", "0s").out == lines(1, 2) + "D,R,1,s1,0.25\n"
+    assert lockstep(*SUBSCRIBE, "--all", "--rmretdel", "--idle", "0s").out == lines(1, 2)
+    assert lockstep(*SUBSCRIBE, "--snapshot", "--idle", "0s").out == line(2)
+    assert lockstep(*SUBSCRIBE, "--no-snapshot", "--idle", "0s").out == ""
     process = lockstep.start(*SUBSCRIBE, "--snapshot", "--until-block", "4")
     assert read_line(process).decode() == line(2)
     out.come((4, [event(2, Opcode.UPDATE_BLOCK), event(2, Opcode.DELETE)]))
     rest, _ = process.communicate(timeout=60)
     assert rest.decode().splitlines() == ["UB,N,2,s2,0.5", "D,N,2,s2,0.5"]
     assert process.returncode == 0
-    shown = lockstep(*SUBSCRIBE, "--all", "--collapse", "--count", "2", "--header", "names", "--until-idle", "0s").lines
+    shown = lockstep(*SUBSCRIBE, "--all", "--collapse", "--count", "2", "--header", "names", "--idle", "0s").lines
     assert shown == ["opcode,flags,ID,symbol,price", *lines(1, 2).splitlines(), "D,R,1,s1,0.25"]
 
 
@@ -249,9 +249,7 @@ def test_it_ends_when_a_block_without_events_is_published(lockstep, bus) -> None
 def test_what_is_written_can_be_published(lockstep, bus, tmp_path) -> None:
     Out(bus).come((1, [event(1), event(2)]), (5, [event(2, Opcode.UPDATE_BLOCK), event(2, Opcode.DELETE)]))
     for kind in ("binary", "json", "csv"):
-        done = lockstep(
-            *SUBSCRIBE, "--all", "--collapse", "--type", kind, "-o", "x", "--until-idle", "0s", "--json"
-        ).object
+        done = lockstep(*SUBSCRIBE, "--all", "--collapse", "--type", kind, "-o", "x", "--idle", "0s", "--json").object
         assert (done["events"], done["blocks"], done["last"]) == (3, 2, 5)
         told = lockstep(*PUBLISH, "x", "--type", kind, "--json").object
         assert (told["events"], told["blocks"]) == (3, 2 if kind == "binary" else 3)
@@ -308,7 +306,7 @@ def test_a_killed_subscriber_goes_on_to_the_byte(lockstep, bus, tmp_path, kind) 
 
 def test_a_file_that_does_not_fit_its_position_is_refused(lockstep, bus, tmp_path) -> None:
     Out(bus).come((1, [event(1)]))
-    options = (*SUBSCRIBE, "--all", "-o", "day", "--resume", "--until-idle", "0s")
+    options = (*SUBSCRIBE, "--all", "-o", "day", "--resume", "--idle", "0s")
     lockstep(*options)
     assert "[POSITION_FOREIGN]" in lockstep(*options, "--collapse", code=4).err
     (tmp_path / "day").write_text("I")

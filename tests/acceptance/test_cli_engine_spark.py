@@ -37,6 +37,7 @@ def next_event(process, event):
             return line
 
 
+@pytest.mark.soak
 def test_an_engine_is_fed_stopped_and_goes_on(lockstep, tmp_path) -> None:
     first = "".join(trade(number, symbol=f"S{number % 7}", second=number) for number in range(1, 201))
     second = "".join(trade(number, symbol=f"S{number % 7}", second=number * 2) for number in range(201, 401))

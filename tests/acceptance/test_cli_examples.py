@@ -7,14 +7,20 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import deque
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import sparkless_engine
-from cli_command import PROGRAM, InProcess, run_here
+from cli_command import PROGRAM, InProcess, run_here, until
 from cli_models import put_trades
 
 from lockstep.cli.commands import NOUNS
+from lockstep.schedule.assembly import open_scheduler
+from lockstep.schedule.scheduler import Scheduler
+from lockstep.streams.client import connect
+from lockstep.testing.schedule import VirtualCourier
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -38,6 +44,7 @@ LONG = (
     "lockstep bench streams --publishers 4 --subscribers 16 --size 100 --seconds 10 --json",
     "lockstep bench engine",
     "lockstep bench failover",
+    "lockstep bench schedule",
     "lockstep drill",
 )
 """They take minutes, or what they begin with does."""
@@ -49,6 +56,14 @@ ON_SERVERS = (
     "lockstep dev",
 )
 """They need a server: see tests/servers and test_bench_compare.py."""
+OF_A_SCHEDULER = (
+    "lockstep schedule",
+    "lockstep tenant",
+    *(f"lockstep cron {verb}" for verb in ("add", "rm", "ls", "runs", "pause", "resume", "trigger", "backfill")),
+)
+"""They need a node that runs: see test_the_examples_of_a_scheduler_run."""
+NODES_AND_SPARK = tuple(f"lockstep schedule {verb}" for verb in ("serve", "load", "ingest", "report", "forecast"))
+"""See test_cli_schedule_serve.py and test_cli_schedule_spark.py."""
 FINDS = ("lockstep engine status",)
 """It ends with 1, because no engine runs: see test_engine_status_cli.py."""
 LONGER_S = 400.0
@@ -65,7 +80,8 @@ EXAMPLES = [
     for noun in NOUNS
     for verb in noun.verbs
     for example in verb.examples
-    if example not in ENDLESS and not example.startswith((*LONG, *ASKED, *UNPUBLISHED, *ON_SERVERS, *FINDS))
+    if example not in ENDLESS
+    and not example.startswith((*LONG, *ASKED, *UNPUBLISHED, *ON_SERVERS, *OF_A_SCHEDULER, *FINDS))
 ]
 
 
@@ -99,6 +115,37 @@ def test_an_example_runs(example, prepared, tmp_path) -> None:
         code, out, err = ran(f"{example} --yes", folder, environ)
     assert code == 0, err
     assert out
+
+
+def test_the_examples_of_a_scheduler_run(tmp_path) -> None:
+    every = [example for noun in NOUNS for verb in noun.verbs for example in verb.examples]
+    examples = [example for example in every if example.startswith(OF_A_SCHEDULER)]
+    environ = {**os.environ, "LOCKSTEP_BUS": "lmdb:.lockstep"}
+    courier = VirtualCourier()
+    courier.answers = {"default": deque([400]), "orders": deque([400])}
+    with (
+        connect(f"lmdb:{tmp_path}/.lockstep") as bus,
+        open_scheduler(bus, node_name="node-1", courier=courier) as scheduler,
+    ):
+        for example in examples:
+            if not example.startswith(NODES_AND_SPARK):
+                put_events_and_crons(scheduler)
+                code, out, err = ran(example, tmp_path, environ)
+                if "add --yes" in err:
+                    code, out, err = ran(f"{example} --yes", tmp_path, environ)
+                assert code == 0, (example, err)
+                assert out, example
+
+
+def put_events_and_crons(scheduler: Scheduler) -> None:
+    """Put what the examples are about, whatever those before did: a FAILED event and a cron, for two tenants."""
+    at = datetime.now(UTC).replace(second=0, microsecond=0)
+    for tenant in ("default", "orders"):
+        scheduler.register(tenant, "HTTP", {"url": "http://localhost/"})
+        scheduler.at(at, "x", id="mail-7", tenant=tenant)
+        until(lambda tenant=tenant: scheduler.find("mail-7", tenant=tenant).status == "FAILED")
+        scheduler.every("0 9 * * MON-FRI", id="report", tenant=tenant)
+    scheduler.trigger("report")
 
 
 def ran(line: str, folder: Path, environ: dict[str, str]) -> tuple[int, bytes, str]:

@@ -32,6 +32,7 @@ def command(monkeypatch, tmp_path):
     return do
 
 
+@pytest.mark.soak
 def test_one_object_for_programs(command, tmp_path, capsys):
     code, shown = command("--events 6000 --rate 800 --repeat 1 --json --keep kept")
     tree = json.loads(shown)

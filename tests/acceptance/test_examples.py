@@ -23,7 +23,16 @@ SAYS = {
     "engine_quickstart.py": "5 trades, 15 events out: the same as without Spark.",
     "spark_rows.py": "The last batch ran twice and was written once.",
     "request_reply.py": "3 questions, 3 answers on 2 reply streams.",
+    "schedule_delayed_job.py": "One job ran once, after its delay; the cancelled one never will.",
+    "schedule_backoff.py": "B was called 5 times: at once, and 1m, 10m, 1h and 12h after the try before.",
+    "schedule_timeout.py": "Every question was either answered or timed out, and none was both.",
+    "schedule_polling.py": "132 ticks fired once each, 6 were skipped because the cron was paused.",
+    "schedule_notifications.py": "The mail about the parcel was tried 5 times, under one idempotency key.",
+    "schedule_workflow.py": "Two orders were paid, one expired, and nothing is suspended any more.",
 }
+
+
+IN_SOAK = {"spark_rows.py"}
 
 
 def test_every_example_is_run_here():
@@ -32,7 +41,9 @@ def test_every_example_is_run_here():
 
 @pytest.mark.slow
 @pytest.mark.acceptance
-@pytest.mark.parametrize("name", sorted(SAYS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.soak] * (name in IN_SOAK)) for name in sorted(SAYS)]
+)
 def test_an_example_runs_and_tells_its_story(name, tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONWARNINGS": "error"}
     done = subprocess.run(

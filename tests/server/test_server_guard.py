@@ -291,6 +291,11 @@ def test_an_address_that_is_none(view, host, port):
         serve(view, host=host, port=port, token=TOKEN)
 
 
+def test_answers_are_not_held_back_by_the_delay_of_nagle():
+    with bind("127.0.0.1", 0) as bound:
+        assert bound.proto == socket.IPPROTO_TCP, "asyncio sets TCP_NODELAY only on such sockets"
+
+
 def test_a_port_that_was_taken_is_taken_before_it_is_served():
     with bind("127.0.0.1", 0) as first:
         port = first.getsockname()[1]

@@ -67,7 +67,8 @@ def _publish_options(parser: argparse.ArgumentParser) -> None:
     )
     growing = parser.add_argument_group("a source that grows")
     growing.add_argument("--growing", action="store_true", help="wait for more at the end of the file, until Ctrl-C")
-    growing.add_argument("--until-idle", type=kinds.span_s, metavar="TIME", help="stop after TIME without new data")
+    growing.add_argument("--idle", type=kinds.span_s, metavar="TIME", help="stop after TIME without new data")
+    growing.add_argument("--until-idle", dest="idle", type=kinds.span_s, help=argparse.SUPPRESS)
     lines = parser.add_argument_group("lines of CSV")
     lines.add_argument("--header", type=kinds.not_negative, default=0, metavar="N",
                        help="lines to skip (0)")  # fmt: skip
@@ -122,7 +123,8 @@ def _end(group: argparse._ArgumentGroup, *, exits: bool) -> None:
         shown = f"{said} (default)" if (option == "--exit") == exits else said
         either.add_argument(option, dest="exit", action="store_const", const=option == "--exit", help=shown)
     group.add_argument("--until-block", type=kinds.positive, metavar="N", help="after block N")
-    group.add_argument("--until-idle", type=kinds.span_s, metavar="TIME", help="after TIME without new events")
+    group.add_argument("--idle", type=kinds.span_s, metavar="TIME", help="after TIME without new events")
+    group.add_argument("--until-idle", dest="idle", type=kinds.span_s, help=argparse.SUPPRESS)
     group.add_argument("--count", type=kinds.positive, metavar="N", help="after the block that has the Nth event")
 
 
@@ -149,7 +151,7 @@ ADAPTER = Noun(
             examples=(
                 "lockstep adapter subscribe --project trades --window Aggregate24HR --snapshot",
                 "lockstep adapter subscribe --project trades --window Aggregate24HR -o day.csv --all --resume",
-                "lockstep adapter subscribe --project trades --window Copy5MinRet --collapse --until-idle 5s",
+                "lockstep adapter subscribe --project trades --window Copy5MinRet --collapse --idle 5s",
             ),
         ),
     ),

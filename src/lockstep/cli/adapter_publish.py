@@ -254,7 +254,7 @@ class _Work:
 
     def _round(self, node: Node, feed: Feed) -> Iterator[EventBatch]:
         options = self.options
-        inlet = opened_inlet(options.file, grows=options.growing, idle_s=options.until_idle, rest=feed.rest,
+        inlet = opened_inlet(options.file, grows=options.growing, idle_s=options.idle, rest=feed.rest,
                              stopping=self.stopping, say=self._listening)  # fmt: skip
         with inlet as source:
             yield from read_blocks(source, node, options, partial(self.bad.add, options.file))

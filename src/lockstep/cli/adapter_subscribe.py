@@ -71,7 +71,7 @@ def exits(options: argparse.Namespace) -> bool:
     """Whether to end when everything that is published now is written."""
     if options.exit is not None:
         return bool(options.exit)
-    has_end = (options.until_block, options.until_idle, options.count) != (None, None, None)
+    has_end = (options.until_block, options.idle, options.count) != (None, None, None)
     return bool(options.exits_by_default) and not has_end
 
 
@@ -255,7 +255,7 @@ def _blocks(
 def _is_over(subscription: Subscription, options: argparse.Namespace, idle_s: float) -> bool:
     if exits(options) and subscription.is_at_end():
         return True
-    if options.until_idle is not None and idle_s >= options.until_idle:
+    if options.idle is not None and idle_s >= options.idle:
         return True
     return options.until_block is not None and subscription.is_published(options.until_block)
 

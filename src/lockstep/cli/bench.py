@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,24 @@ def failover(options: argparse.Namespace, output: Output) -> None:
     })  # fmt: skip
 
 
+def schedule(options: argparse.Namespace, output: Output) -> None:
+    """Measure the scheduler, row by row."""
+    bench: Any = importlib.import_module("lockstep.bench.schedule.table")
+    try:
+        wanted = bench.ScheduleBench(
+            events=options.events, only=tuple(options.only), peers=options.peers, store=options.store,
+            kills=options.kills, seconds=options.seconds,
+        )  # fmt: skip
+    except ValueError as error:
+        raise UsageError(reason=f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
+    if output.json:
+        output.json_line(bench.run(wanted, progress=_tell(output)))
+        return
+    _table(bench.all_rows(wanted, _tell(output)), output)
+    if not wanted.peers:
+        output.note(bench.NO_PEERS)
+
+
 def _rows(module: str, kind: str, output: Output, wanted: Mapping[str, Any]) -> None:
     """Run one table on Spark, and show it."""
     from lockstep.engine.spark.session import check_java
@@ -149,8 +167,12 @@ def _rows(module: str, kind: str, output: Output, wanted: Mapping[str, Any]) -> 
     if output.json:
         output.json_line(bench.run(options, progress=_tell(output)))
         return
+    _table(bench.all_rows(options, _tell(output)), output)
+
+
+def _table(found: Iterable[Any], output: Output) -> None:
     headings, rows = ("", "target", "measured", "", "others' cores"), []
-    for row in bench.all_rows(options, _tell(output)):
+    for row in found:
         output.note(f"{row.name}: {row.measured} ({row.verdict})")
         rows.append((row.name, row.target, row.measured, row.verdict, str(row.others_cores)))
     output.table(headings, rows)

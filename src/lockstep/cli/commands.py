@@ -17,6 +17,7 @@ from lockstep.cli.engine_commands import ENGINE
 from lockstep.cli.help_commands import COMPLETION, EXPLAIN
 from lockstep.cli.model_commands import DATA, MODEL
 from lockstep.cli.parser import Noun, Verb
+from lockstep.cli.schedule import SCHEDULE, TENANT
 from lockstep.cli.status import STATUS
 
 
@@ -206,6 +207,21 @@ def _bench_failover(parser: argparse.ArgumentParser) -> None:
                         help="trades of the run in which no takeover must happen (5000000)")  # fmt: skip
 
 
+def _bench_schedule(parser: argparse.ArgumentParser) -> None:
+    names = "now, minute, instant, crons, post, load, start, kill, http"
+    parser.add_argument("--only", nargs="+", action="extend", default=[], metavar="ROW", help=f"of {names} (all)")
+    parser.add_argument("--events", type=kinds.positive, default=100_000, metavar="N",
+                        help="due events; ten times as many crons and overdue ones (100000)")  # fmt: skip
+    parser.add_argument(
+        "--store", metavar="URL", help="a PostgreSQL for those rows that need one (started for the run)"
+    )
+    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=False,
+                        help="install other schedulers in the cache folder, and measure them too (no)")  # fmt: skip
+    parser.add_argument("--kills", type=kinds.positive, default=20, metavar="N", help="owners killed (20)")
+    parser.add_argument("--seconds", type=kinds.duration, default=60.0, metavar="S",
+                        help="of the rows in which time passes (60)")  # fmt: skip
+
+
 BENCH = Noun(
     name="bench",
     purpose="Measure this machine.",
@@ -245,11 +261,23 @@ BENCH = Noun(
                 "lockstep bench failover --only buses --bus kafka --bus-takeovers 20",
             ),
         ),
+        Verb(
+            bus_help="a bus or servers to measure on (its own; LOCKSTEP_BUS does not count)",
+            name="schedule",
+            purpose="Fire events and crons in bulk and on time, kill nodes, and measure rate, lateness and silence.",
+            run="lockstep.cli.bench:schedule",
+            arguments=_bench_schedule,
+            examples=(
+                "lockstep bench schedule --json",
+                "lockstep bench schedule --only now minute --peers",
+                "lockstep bench schedule --only now --store postgresql://USER@HOST/DATABASE",
+            ),
+        ),
         COMPARE,
     ),
 )
 
 NOUNS = (
-    STREAM, GROUP, DLQ, BUS, MODEL, ENGINE, ADAPTER, CRON,
+    STREAM, GROUP, DLQ, BUS, MODEL, ENGINE, ADAPTER, SCHEDULE, CRON, TENANT,
     STATUS, DRILL, DATA, BENCH, DEV, EXPLAIN, COMPLETION, DEBUG,
 )  # fmt: skip

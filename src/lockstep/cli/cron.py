@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from lockstep.cli import arguments as kinds
 from lockstep.cli.output import Output
 from lockstep.cli.parser import Noun, Verb
+from lockstep.cli.schedule import CRON_VERBS, TYPES
 from lockstep.cli.times import SECOND_NS
 from lockstep.errors import CronInvalid
 
 if TYPE_CHECKING:
     from lockstep.cron import Cron, Zone
 
-TYPES = ("QUARTZ", "UNIX", "CRON4J", "SPRING")
 DST = ("once", "literal")
 VALID, INVALID = 0, 1
 _CHECK_COUNT = 5
@@ -46,8 +46,9 @@ def _next(parser: argparse.ArgumentParser) -> None:
 
 CRON = Noun(
     name="cron",
-    purpose="Cron expressions: what they mean and when they fire.",
+    purpose="Cron expressions, what they mean and when they fire; and the crons of a scheduler.",
     verbs=(
+        *CRON_VERBS,
         Verb(
             name="describe",
             purpose="Say in English what an expression means.",

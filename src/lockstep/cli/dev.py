@@ -15,8 +15,20 @@ if TYPE_CHECKING:
     from lockstep.dev.facts import Server
     from lockstep.dev.home import Home
 
-SERVERS = ("kafka", "rabbitmq", "redis", "hazelcast", "zookeeper", "kafka3", "hazelcast3", "spark")
+SERVERS = (
+    "kafka",
+    "rabbitmq",
+    "redis",
+    "hazelcast",
+    "zookeeper",
+    "kafka3",
+    "hazelcast3",
+    "spark",
+    "postgresql",
+    "cassandra",
+)
 """What can be started, without importing how."""
+STORES = ("postgresql", "cassandra")
 
 
 def _folder(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +104,7 @@ def fetch(options: argparse.Namespace, output: Output) -> None:
     from lockstep.dev.home import ALL
 
     home = _home(options, output)
-    for name in ALL if options.server == "all" else (options.server,):
+    for name in (*ALL, *STORES) if options.server == "all" else (options.server,):
         home.fetch(name)
         if output.json:
             output.json_line({"name": name, "fetched": True})
@@ -160,6 +172,8 @@ def _pids(server: Server) -> str:
 def _hint(server: Server) -> str:
     if server.name == "spark":
         return f"Try {server.name}: lockstep drill --master {server.url}"
+    if server.name in STORES:
+        return f"Try {server.name} as the store of a scheduler: {server.url}"
     if "://" not in server.url:
         return f"Try {server.name} with any ZooKeeper client at {server.url}."
     return f"Try {server.name}: lockstep stream publish orders hello --bus {shlex.quote(server.url)}"

@@ -38,7 +38,7 @@ class BodyTooLarge(UsageError):
 
     code = "BODY_TOO_LARGE"
     template = "The request has more than {limit} bytes."
-    advice = "Send a smaller model, or publish events on the bus."
+    advice = "Send less at once, or publish events on the bus."
 
 
 class WindowNotPublished(NotFound):
@@ -61,7 +61,7 @@ class TokenWrong(Forbidden):
     """A request without the token, or with another one."""
 
     code = "TOKEN_WRONG"
-    template = "The request does not carry the token of this engine."
+    template = "The request does not carry the token of this server."
     advice = "Send the header 'Authorization: Bearer TOKEN'."
 
 
@@ -69,8 +69,8 @@ class ChangeNeedsToken(Forbidden):
     """A change, or the check of a model, without the token that an engine made for its own user."""
 
     code = "CHANGE_NEEDS_TOKEN"
-    template = "Everybody on this machine may look; changes and checks of models need the token of this engine."
-    advice = "Send the header 'Authorization: Bearer TOKEN'. Its file is http.token in the engine's state folder."
+    template = "Everybody on this machine may look; changes and checks of models need the token of this server."
+    advice = "Send the header 'Authorization: Bearer TOKEN'. An engine keeps it in http.token of its state folder."
 
 
 class OriginRefused(Forbidden):
@@ -101,7 +101,7 @@ class TooManyRequests(Unavailable):
     """As many requests as are worked on at a time."""
 
     code = "TOO_MANY_REQUESTS"
-    template = "This engine works on {limit} requests already."
+    template = "This server works on {limit} requests already."
     advice = "Ask again in a second."
 
 

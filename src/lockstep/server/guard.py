@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lockstep.errors import LockstepError, TimedOut
@@ -33,13 +35,29 @@ class Limits:
     body_s: float = 10.0
 
 
+Refuse = Callable[[Request, LockstepError], Response]
+"""Makes the answer that tells an error."""
+
+
 class Guard:
-    """Lets requests through to the app that may pass. Without `token` all may look; `change_token` is for the rest."""
+    """Lets requests through to the app that may pass. Without `token` all may look; `change_token` is for the rest.
+
+    `open_paths` need no token and are outside the limits.
+    """
 
     def __init__(
-        self, app: ASGIApp, *, token: str | None, runtime: Runtime, limits: Limits, change_token: str | None = None
+        self,
+        app: ASGIApp,
+        *,
+        token: str | None,
+        runtime: Runtime,
+        limits: Limits,
+        change_token: str | None = None,
+        open_paths: frozenset[str] = frozenset({HEALTH}),
+        refuse: Refuse = refusal,
     ) -> None:
         self._app, self._runtime, self._limits = app, runtime, limits
+        self._open_paths, self._refusal = open_paths, refuse
         self._token = None if token is None else TokenCheck(token)
         self._change_token = None if change_token is None else TokenCheck(change_token)
         self._at_work = self._coming_in = 0
@@ -51,7 +69,7 @@ class Guard:
         request, sending = Request(scope), _Sending(send)
         try:
             self._check(request)
-            if path_of(request) == HEALTH:
+            if path_of(request) in self._open_paths:
                 await self._app(scope, _replay(b"", receive), sending)
             else:
                 await self._serve(request, receive, sending)
@@ -81,7 +99,7 @@ class Guard:
             raise OriginRefused(host=host, origin=origin or "elsewhere")
         given = request.headers.get("authorization")
         if self._token is not None:
-            if path_of(request) != HEALTH and not self._token.allows(given):
+            if path_of(request) not in self._open_paths and not self._token.allows(given):
                 raise TokenWrong()
         elif self._change_token is not None and request.method not in _LOOKS and not self._change_token.allows(given):
             raise ChangeNeedsToken()
@@ -121,7 +139,7 @@ class Guard:
         self, request: Request, error: LockstepError, scope: Scope, receive: Receive, sending: _Sending
     ) -> None:
         if not sending.has_begun:
-            response = refusal(request, error)
+            response = self._refusal(request, error)
             response.headers["Connection"] = "close"  # what is left of the request is not read
             await response(scope, receive, sending)
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import socket
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from lockstep.errors import TimedOut
 from lockstep.runtime import Runtime, ThreadRuntime, logger
-from lockstep.server.app import make_app
 from lockstep.server.connections import Connection, connections_max
 from lockstep.server.errors import PortUnusable
 from lockstep.server.guard import Guard, Limits
-from lockstep.server.rows import RowLimits, RowsOfWindows
-from lockstep.server.site import Site
 from lockstep.server.tokens import check_host
-from lockstep.server.view import EngineView
+
+if TYPE_CHECKING:
+    from lockstep.server.rows import RowLimits
+    from lockstep.server.view import EngineView
 
 _START_S, _DRAIN_S = 10.0, 2
 _WAITING = 128
@@ -46,6 +46,10 @@ def serve(
     `change_token` only its bearers may change something. Models that clients name must be below `root`, folders for
     snapshots below `persist_root` (as `root`); without one none can be named. `bound` is a socket from `bind`.
     """
+    from lockstep.server.app import make_app
+    from lockstep.server.rows import RowLimits, RowsOfWindows
+    from lockstep.server.site import Site
+
     check_host(host, token)
     runtime, limits = runtime or ThreadRuntime(), limits or Limits()
     site = Site(view, RowsOfWindows(runtime, row_limits or RowLimits()), runtime, limits, root, persist_root or root)
@@ -125,8 +129,8 @@ def bind(host: str, port: int, what: str = "REST") -> socket.socket:
     if not 0 <= port <= _PORT_MAX:  # some systems cut it to size without a word
         raise PortUnusable(what=what, host=host, port=port, reason=f"a port is at most {_PORT_MAX}")
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind)
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)  # without the protocol asyncio leaves Nagle's delay on: 40 ms
     except OSError as error:
         raise PortUnusable(what=what, host=host, port=port, reason=str(error)) from None
     try:

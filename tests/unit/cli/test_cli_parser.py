@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import shlex
+from functools import cache
 
 import pytest
 
@@ -12,7 +14,7 @@ from lockstep import errors
 from lockstep.cli.commands import NOUNS
 from lockstep.cli.connecting import bus_url
 from lockstep.cli.main import main
-from lockstep.cli.parser import build, parse
+from lockstep.cli.parser import Parser, build, parse
 from lockstep.errors import UsageError
 
 VERBS = [(noun.name, verb) for noun in NOUNS for verb in noun.verbs]
@@ -20,8 +22,14 @@ VERBS += [(None, noun.alone) for noun in NOUNS if noun.alone is not None]
 IDS = [f"{noun}-{verb.name}" for noun, verb in VERBS]
 
 
+@cache
+def parser() -> Parser:
+    """The whole grammar, built once: building it takes longer than a test."""
+    return build(NOUNS, "1.2.3")
+
+
 def parsed(line: str):
-    return parse(build(NOUNS, "1.2.3"), shlex.split(line))
+    return parse(parser(), shlex.split(line))
 
 
 def test_all_commands_are_there() -> None:
@@ -36,11 +44,18 @@ def test_all_commands_are_there() -> None:
             "handover", "persist", "quiesce", "replace", "reset", "trim", "state", "query",
         ],
         "adapter": ["publish", "subscribe"],
-        "cron": ["describe", "next", "check"],
+        "schedule": [
+            "serve", "add", "cancel", "find", "ls", "dryrun", "why", "load", "ingest", "report", "forecast", "buckets",
+            "replay",
+        ],
+        "cron": [
+            "add", "rm", "ls", "runs", "pause", "resume", "trigger", "backfill", "describe", "next", "check",
+        ],
+        "tenant": ["add", "ls", "rm", "pause", "resume"],
         "status": [],
         "drill": [],
         "data": ["trades"],
-        "bench": ["streams", "engine", "failover", "compare"],
+        "bench": ["streams", "engine", "failover", "schedule", "compare"],
         "dev": ["up", "fetch", "ls", "down"],
         "explain": [],
         "completion": [],
@@ -56,6 +71,24 @@ def test_every_command_has_a_purpose_and_examples_that_parse(noun, verb) -> None
         command = example.rpartition("| ")[2]
         options = parsed(command.removeprefix("lockstep "))
         assert (options.noun, getattr(options, "verb", None)) == ((noun, verb.name) if noun else (verb.name, None))
+
+
+def test_an_option_that_takes_a_value_takes_one_in_every_command() -> None:
+    takes: dict[str, dict[bool, list[str]]] = {}
+    for noun, verb in VERBS:
+        parser = Parser()
+        verb.arguments(parser)
+        for action in parser._actions:
+            for option in action.option_strings if action.help != argparse.SUPPRESS else ():
+                takes.setdefault(option, {}).setdefault(action.nargs != 0, []).append(f"{noun} {verb.name}")
+    assert {option: found for option, found in takes.items() if len(found) > 1} == {}
+
+
+def test_commands_with_a_bus_of_their_own_say_that_the_variable_does_not_count(capsys) -> None:
+    for command in (["drill"], ["bench", "streams"], ["bench", "compare"], ["bench", "failover"]):
+        with pytest.raises(SystemExit):
+            main([*command, "--help"])
+        assert "LOCKSTEP_BUS does not count" in " ".join(capsys.readouterr().out.split()), command
 
 
 @pytest.mark.parametrize(("noun", "verb"), VERBS, ids=IDS)

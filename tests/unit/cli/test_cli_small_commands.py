@@ -21,6 +21,7 @@ from lockstep.cli.parser import build, parse
 from lockstep.engine.errors import ModelUnreadable
 from lockstep.engine.model import xml_common
 from lockstep.errors import UsageError
+from lockstep.log.network.checks import Finding
 from lockstep.streams.grouplog import GroupLog
 from lockstep.streams.shards import shard_of
 
@@ -295,6 +296,16 @@ def test_findings_are_exit_code_one_and_sql_is_answered_with_the_name_here(cli) 
     Path("m.yaml").write_text(FAULTY)
     shown = cli("model", "check", "m.yaml", code=1).out
     assert "Did you mean ESP_aSum?" in shown
+
+
+@pytest.mark.parametrize(("fatal", "code", "kind"), [(False, 0, "warning"), (True, 1, "error")])
+def test_a_warning_of_bus_check_is_no_failure(cli, monkeypatch, fatal, code, kind) -> None:
+    with connect("lmdb:.lockstep"):
+        pass
+    finding = Finding("h:9092", "one broker may fail", "replication", fatal)
+    monkeypatch.setattr("lockstep.cli.bus.findings", lambda _bus: [finding])
+    assert kind in cli("bus", "check", code=code).out
+    assert cli("bus", "check", "--json", code=code).object["fit"] is False
 
 
 def test_a_group_is_mirrored_on_kafka_alone(cli) -> None:

@@ -77,6 +77,7 @@ def test_older_names_of_options_are_accepted_and_hidden() -> None:
     for noun in ("engine", "adapter"):
         assert options(noun, "publish")["--csv-header"] == argparse.SUPPRESS
         assert options(noun, "subscribe")["--no-snapshot"] == argparse.SUPPRESS
+        assert {options(noun, name)["--until-idle"] for name in ("publish", "subscribe")} == {argparse.SUPPRESS}
 
 
 def test_both_publish_the_same_and_say_the_same(cli) -> None:
@@ -99,6 +100,7 @@ def test_the_same_options_write_the_same(cli, command) -> None:
     subscribe = (*command, "--window", "Copy")
     assert cli(*subscribe, "--all", "--exit").out == ALL
     assert cli(*subscribe, "--snapshot", "--exit").out == ALL
+    assert cli(*subscribe, "--new", "--idle", "0s").out == ""
     assert cli(*subscribe, "--new", "--until-idle", "0s").out == ""
     assert '"opcode":"insert"' in cli(*subscribe, "--all", "--exit", "--json").out.replace(" ", "")
     assert "add --follow" in cli(*subscribe, "--new", "--exit", code=2).err
