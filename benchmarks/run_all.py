@@ -1,6 +1,6 @@
 """Measure every figure that is promised; print one table, and write it to docs/benchmarks with a plot.
 
-python benchmarks/run_all.py [--quick] [--only streams|engine|failover|failover-buses|buses] [--large] [--json]
+python benchmarks/run_all.py [--quick] [--only streams|engine|failover|failover-buses|buses|schedule] [--large] [--json]
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.bench.measure import machine
-from lockstep.bench.rows import Row, all_rows
+from lockstep.bench.rows import Row, all_rows, as_data
 
-TABLES = ("streams", "engine", "failover", "failover-buses", "buses")
+TABLES = ("streams", "engine", "failover", "failover-buses", "buses", "schedule")
 OUT = Path(__file__).parent.parent / "docs" / "benchmarks"
 
 
@@ -32,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--takeovers", type=int, default=20, help="engines killed for the table of failover (20)")
     parser.add_argument("--bus-takeovers", type=int, default=5, help="on each kind of server (5)")
+    parser.add_argument("--no-peers", action="store_true", help="measure no other schedulers, which are installed else")
     parser.add_argument("--handovers", type=int, default=10, help="planned ones (10)")
     given = parser.parse_args(arguments)
     measured = {name: measure(name, given) for name in TABLES if given.only in (None, name)}
@@ -50,7 +51,10 @@ def measure(name: str, given: argparse.Namespace) -> tuple[dict[str, Any], list[
     facts = {**machine(), "quick": given.quick}
     if name == "buses":
         return measure_buses(facts, given)
-    if name == "streams":
+    if name == "schedule":
+        facts["peers"] = not given.no_peers
+        rows = list(schedule_rows(given))
+    elif name == "streams":
         rows = list(all_rows(quick=given.quick, say=say))
     else:
         rows = list(engine_rows(given) if name == "engine" else failover_rows(name, given))
@@ -96,15 +100,17 @@ def failover_rows(name: str, given: argparse.Namespace) -> Iterator[Row]:
     return figures.all_rows(options, say)
 
 
+def schedule_rows(given: argparse.Namespace) -> Iterator[Row]:
+    from lockstep.bench.schedule import table as schedule
+
+    options = schedule.ScheduleBench(peers=not given.no_peers)
+    if given.quick:
+        options = replace(options, events=10_000, kills=2, seconds=10.0)
+    return schedule.all_rows(options, say)
+
+
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def as_data(row: Row) -> dict[str, Any]:
-    return {
-        "name": row.name, "value": row.value, "unit": row.unit, "target": row.target, "verdict": row.verdict,
-        "others_cores": row.others_cores, "details": row.details,
-    }  # fmt: skip
 
 
 def table(rows: list[Row]) -> str:
@@ -122,6 +128,7 @@ def write(name: str, facts: dict[str, Any], rows: list[Row], result: dict[str, A
     import engine_report
     import failover_report
     import report
+    import schedule_report
     from plot import draw
 
     OUT.mkdir(parents=True, exist_ok=True)
@@ -134,7 +141,7 @@ def write(name: str, facts: dict[str, Any], rows: list[Row], result: dict[str, A
         compare_report.draw(result, OUT / f"{name}.png")
         return
     pages = {"streams": report.markdown, "engine": engine_report.markdown, "failover": failover_report.markdown,
-             "failover-buses": failover_report.on_servers}  # fmt: skip
+             "failover-buses": failover_report.on_servers, "schedule": schedule_report.markdown}  # fmt: skip
     (OUT / f"{name}.md").write_text(pages[name](facts, rows))
     draw(rows, OUT / f"{name}.png")
 

@@ -26,8 +26,8 @@ plain client would have to do by hand; how much of the difference comes from tha
 Kafka. "processor µs" is the processor time of clients and server for each delivery; waiting for a core that others use
 is not in it. "wake" is from the call that publishes one record to the return of the read in another process that waits
 for it. "wrong" is what was lost, duplicated or out of order. The embedded bus and Redis write to disk (fsync) before
-they acknowledge; Kafka and RabbitMQ have handed it to the system, Hazelcast has it in memory. Each server is alone,
-without copies on other machines.
+they acknowledge; Kafka, RabbitMQ and the embedded bus with `durability=relaxed` have handed it to the system, Hazelcast
+has it in memory. Each server is alone, without copies on other machines.
 
 "others' cores" is how many cores everything but the run and its server kept busy meanwhile: a row with more than a
 little there says as much about the neighbours.

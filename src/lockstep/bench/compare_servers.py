@@ -104,7 +104,7 @@ def _family(pids: Sequence[int]) -> set[int]:
 
 def _cpu_s(pid: int) -> float:
     fields = _fields(Path(f"/proc/{pid}/stat"))
-    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") if fields else 0.0  # with children that have ended
 
 
 def _fields(status: Path) -> list[str]:

@@ -19,7 +19,7 @@ from lockstep.bench import (
 )
 from lockstep.bench.engine_jobs import Job, Say, run_job
 from lockstep.bench.engine_models import DAY, VWAP, expected_rows
-from lockstep.bench.rows import Row
+from lockstep.bench.rows import Row, as_data
 from lockstep.errors import LockstepError
 
 ALL_THREE = engine_kernel.ALL_THREE
@@ -122,14 +122,6 @@ def run(options: EngineBench, progress: Say | None = None) -> dict[str, Any]:
     facts = {**measure.machine(), **asdict(options), "only": list(options.only)}
     rows = list(all_rows(options, progress or (lambda _: None)))
     return {"machine": facts, "rows": [as_data(row) for row in rows]}
-
-
-def as_data(row: Row) -> dict[str, Any]:
-    """A row as plain data."""
-    return {
-        "name": row.name, "value": row.value, "unit": row.unit, "target": row.target, "verdict": row.verdict,
-        "others_cores": row.others_cores, "details": row.details,
-    }  # fmt: skip
 
 
 def _one(runs: Runs) -> Iterator[Row]:

@@ -57,6 +57,14 @@ def shown(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
+def as_data(row: Row) -> dict[str, Any]:
+    """A row as plain data."""
+    return {
+        "name": row.name, "value": row.value, "unit": row.unit, "target": row.target, "verdict": row.verdict,
+        "others_cores": row.others_cores, "details": row.details,
+    }  # fmt: skip
+
+
 Say = Callable[[str], None]
 
 

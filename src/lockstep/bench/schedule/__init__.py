@@ -1,0 +1,1 @@
+"""The scheduler's benchmark: `lockstep bench schedule`."""
