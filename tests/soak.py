@@ -26,6 +26,12 @@ TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 BUILD = ROOT / "build"
 TRADES = "tests/acceptance/test_document_trades.py"
+SCHEDULE = (
+    "tests/schedule",
+    "tests/acceptance/test_schedule_kills.py",
+    "tests/acceptance/test_cli_schedule_spark.py",
+)
+"""Tests of the scheduler: simulated seeds, kills of real processes, and loads with Spark."""
 EXAMPLES, SEEDS, EVENTS = 50, 20_000, 225_000
 """By how much properties look at more examples than in make test; simulated seeds; events of a drill in the matrix."""
 STEP_VARIABLE = "LOCKSTEP_SOAK_STEP"
@@ -92,13 +98,14 @@ PARTS = (
     Part("servers", "servers killed, paused and cut off", suite_run("tests/servers", "-m", "soak", workers=2)),
     Part("matrix", "every fault on real engines", matrix),
     Part("drills", "the drill on every bus", suite_run("tests/acceptance", "-m", "soak", "-k", "drill", workers=1)),
+    Part("schedule", "the scheduler: seeds, kills, a million requests", suite_run(*SCHEDULE, "-m", "soak", workers=1)),
     Part("trades", "a million trades, however they are run", suite_run(TRADES, "-m", "", workers=1)),
     Part(
         "others",
         "everything else that is marked soak",
         suite_run(
             "tests", "-m", "soak and not hypothesis", "--ignore=tests/streams", "--ignore=tests/servers",
-            f"--deselect={TRADES}", "-k", "not drill", workers=2,
+            *(f"--ignore={path}" for path in SCHEDULE), f"--deselect={TRADES}", "-k", "not drill", workers=2,
         ),
     ),
 )  # fmt: skip

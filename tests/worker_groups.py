@@ -25,9 +25,12 @@ SHARED_SERVERS = (
     "broken_kafka",
     "broken_rabbitmq",
     "broken_hazelcast",
+    "broken_postgresql",
+    "cassandra_server",
     "kafka_server",
     "rabbitmq_server",
     "hazelcast_server",
+    "postgresql_server",
     "redis_server",
     "zookeeper_server",
 )

@@ -366,6 +366,32 @@ def test_the_model_of_the_page_about_models_runs_on_the_lines_that_it_shows(tmp_
     assert len(Path("prices.csv").read_text().splitlines()) == 3
 
 
+def test_the_model_of_the_readme_runs_on_the_lines_that_it_shows(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "README.md").read_text()
+    for name, kind in (("desk.yaml", "yaml"), ("trades.csv", "csv")):
+        [block] = re.findall(rf"^```{kind}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        Path(name).write_text(block)
+    [run] = [words for words in shown_commands(ROOT / "README.md") if words[:2] == ["model", "run"]]
+    assert command_line([*run, "--runner", "reference"]) == 0
+    assert [line.split(",")[2] for line in Path("out.csv").read_text().splitlines()] == ["ACME", "ACME", "ACME", "EMCA"]
+
+
+def test_no_page_says_that_promises_are_the_same_on_every_bus():
+    for page, words in ((ROOT / "README.md", "promises differ"), (DOCS / "reference" / "buses.md", "promises differs")):
+        text = " ".join(page.read_text().split())
+        assert words in text, named(page)
+        assert not re.search(r"same [^.]*\bpromises\b[^.]* on every bus", text), named(page)
+
+
+def test_files_that_the_table_of_features_names_exist():
+    folder = ROOT / "tests" / "streams"
+    named_files = set(re.findall(r"\b((?:acceptance/)?test_\w+\.py)\b", (folder / "COVERAGE.md").read_text()))
+    assert named_files
+    missing = {name for name in named_files if not any((place / name).exists() for place in (folder, folder.parent))}
+    assert missing == set()
+
+
 def test_dependencies_have_their_reasons():
     table = rows((DOCS / "decisions" / "0014-dependencies.md").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -399,7 +425,9 @@ def public_calls() -> set[str]:
     for kind in PUBLIC:
         found |= {
             f"{kind.__name__}.{name}"
-            for name, item in vars(kind).items()
+            for part in kind.__mro__
+            if part.__name__ == kind.__name__  # the connection has two: streams, and schedulers on them
+            for name, item in vars(part).items()
             if not name.startswith("_") and inspect.isfunction(item)
         }
     return found

@@ -12,7 +12,8 @@ import pytest
 
 import lockstep
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "streams-api.md"
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+PAGES = (REFERENCE / "streams-api.md", REFERENCE / "schedule-api.md")
 CELL = re.compile(r"^\| `(\w+)(?:\(([^)]*)\))?` \|", re.MULTILINE)
 ELSEWHERE = {
     lockstep.Delivery,
@@ -29,7 +30,8 @@ KINDS = [kind for name in lockstep.__all__ if inspect.isclass(kind := getattr(lo
 
 def written(kind: type) -> dict[str, str | None]:
     """The names in the table of a class, each with its parameters, or None if it is not called."""
-    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL))
+    text = "\n".join(page.read_text() for page in PAGES)
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
     found = CELL.findall(sections.get(kind.__name__, ""))
     calls = set(re.findall(r"^\| `(\w+)\(", sections.get(kind.__name__, ""), re.MULTILINE))
     assert len(found) == len({name for name, _ in found}), "a name has two rows"
@@ -58,12 +60,14 @@ def examples():
         receiver = bus.receive(bus.subscriber("orders"), print)
         found = [bus, pool, publisher, receipt, many, reader.poll(), member, receiver, bus.groups]
         found += [bus.transaction(), bus.group_transaction(member), *asyncio.run(async_examples())]
+        found += [scheduler := bus.scheduler(), scheduler.after("1h", id="x")]
         yield {type(item): item for item in found}
 
 
 async def async_examples() -> list[object]:
     async with lockstep.connect_async("memory:names") as bus:
-        return [bus, await bus.publisher("orders"), await bus.subscriber("orders"), bus.groups]
+        found = [bus, await bus.publisher("orders"), await bus.subscriber("orders"), bus.groups]
+        return [*found, bus.scheduler()]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,4 @@
-"""docs/testing.md names tests, markers and parts that exist."""
+"""docs/testing.md names tests, markers and parts that exist, and what it says of missing servers is so."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import soak
+from lockstep.dev.errors import ServerNotAvailable
+from servers import server_fixtures
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "testing.md").read_text()
@@ -17,7 +19,7 @@ TEXT = (ROOT / "docs" / "testing.md").read_text()
 def test_a_test_that_the_page_names_exists(name):
     path, _, function = name.partition("::")
     assert (ROOT / path).exists()
-    assert not function or f"def {function}(" in (ROOT / path).read_text()
+    assert not function or re.search(rf"^\s*(def|class) {function}\b", (ROOT / path).read_text(), re.MULTILINE)
 
 
 def test_the_page_names_every_part_of_the_soak_run():
@@ -25,3 +27,23 @@ def test_the_page_names_every_part_of_the_soak_run():
         r"^\| `(\w+)` \| (.+) \|$", TEXT.partition("## The soak run")[2].partition("\n## ")[0], re.MULTILINE
     )
     assert [name for name, _ in rows] == [part.name for part in soak.PARTS]
+
+
+@pytest.mark.parametrize(("value", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_a_server_that_can_not_be_had_fails_a_run_of_ci_and_skips_a_test_elsewhere(
+    monkeypatch, tmp_path, value, outcome
+):
+    def nowhere(*_: object, **__: object) -> None:
+        raise ServerNotAvailable(name="redis", reason="it is not installed", remedy="install it")
+
+    monkeypatch.setenv("CI", value)
+    monkeypatch.setattr(server_fixtures, "start", nowhere)
+    with pytest.raises((pytest.fail.Exception, pytest.skip.Exception), match="it is not installed") as raised:
+        server_fixtures.started(None, tmp_path)
+    assert raised.type is outcome
+
+
+def test_ci_runs_with_the_variable_that_makes_a_missing_server_a_failure():
+    lines = [line.partition("#")[0].split() for line in (ROOT / ".ci" / "run").read_text().splitlines()]
+    assert ["export", "CI=true"] in lines
+    assert lines.index(["export", "CI=true"]) < lines.index(["make", "test"])
