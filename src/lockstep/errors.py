@@ -434,7 +434,7 @@ class OutboxBlocked(Unavailable):
     """Records that a scheduler has fired can't be published, and wait in its store."""
 
     code = "OUTBOX_BLOCKED"
-    template = "Fired events of shard {shard} of scheduler {name!r} wait, because a stream does not take them: {reason}"
+    template = "Fired events of scheduler {name!r} wait, because stream {stream!r} does not take them: {reason}"
     advice = "Give the scheduler the right to publish there, or raise the stream's limits; it goes on by itself."
 
 

@@ -10,7 +10,7 @@ from schedule_worlds import World
 from lockstep.core.agenda import Status
 from lockstep.core.ladder import Ladder
 from lockstep.core.ticks import Overlap, Policy
-from lockstep.errors import AppendUncertain
+from lockstep.errors import AppendUncertain, OutboxBlocked
 from lockstep.log.config import StreamConfig
 from lockstep.schedule import requests
 from lockstep.schedule.requests import Ask, DryRun, PauseCron, PutCron, RemoveCron, TriggerCron
@@ -202,7 +202,7 @@ def test_a_tenant_whose_stream_was_deleted_holds_up_nobody(world, shards):
     world.clock.advance(1)
     assert world.fired() == ["a", "b"]
     assert [one["error"] for one in world.history() if one["what"] == "dry run failed"] == [
-        "stream 'gone' does not exist"
+        "stream 'gone' does not exist, or refuses records"
     ]
     assert world.nodes["n1"].error is None
     # And when it is there again, with other shards, everything fires
@@ -213,6 +213,35 @@ def test_a_tenant_whose_stream_was_deleted_holds_up_nobody(world, shards):
     ticks_of_g = {one["eventTime"] for one in world.history() if one.get("id") == "g/c/QUARTZ"}
     assert len(ticks_of_g) == fired.count("g/c/QUARTZ")
     assert len(ticks_of_g) >= 20
+
+
+def test_a_tenant_whose_stream_refuses_its_events_holds_up_nobody(world):
+    # Given a store that can't publish the events of one tenant
+    world.bus.create("closed", StreamConfig())
+    world.client.control(to_stream("g", "closed"))
+    store = world.nodes["n1"]._store
+    commit = store.commit
+
+    def refusing(changes):
+        if any(record.stream == "closed" for change in changes for record in change.outgoing):
+            raise OutboxBlocked(name="jobs", stream="closed", reason="no right to publish")
+        return commit(changes)
+
+    store.commit = refusing
+    # When events of that tenant and of another are due
+    world.schedule("x", 1000, tenant="g")
+    world.schedule("a", 2000)
+    world.clock.advance(5)
+    # Then those of the other fire, and requests are answered
+    assert world.fired() == ["a"]
+    assert world.schedule("b", 0)["verdict"] == "ACCEPTED"
+    world.clock.advance(1)
+    assert (world.fired(), world.fired("closed")) == (["a", "b"], [])
+    assert world.nodes["n1"].error is None
+    # And when the stream takes them, they fire
+    del store.commit
+    world.clock.advance(6)
+    assert world.fired("closed") == ["x"]
 
 
 # crons

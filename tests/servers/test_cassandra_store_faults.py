@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from lockstep.core.agenda import Status
-from lockstep.errors import BadArgument, BadUrl, Closed, ServerUnreachable, StoreFull
+from lockstep.errors import BadArgument, BadUrl, Closed, OutboxBlocked, ServerRefused, ServerUnreachable, StoreFull
 from lockstep.log.memory import Grid
 from lockstep.runtime import ThreadRuntime
 from lockstep.schedule.rows import Change, Fence, Outgoing, ShardState, row_key
@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 ONE, TWO = Fence("requests/0", "one", 1), Fence("requests/0", "two", 2)
 FULL = StoreFull(stream="fired", reason="planned")
+REFUSED = ServerRefused(server="bus", reason="no right to publish")
 
 
 @pytest.fixture
@@ -85,6 +86,30 @@ class TestOutbox:
         clock.advance(10)
         store.commit([sends(ONE, b"b")])
         assert (values(fired), plan.pending) == ([b"a", b"b"], 0)
+
+    def test_a_stream_that_refuses_records_holds_up_its_own_and_no_others(
+        self, open_store, fired, grid, clock, monkeypatch
+    ):
+        monkeypatch.setattr(cassandra, "_RELAYED_AT_ONCE", 2)
+        monkeypatch.setattr(outbox, "_BATCH_RECORDS", 1)
+        plan, other = FaultPlan(), grid.bus(ThreadRuntime()).create("other", KEEP_ALL)
+        store = open_store(plan)
+        store.claim(0, ONE)
+        plan.fail(REFUSED, times=1000, log="fired")
+        refused = [Outgoing("fired", text) for text in (b"a", b"b", b"c")]
+        assert store.commit([Change(0, ONE, position=1, outgoing=[*refused, Outgoing("other", b"1")])]) == set()
+        with pytest.raises(OutboxBlocked, match=r"stream 'fired' does not take them: .*no right to publish"):
+            store.commit([sends(ONE, b"d", position=2)])
+        assert store.commit([Change(0, ONE, position=2, outgoing=[Outgoing("other", b"2")])]) == set()
+        assert (values(fired), values(other)) == ([], [b"1", b"2"])
+        later = open_store(plan)
+        assert later.claim(0, TWO) == ShardState(2, None)
+        with pytest.raises(OutboxBlocked):
+            later.commit([sends(TWO, b"d", position=3)])
+        plan.clear()
+        clock.advance(10)  # the right was given, and the background tries again
+        assert later.commit([sends(TWO, b"d", position=3)]) == set()
+        assert (values(fired), values(other)) == ([b"a", b"b", b"c", b"d"], [b"1", b"2"])
 
 
 def test_a_claim_ends_the_commits_of_an_earlier_owner_at_once(open_store, fired):

@@ -22,6 +22,7 @@ from lockstep.log.config import StreamConfig
 from lockstep.log.memory import Grid
 from lockstep.runtime import ThreadRuntime
 from lockstep.schedule.rows import Change, Fence, Outgoing, ShardState, row_key
+from lockstep.schedule.store import outbox as outbox_module
 from lockstep.schedule.store.port import Filter
 from lockstep.schedule.store.postgres import PostgresStore
 from lockstep.streams.cursor import Cursor
@@ -33,6 +34,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 ONE, TWO = Fence("requests/0", "one", 1), Fence("requests/0", "two", 2)
 FULL = StoreFull(stream="fired", reason="planned")
+REFUSED = ServerRefused(server="bus", reason="no right to publish")
 
 
 @pytest.fixture
@@ -97,20 +99,44 @@ class TestOutbox:
         assert store.commit([sends(ONE, b"b", position=2)]) == set()
         assert (values(fired), outbox(postgresql_server, scheduler)) == ([b"a", b"b"], 0)
 
-    def test_a_stream_that_refuses_records_holds_them_up_and_ends_no_node(self, open_store, fired):
-        plan = FaultPlan()
+    def test_a_stream_that_refuses_records_holds_up_its_own_and_no_others(self, open_store, fired, grid, clock):
+        plan, other = FaultPlan(), grid.bus(ThreadRuntime()).create("other", KEEP_ALL)
         store = open_store(plan)
         store.claim(0, ONE)
-        plan.fail(ServerRefused(server="bus", reason="no right to publish"), times=3)
-        assert store.commit([sends(ONE, b"a", position=1)]) == set()
-        with pytest.raises(OutboxBlocked, match="no right to publish"):
+        plan.fail(REFUSED, times=100, log="fired")
+        first = Change(0, ONE, position=1, outgoing=[Outgoing("fired", b"a"), Outgoing("other", b"1")])
+        assert store.commit([first]) == set()
+        with pytest.raises(OutboxBlocked, match=r"stream 'fired' does not take them: .*no right to publish"):
             store.commit([sends(ONE, b"b", position=2)])
-        with pytest.raises(Unavailable):
-            open_store(plan).claim(0, TWO)
-        # When the right is given, the next owner goes on
-        other = open_store(plan)
-        assert other.claim(0, Fence("requests/0", "three", 3)) == ShardState(1, None)
-        assert values(fired) == [b"a"]
+        assert store.commit([Change(0, ONE, position=2, outgoing=[Outgoing("other", b"2")])]) == set()
+        assert (values(fired), values(other)) == ([], [b"1", b"2"])
+        # A next owner has its part of the stream refused too, and takes the shard over all the same
+        later = open_store(plan)
+        assert later.claim(0, TWO) == ShardState(2, None)
+        assert later.commit([Change(0, TWO, outgoing=[Outgoing("other", b"3")])]) == set()
+        with pytest.raises(OutboxBlocked):
+            later.commit([sends(TWO, b"c", position=3)])
+        plan.clear()
+        clock.advance(10)  # the right was given, and the background tries again
+        assert later.commit([sends(TWO, b"c", position=3)]) == set()
+        assert (values(fired), values(other)) == ([b"a", b"c"], [b"1", b"2", b"3"])
+
+    def test_many_refused_letters_do_not_hide_others(self, open_store, fired, grid, monkeypatch):
+        monkeypatch.setattr("lockstep.schedule.store.postgres._RELAYED_AT_ONCE", 3)
+        monkeypatch.setattr(outbox_module, "_BATCH_RECORDS", 1)
+        plan, other = FaultPlan(), grid.bus(ThreadRuntime()).create("other", KEEP_ALL)
+        store = open_store(plan)
+        store.claim(0, ONE)
+        plan.fail(FULL, log="fired")
+        texts = [b"%d" % number for number in range(10)]
+        both = [*(Outgoing("fired", text) for text in texts), *(Outgoing("other", text) for text in texts)]
+        store.commit([Change(0, ONE, outgoing=both)])
+        plan.fail(REFUSED, times=100, log="fired")
+        open_store(plan).claim(0, TWO)
+        assert (values(fired), values(other)) == ([], texts)
+        plan.clear()
+        open_store(plan).claim(0, Fence("requests/0", "three", 3))
+        assert values(fired) == texts
 
     def test_while_the_bus_is_away_further_commits_are_refused_and_store_nothing(self, open_store, fired):
         plan = FaultPlan()

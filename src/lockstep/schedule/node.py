@@ -14,7 +14,7 @@ from functools import partial
 
 from lockstep.core.agenda import Event
 from lockstep.core.ladder import Ladder
-from lockstep.errors import LockstepError, StoreMismatch, StreamNotFound, Unavailable
+from lockstep.errors import LockstepError, OutboxBlocked, StoreMismatch, StreamNotFound, Unavailable
 from lockstep.log.port import Log
 from lockstep.runtime import logger
 from lockstep.schedule.counts import Backlog, NodeCounts
@@ -434,6 +434,10 @@ class Node:
             self._results.extendleft(reversed(round_.results))
             self._stream_missing(str(error.params["name"]))
             return
+        except OutboxBlocked as error:
+            self._results.extendleft(reversed(round_.results))
+            self._stream_refuses(str(error.params["stream"]), error)
+            return
         except LockstepError:
             self._results.extendleft(reversed(round_.results))
             for number in round_.changes:
@@ -482,7 +486,14 @@ class Node:
             "Stream %s does not exist, so its tenant's events wait; create it, or register the tenant with another",
             name, extra={"action": "tenant_stream_missing", "stream": name},
         )  # fmt: skip
-        self._limits.stream_missing(name)
+        self._limits.stream_unusable(name)
+
+    def _stream_refuses(self, name: str, error: OutboxBlocked) -> None:
+        """A tenant's stream does not take its events: they wait, and nobody else's do."""
+        if name in self._streams.own:
+            raise error
+        logger.error("%s", error, extra={"action": "tenant_stream_refuses", "stream": name})
+        self._limits.stream_unusable(name)
 
     def _confirm(self) -> None:
         """Tell the group how far the requests are carried out: for lags, and for what retention may drop."""

@@ -180,7 +180,7 @@ class Shard:
         event = replace(event, triggered=now)
         if tenant.stream is None:
             return Delivery(event, tenant, dry_run=True)
-        error: str | None = f"stream {tenant.stream!r} does not exist"
+        error: str | None = f"stream {tenant.stream!r} does not exist, or refuses records"
         if has_stream:
             error = self._send(change, event, tenant.stream, dry_run=True)
         if error is not None:

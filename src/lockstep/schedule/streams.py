@@ -53,6 +53,11 @@ class SchedulerStreams:
         """The group whose members share the shards."""
         return f"{self.name}.nodes"
 
+    @property
+    def own(self) -> frozenset[str]:
+        """All streams that are the scheduler's and no tenant's."""
+        return frozenset((self.requests, self.control, self.answers, self.history, self.nodes))
+
     def fired(self, tenant: str) -> str:
         """Where events of a tenant of Python programs are published."""
         return f"{self.name}.fired.{tenant}"

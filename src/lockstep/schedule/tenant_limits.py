@@ -1,4 +1,4 @@
-"""Which tenants of a node may fire now, and how much: pauses, rates, deliveries under way, streams that are missing."""
+"""Which tenants of a node may fire now, and how much: pauses, rates, deliveries under way, unusable streams."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class TenantLimits:
         return tenant is not None and not tenant.paused and not self.is_broken(tenant)
 
     def is_broken(self, tenant: Tenant) -> bool:
-        """Whether the tenant's stream was missing a moment ago."""
+        """Whether the tenant's stream was missing, or refused records, a moment ago."""
         stream = tenant.stream
         return stream is not None and self._broken.get(stream, 0.0) > self._runtime.monotonic()
 
-    def stream_missing(self, name: str) -> None:
-        """Have tenants of a stream wait for a moment."""
+    def stream_unusable(self, name: str) -> None:
+        """Have tenants of a stream wait for a moment: it is missing, or refuses records."""
         self._broken[name] = self._runtime.monotonic() + BROKEN_S
 
     def is_stream(self, name: str) -> bool:

@@ -64,6 +64,11 @@ class FaultPlan:
         """The call raises `error` and does nothing. `on` is any method of Log, or atomic, create, open, delete."""
         return self._plan(times, _Planned(FAIL, on, log, error))
 
+    def clear(self) -> FaultPlan:
+        """Forget the faults that have not happened yet."""
+        self._planned.clear()
+        return self
+
     @property
     def pending(self) -> int:
         """Faults that have not happened yet."""

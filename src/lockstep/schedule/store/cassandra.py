@@ -16,13 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from heapq import merge
+from types import MappingProxyType
 from typing import Any
 
 from cassandra.cluster import ResponseFuture
 from cassandra.query import UNSET_VALUE, BatchStatement, BatchType
 
 from lockstep.core.agenda import ENDED, UNFIRED, Event, Status
-from lockstep.errors import BadArgument
+from lockstep.errors import BadArgument, LockstepError
 from lockstep.log.port import Bus
 from lockstep.runtime import Runtime
 from lockstep.schedule.rows import KEY_BYTES, Change, CronRow, Fence, Run, ShardState
@@ -62,7 +63,7 @@ from lockstep.schedule.store.codec import (
     unpack_event,
     unpack_run,
 )
-from lockstep.schedule.store.outbox import Letter, Outbox, Relay, unsealed
+from lockstep.schedule.store.outbox import Letter, Outbox, Refusals, Relay, unsealed
 from lockstep.schedule.store.port import EARLY_MS, Due, Filter, Page, Store, StoreIdentity
 
 SCANNED_MAX = 20_000
@@ -104,8 +105,8 @@ class CassandraStore(Store):
 
     def __init__(self, url: str, name: str, bus: Bus, runtime: Runtime) -> None:
         self._name, self._runtime = name, runtime
-        self._outbox = Outbox(bus, runtime)
-        self._relay = Relay(name, self._relay_stored, runtime)
+        self._outbox = Outbox(name, bus, runtime)
+        self._relay = Relay(self._relay_stored, runtime)
         self._session = Session(url)
         self._indexes = Indexes(self._session, name)
         self._committing = threading.Lock()
@@ -124,7 +125,7 @@ class CassandraStore(Store):
         return StoreIdentity(found.hex(), self._session.address.safe_url)
 
     def claim(self, shard: int, fence: Fence) -> ShardState | None:
-        """What an earlier owner left in the outbox is on the bus before this returns."""
+        """What an earlier owner left in the outbox is on the bus before this returns, but for what a stream refuses."""
         with self._committing:
             try:
                 state = self._claim(shard, fence)
@@ -185,7 +186,8 @@ class CassandraStore(Store):
         """The change of each shard is a transaction of its own."""
         if len({change.shard for change in changes}) < len(changes):  # one after the other, in their order
             return set[int]().union(*(self.commit([change]) for change in changes))
-        letters = [self._outbox.pack(change.outgoing) for change in changes]
+        refusals = self._relay.refusals()
+        letters = [self._outbox.pack(change.outgoing, refusals) for change in changes]
         self._relay.catch_up({change.shard for change in changes})
         refused, failed, sending = set[int](), list[Exception](), set[int]()
         with self._committing:
@@ -202,7 +204,7 @@ class CassandraStore(Store):
                 elif mine:
                     sending.add(change.shard)
         if sending:
-            self._relay.send(sending, lambda: self._relay_all(sending))
+            self._relay.send(sending, lambda: self._relay_all(sending, refusals))
         if failed:
             raise self._session.meaning(failed[0]) from failed[0]
         return refused
@@ -287,27 +289,48 @@ class CassandraStore(Store):
                 writes.put((EXPIRY, "", run.expires, key), run.cron.encode())
         return writes
 
-    def _relay_all(self, shards: Iterable[int]) -> None:
+    def _relay_all(self, shards: Iterable[int], known: Refusals) -> Refusals:
+        refused: Refusals = {}
         for shard in shards:
-            self._relay_stored(shard)
+            refused |= self._relay_stored(shard, known)
+        return refused
 
-    def _relay_stored(self, shard: int) -> None:
+    def _relay_stored(self, shard: int, known: Mapping[str, LockstepError] = MappingProxyType({})) -> Refusals:
+        """Relay the outbox of a shard, but for logs that are known to refuse; return the logs of what is left in it."""
         claim = self._claims.get(shard)
         floors = self._indexes.floors(shard) if claim is None else dict(claim.floors)
+        left: Refusals = {}
         for index, floor in floors.items():
             if index[0] == OUTBOX:
-                self._relay_outbox(shard, index, floor)
+                left |= self._relay_outbox(shard, index, floor, known)
+        return left
 
-    def _relay_outbox(self, shard: int, index: Index, start: int) -> None:
+    def _relay_outbox(self, shard: int, index: Index, start: int, known: Mapping[str, LockstepError]) -> Refusals:
+        refused, left = dict(known), Refusals()
         is_more = True
         while is_more:
             found = self._session.run("outbox", (self._name, shard, *index, start, _RELAYED_AT_ONCE))
             if not found:
-                return
-            self._outbox.publish([unsealed(log.decode(), batch) for _, log, batch, _ in found])
-            last, written = found[-1][0], max(row[3] for row in found)
-            self._session.run("relayed", (written, self._name, shard, *index, last))
-            start, is_more = last + 1, len(found) == _RELAYED_AT_ONCE
+                break
+            logs = [row[1].decode() for row in found]
+            letters = [unsealed(log, row[2]) for log, row in zip(logs, found, strict=True) if log not in refused]
+            refused |= self._outbox.publish(letters)
+            left |= {log: refused[log] for log in logs if log in refused}
+            relayed = [row for log, row in zip(logs, found, strict=True) if log not in refused]
+            self._forget_letters(shard, index, relayed, all_before=not left)
+            start, is_more = found[-1][0] + 1, len(found) == _RELAYED_AT_ONCE
+        return left
+
+    def _forget_letters(self, shard: int, index: Index, rows: Sequence[tuple[Any, ...]], *, all_before: bool) -> None:
+        """Remove letters that were relayed; by one tombstone if everything before the last one may go."""
+        if not rows:
+            return
+        written = max(row[3] for row in rows)
+        if all_before:
+            self._session.run("relayed", (written, self._name, shard, *index, rows[-1][0]))
+        else:
+            places = [(row[3], self._name, shard, *index, row[0], row[1]) for row in rows]
+            self._session.run_all("relayed one", places)
 
     def forget_stream(self, name: str) -> None:
         self._outbox.forget_stream(name)

@@ -61,6 +61,10 @@ _QUERIES = {
         DELETE FROM {table} USING TIMESTAMP ?
         WHERE scheduler = ? AND shard = ? AND kind = ? AND name = ? AND time <= ?
     """,
+    "relayed one": """
+        DELETE FROM {table} USING TIMESTAMP ?
+        WHERE scheduler = ? AND shard = ? AND kind = ? AND name = ? AND time = ? AND key = ?
+    """,
     "get": """
         SELECT key, row FROM {table}
         WHERE scheduler = ? AND shard = ? AND kind = ? AND name = '' AND time = 0 AND key IN ?

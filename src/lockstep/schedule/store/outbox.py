@@ -3,13 +3,16 @@
 A batch is relayed again if its acknowledgement was lost or its owner died. Each keeps its producer and its sequence, so
 that the bus or its readers drop copies. The producer stands for a shard, its seat and a log. The sequence begins
 with the epoch of the seat: it grows from owner to owner, even over a store that was emptied or restored.
+
+A stream may refuse records, by rights or by a limit that was lowered. They stay in the outbox and are tried again; the
+records of other streams pass them.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -29,6 +32,8 @@ EPOCH_BITS = 36
 compares sequences as doubles, so that epochs up to 131,072 are exact there."""
 RETRY_S = 1.0
 _BATCH_BYTES, _BATCH_RECORDS = 4 << 20, 10_000
+Refusals = dict[str, LockstepError]
+"""By log: why it does not take records. A bus that is away refuses nothing; it is waited for."""
 _MESSAGE_OVERHEAD, _RECORD_OVERHEAD, _HEADER_OVERHEAD = 4096, 16, 6
 
 
@@ -62,25 +67,33 @@ def unsealed(log: str, data: bytes) -> Letter:
 class Outbox:
     """Packs the records of a store into batches that fit their logs, and appends such batches to the bus."""
 
-    def __init__(self, bus: Bus, runtime: Runtime) -> None:
-        self._bus, self._runtime = bus, runtime
+    def __init__(self, scheduler: str, bus: Bus, runtime: Runtime) -> None:
+        self._scheduler, self._bus, self._runtime = scheduler, bus, runtime
         self._streams: dict[str, list[Log]] = {}
         self._logs: dict[str, Log] = {}
 
-    def pack(self, records: Sequence[Outgoing]) -> list[Letter]:
-        """Batches with all records, in order for each log; AppendTooLarge if a log can't take one of them."""
+    def pack(self, records: Sequence[Outgoing], refusals: Mapping[str, LockstepError]) -> list[Letter]:
+        """Batches with all records, in order for each log.
+
+        AppendTooLarge if a log can't take one of them, OutboxBlocked if earlier ones of its log wait in the outbox.
+        """
         by_log: dict[str, tuple[Log, list[Outgoing]]] = {}
         for record in records:
             log = self._log_for(record)
+            if log.name in refusals:
+                reason = str(refusals[log.name])
+                raise OutboxBlocked(name=self._scheduler, stream=record.stream, reason=reason)
             by_log.setdefault(log.name, (log, []))[1].append(record)
         return [Letter(log.name, self._pack(log, part)) for log, mine in by_log.values() for part in _parts(log, mine)]
 
-    def publish(self, letters: Sequence[Letter]) -> None:
+    def publish(self, letters: Sequence[Letter]) -> Refusals:
         """Append batches in order, each log's in as few appends as it takes; copies of earlier ones do no harm.
 
-        What is for a stream that was deleted is dropped with a warning: it would have been deleted with the stream.
+        Return the logs that refuse theirs: all letters for them have to be kept. What is for a stream that was deleted
+        is dropped with a warning: it would have been deleted with the stream.
         """
         by_log: dict[str, list[Batch]] = {}
+        refused: Refusals = {}
         for letter in letters:
             by_log.setdefault(letter.log, []).append(letter.batch)
         for name, batches in by_log.items():
@@ -91,6 +104,11 @@ class Outbox:
                 logger.warning(
                     "records for a deleted stream dropped", extra={"action": "drop", "stream": name, "count": count}
                 )
+            except Unavailable:
+                raise
+            except LockstepError as error:
+                refused[name] = error
+        return refused
 
     def forget_stream(self, name: str) -> None:
         """Look a stream up again: it was deleted, perhaps made anew."""
@@ -188,40 +206,47 @@ class Relay:
 
     A commit whose records could not be relayed has happened all the same. They are relayed in the background as soon as
     the bus is back; until then further commits of the shard are refused, so that an outbox does not grow without bound.
+    Where only a stream refuses its records, only further records for that stream are refused.
     """
 
-    def __init__(self, scheduler: str, relay_stored: Callable[[int], None], runtime: Runtime) -> None:
-        self._scheduler, self._relay_stored, self._runtime = scheduler, relay_stored, runtime
+    def __init__(self, relay_stored: Callable[[int], Refusals], runtime: Runtime) -> None:
+        self._relay_stored, self._runtime = relay_stored, runtime
         self._relaying = threading.RLock()
         self._behind: set[int] = set()
+        """Shards with letters that could not be relayed, because the bus or the store was away."""
+        self._refused: dict[int, Refusals] = {}
+        """By shard: logs that refused letters."""
         self._task: Task | None = None
         self._closed = False
 
+    def refusals(self) -> Refusals:
+        """The logs that refuse letters which wait in the outbox."""
+        return {log: error for refused in list(self._refused.values()) for log, error in refused.items()}
+
     def run(self, shard: int) -> None:
-        """Relay what is stored for a shard; Unavailable if the bus or the store is away, or a stream refuses it."""
+        """Relay what is stored for a shard, also to logs that refused it before; Unavailable if the bus is away."""
         with self._relaying:
-            try:
-                self._relay_stored(shard)
-            except Unavailable:
-                raise
-            except LockstepError as error:  # no node ends because of one tenant's stream
-                raise OutboxBlocked(name=self._scheduler, shard=shard, reason=str(error)) from error
+            refused = self._relay_stored(shard)
             self._behind.discard(shard)
+            self._note([shard], refused)
 
     def catch_up(self, shards: Iterable[int]) -> None:
         """Relay what failed before for these shards; Unavailable if it fails again."""
         for shard in self._behind.intersection(shards):
             self.run(shard)
 
-    def send(self, shards: set[int], publish: Callable[[], None]) -> None:
+    def send(self, shards: set[int], publish: Callable[[], Refusals]) -> None:
         """Publish what was just committed for shards; what fails is tried again in the background."""
         with self._relaying:
             try:
-                publish()
+                refused = publish()
             except LockstepError as error:
                 logger.warning("relay failed", extra={"action": "retry", "shards": sorted(shards), "error": str(error)})
                 self._behind |= shards
                 self._start()
+            else:
+                if refused:
+                    self._note(shards, refused)
 
     def close(self) -> None:
         """Relay no more; what is left is relayed by the next owner of each shard."""
@@ -230,6 +255,20 @@ class Relay:
         if task is not None:
             task.stop()
 
+    def _note(self, shards: Iterable[int], refused: Refusals) -> None:
+        """Remember which logs refuse the letters of shards, and try them again later."""
+        for log in refused.keys() - self.refusals():
+            logger.warning(
+                "records refused", extra={"action": "retry", "stream": stream_name(log), "error": str(refused[log])}
+            )
+        for shard in shards:
+            if refused:
+                self._refused[shard] = refused
+            else:
+                self._refused.pop(shard, None)
+        if refused:
+            self._start()
+
     def _start(self) -> None:
         if self._task is None and not self._closed:
             self._task = self._runtime.spawn("lockstep-outbox", self._step, self._runtime.waiter(), self._crashed)
@@ -237,9 +276,12 @@ class Relay:
     def _step(self) -> float | None:
         with self._relaying:
             try:
-                self.catch_up(set(self._behind))
+                for shard in self._behind | self._refused.keys():
+                    self.run(shard)
             except LockstepError:
                 return RETRY_S  # it was logged when it failed first
+            if self._refused:
+                return RETRY_S
             self._task = None
             return None
 

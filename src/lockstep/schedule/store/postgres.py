@@ -23,7 +23,7 @@ from lockstep.runtime import Runtime
 from lockstep.schedule.rows import KEY_BYTES, Change, CronRow, Fence, Run, ShardState
 from lockstep.schedule.store import postgres_statements as statements
 from lockstep.schedule.store.codec import pack_cron, pack_cursor, unpack_cron, unpack_cursor
-from lockstep.schedule.store.outbox import Letter, Outbox, Relay, unsealed
+from lockstep.schedule.store.outbox import Letter, Outbox, Refusals, Relay, unsealed
 from lockstep.schedule.store.port import EARLY_MS, Due, Filter, Page, Store, StoreIdentity
 from lockstep.schedule.store.postgres_connections import Connections, Row
 
@@ -46,9 +46,9 @@ class PostgresStore(Store):
 
     def __init__(self, url: str, name: str, bus: Bus, runtime: Runtime) -> None:
         self._name = name
-        self._outbox = Outbox(bus, runtime)
+        self._outbox = Outbox(name, bus, runtime)
         self._connections = Connections(url, runtime)
-        self._relay = Relay(name, self._relay_stored, runtime)
+        self._relay = Relay(self._relay_stored, runtime)
         self._sent: dict[int, tuple[Fence, int]] = {}
         """By shard: how many records its owner has sent. A number that is used twice makes the bus drop a record."""
         try:
@@ -79,7 +79,7 @@ class PostgresStore(Store):
             return StoreIdentity(_one(connection.execute(statements.IDENTITY)), self._connections.shown_url)
 
     def claim(self, shard: int, fence: Fence) -> ShardState | None:
-        """What an earlier owner left in the outbox is on the bus before this returns."""
+        """What an earlier owner left in the outbox is on the bus before this returns, but for what a stream refuses."""
         asked = {"shard": shard, "seat": _text(fence.seat), "member": _text(fence.member), "epoch": fence.epoch}
         with self._connections.use() as connection:
             found = connection.execute(statements.CLAIM, {"scheduler": self._name, **asked}).fetchone()
@@ -91,7 +91,8 @@ class PostgresStore(Store):
     def commit(self, changes: Sequence[Change]) -> set[int]:
         if len({change.shard for change in changes}) < len(changes):  # one after the other, in their order
             return set[int]().union(*(self.commit([change]) for change in changes))
-        letters = [self._outbox.pack(change.outgoing) for change in changes]
+        refusals = self._relay.refusals()
+        letters = [self._outbox.pack(change.outgoing, refusals) for change in changes]
         self._relay.catch_up({change.shard for change in changes})
         with self._connections.use() as connection, connection.transaction():
             sent = self._fences(connection, changes)
@@ -176,16 +177,21 @@ class PostgresStore(Store):
         found = connection.execute(statements.PUT_OUTBOX, [self._name, shards, logs, batches]).fetchall()
         return [(row[0], letter) for row, (_, letter) in zip(found, letters, strict=True)]
 
-    def _publish(self, stored: Sequence[tuple[int, Letter]]) -> None:
+    def _publish(self, stored: Sequence[tuple[int, Letter]]) -> Refusals:
         """Relay letters, then forget them; if forgetting fails, they are relayed again and dropped as copies."""
-        self._outbox.publish([letter for _, letter in stored])
-        with self._connections.use() as connection, connection.transaction():
-            connection.execute(statements.NO_WAIT_FOR_DISK)
-            connection.execute(statements.DELETE_OUTBOX, [[number for number, _ in stored]])
+        refused = self._outbox.publish([letter for _, letter in stored])
+        relayed = [number for number, letter in stored if letter.log not in refused]
+        if relayed:
+            with self._connections.use() as connection, connection.transaction():
+                connection.execute(statements.NO_WAIT_FOR_DISK)
+                connection.execute(statements.DELETE_OUTBOX, [relayed])
+        return refused
 
-    def _relay_stored(self, shard: int) -> None:
-        while found := self._read(statements.READ_OUTBOX, [self._name, shard, _RELAYED_AT_ONCE]):
-            self._publish([(number, unsealed(log, batch)) for number, log, batch in found])
+    def _relay_stored(self, shard: int) -> Refusals:
+        refused: Refusals = {}
+        while found := self._read(statements.READ_OUTBOX, [self._name, shard, list(refused), _RELAYED_AT_ONCE]):
+            refused |= self._publish([(number, unsealed(log, batch)) for number, log, batch in found])
+        return refused
 
     def forget_stream(self, name: str) -> None:
         self._outbox.forget_stream(name)

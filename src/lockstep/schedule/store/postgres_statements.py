@@ -90,7 +90,10 @@ SELECT %s, shard, log, batch FROM unnest(%s::int[], %s::text[], %b::bytea[]) WIT
     AS new (shard, log, batch, place)
 ORDER BY place RETURNING id
 """
-READ_OUTBOX = "SELECT id, log, batch FROM schedule_outbox WHERE scheduler = %s AND shard = %s ORDER BY id LIMIT %s"
+READ_OUTBOX = """
+SELECT id, log, batch FROM schedule_outbox
+WHERE scheduler = %s AND shard = %s AND log <> ALL(%s::text[]) ORDER BY id LIMIT %s
+"""
 DELETE_OUTBOX = "DELETE FROM schedule_outbox WHERE id = ANY(%s)"
 NO_WAIT_FOR_DISK = "SET LOCAL synchronous_commit = off"
 
