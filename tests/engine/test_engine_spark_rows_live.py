@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
@@ -177,3 +178,16 @@ def test_mistakes_are_told_in_our_words(spark, bus):
     bus.create("orders")
     with pytest.raises(PySparkException, match=r"startingofset = 'latest' is not valid: there is no such option"):
         on(spark.readStream, bus, "orders", startingOfset="latest").load()
+
+
+def test_workers_import_the_installed_pyspark(spark):
+    """From the ZIP file that Spark brings it would be compiled anew in every worker."""
+
+    def place(batches):
+        import pyarrow
+        import pyspark
+
+        yield from (pyarrow.RecordBatch.from_pydict({"file": [pyspark.__file__]}) for _ in batches)
+
+    [row] = spark.range(1, numPartitions=1).mapInArrow(place, "file string").collect()
+    assert row.file == pyspark.__file__

@@ -47,7 +47,7 @@ def parse_yaml(text: str, source: str = "model.yaml") -> Project:
 def to_yaml(project: Project) -> str:
     """The project as YAML; parse_yaml gives it back."""
     node = _node(to_document(project), "")
-    return str(yaml.serialize(node, Dumper=yaml.SafeDumper, width=110, indent=2, allow_unicode=True))
+    return str(yaml.serialize(node, Dumper=_dumper(), width=110, indent=2, allow_unicode=True))
 
 
 class _Reader:
@@ -119,6 +119,11 @@ class _Reader:
 def _loader() -> Any:
     """The parser in C where there is one: it is ten times as fast."""
     return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _dumper() -> Any:
+    """The emitter in C where there is one."""
+    return getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def _until_document(events: Iterator[Event]) -> Iterator[Event]:

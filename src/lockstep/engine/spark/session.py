@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from shutil import which
@@ -40,10 +40,48 @@ def archive_path() -> Path:
     It fits the jars of one installation, so it lives with it; where that can't be written, in the user's cache.
     """
     java = sha256(str(Path(check_java()).resolve()).encode()).hexdigest()[:8]
+    return _shared_folder() / f"spark-{pyspark.__version__}-{java}.jsa"
+
+
+def slim_home() -> Path:
+    """Make a home of Spark without its ZIP file of PySpark, and return it.
+
+    Spark puts that file in front of the path of its Python processes, and what is imported from a ZIP file is compiled
+    anew in each of them: half a second for each of nine. Without it they import the installed PySpark, the same files.
+    """
+    home, installed = _shared_folder() / f"spark-{pyspark.__version__}", Path(pyspark.__file__).parent
+    home.mkdir(parents=True, exist_ok=True)
+    for part in ("bin", "jars"):
+        link = home / part
+        if not link.is_dir():
+            link.unlink(missing_ok=True)  # to an installation that is gone
+            with suppress(FileExistsError):  # another process was faster
+                link.symlink_to(installed / part)
+    return home
+
+
+def _shared_folder() -> Path:
     place = Path(sys.prefix) / "share"
     if not os.access(sys.prefix, os.W_OK):
         place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return place / "lockstep" / f"spark-{pyspark.__version__}-{java}.jsa"
+    return place / "lockstep"
+
+
+@contextmanager
+def _chosen_home(master: str) -> Iterator[None]:
+    """Have Spark start from the slim home, if its workers run here and nobody has chosen another home."""
+    if not master.startswith("local") or "SPARK_HOME" in os.environ:
+        yield
+        return
+    try:
+        os.environ["SPARK_HOME"] = str(slim_home())  # Spark takes it from here only
+    except OSError:  # a disk that is full or read-only: it starts, if more slowly
+        yield
+        return
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_HOME"]
 
 
 def start_session(
@@ -72,7 +110,8 @@ def start_session(
         where = {} if verbose else {"stdout": words, "stderr": words}
         try:
             started = {**where, "pass_fds": tuple(inherit), "start_new_session": True}
-            gateway = launch_gateway(conf, started)  # type: ignore[no-untyped-call]
+            with _chosen_home(given["spark.master"]):
+                gateway = launch_gateway(conf, started)  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
             raise SparkUnavailable(reason=f"its JVM ended at once: {_last_words(folder / JVM_LOG)}") from error
     give_way(gateway.proc.pid)
