@@ -11,6 +11,8 @@ SEEDS  ?= 10000
 WORKERS ?= 3
 PARTS  ?=
 SOAK   ?= 1
+# Thousands of processes are started here: each would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -24,7 +26,7 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq python3-venv; } || \
 	  { echo "Python's venv module is missing; install it (apt-get install python3-venv)"; exit 1; }
 	"$(PYTHON)" -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
