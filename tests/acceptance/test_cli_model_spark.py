@@ -1,4 +1,4 @@
-"""The same bytes from Spark as from the plain interpreter, whatever the cut and the shards."""
+"""The same bytes from Spark, and in one process, as from the plain interpreter, whatever the cut and the shards."""
 
 from __future__ import annotations
 
@@ -48,3 +48,15 @@ def test_spark_gives_the_same_bytes_and_counts(lockstep, wanted, tmp_path, cut, 
     lockstep.environ["TMPDIR"] = str(tmp_path)
     assert run(lockstep, f"spark-{cut}", "--cut", cut, "--shards", shards) == wanted
     assert list(tmp_path.glob("lockstep-run-*")) == [], "the run's state is gone"
+
+
+@pytest.mark.parametrize(("cut", "shards"), [("1", "1"), ("999", "2"), ("all", "1")])
+def test_batches_in_one_process_give_the_same_bytes_and_counts(lockstep, wanted, cut, shards) -> None:
+    assert run(lockstep, f"local-{cut}", "--runner", "local", "--cut", cut, "--shards", shards) == wanted
+
+
+def test_settings_of_spark_are_refused_where_spark_does_not_run(lockstep) -> None:
+    words = ("model", "run", "trades.yaml", "--in", "TradesSource=trades.csv", "--runner", "local")
+    done = lockstep(*words, "--conf", "spark.driver.memory=2g", code=2)
+    assert "--master and --conf are for Spark: leave them out with --runner local" in done.err
+

@@ -11,13 +11,10 @@ import os
 import select
 import sys
 from pathlib import Path
-from unittest import mock
 
 from failover_worlds import WANTED
-from local_spark import Disk, LocalComputing
 from run_worlds import sums_graph
 
-from lockstep.engine.spark import engine as engine_module
 from lockstep.engine.spark.engine import Engine, EngineOptions
 from lockstep.errors import LockstepError
 from lockstep.log.urls import open_bus
@@ -33,21 +30,17 @@ def say(**words) -> None:
 def main(url: str, name: str, folder: str, lease_s: str) -> int:
     runtime = ThreadRuntime()
     bus = open_bus(url, runtime)
-    options = EngineOptions(name=name, lease_s=float(lease_s), snapshot_every_s=0.0, ticks=False, entry_events=1)
-    disk = Disk(Path(folder))
-
-    def computing(setup, project, divided):
-        return LocalComputing(setup, project, divided, runtime, bus, disk)
-
-    with mock.patch.object(engine_module, "Computing", computing):
-        engine = Engine(sums_graph(), WANTED, bus, disk.folder, runtime, options, lambda change: say(role=change.role))
-        try:
-            engine.start()
-            while not select.select([sys.stdin], [], [], LOOK_S)[0]:
-                engine.check()
-        except LockstepError as error:
-            say(error=error.code, text=str(error))
-            return 1
+    options = EngineOptions(
+        name=name, lease_s=float(lease_s), snapshot_every_s=0.0, ticks=False, entry_events=1, runner="local"
+    )
+    engine = Engine(sums_graph(), WANTED, bus, Path(folder), runtime, options, lambda change: say(role=change.role))
+    try:
+        engine.start()
+        while not select.select([sys.stdin], [], [], LOOK_S)[0]:
+            engine.check()
+    except LockstepError as error:
+        say(error=error.code, text=str(error))
+        return 1
     return 0
 
 

@@ -20,13 +20,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 from cluster_oracle import Oracle, Recorder
 from kernel_worlds import texts
 from local_machine import Killed, Machine, MachineBus
-from local_spark import Disk, LocalComputing
+from local_spark import Disk, MachineCompute
 
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event
@@ -39,7 +38,6 @@ from lockstep.engine.run.reading import values_between
 from lockstep.engine.run.reports import Report, latest_reports
 from lockstep.engine.run.spool import Fill, Progress
 from lockstep.engine.run.streams import ProjectStreams
-from lockstep.engine.spark import engine as engine_module
 from lockstep.engine.spark.engine import Engine, EngineOptions
 from lockstep.engine.spark.failover import Failover
 from lockstep.errors import LockstepError
@@ -101,14 +99,14 @@ class LocalNode:
         self.bus = MachineBus(cluster.grid, self.machine, f"memory:{cluster.name}-{self.name}-{self.starts}")
         self.bus.before_trim = cluster.recorder.keep
         self._engine = Engine(
-            self.graph, self.wanted, self.bus, self.disk.folder, self.machine, self.options, self.roles.append
-        )
-        with mock.patch.object(engine_module, "Computing", self._computing_of):
-            try:
-                self.engine.start()
-            except BaseException:
-                self.kill()
-                raise
+            self.graph, self.wanted, self.bus, self.disk.folder, self.machine, self.options, self.roles.append,
+            self._compute_of,
+        )  # fmt: skip
+        try:
+            self.engine.start()
+        except BaseException:
+            self.kill()
+            raise
         self.machine.spawn("main", self._check, self.machine.waiter(), self._failed)
         return self
 
@@ -163,9 +161,9 @@ class LocalNode:
         return self.engine._team()
 
     @property
-    def computing(self) -> LocalComputing:
+    def computing(self) -> MachineCompute:
         found = self.engine._computing
-        assert isinstance(found, LocalComputing)
+        assert isinstance(found, MachineCompute)
         return found
 
     def computed(self) -> Progress:
@@ -178,8 +176,8 @@ class LocalNode:
         """Have its sequencer decide on something, if it leads."""
         self.team.sequencer.ask(decision)
 
-    def _computing_of(self, setup: Any, project: str, divided: frozenset[str]) -> LocalComputing:
-        return LocalComputing(setup, project, divided, self.machine, self.bus, self.disk)
+    def _compute_of(self, setup: Any, project: str, divided: frozenset[str]) -> MachineCompute:
+        return MachineCompute(setup, project, divided, self.machine, self.bus, self.disk)
 
     def _check(self) -> float:
         """What the main thread does: an engine that can't go on says why, and ends."""

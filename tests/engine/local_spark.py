@@ -1,28 +1,21 @@
-"""Spark without Spark: micro-batches with an offset log, a commit log and a state store, and the engine's own code."""
+"""The compute of an engine in virtual time: micro-batches with an offset log, a commit log and a state store."""
 
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from local_machine import Killed, Machine, MachineBus
 
-from lockstep.engine.run.beats import last_beat
-from lockstep.engine.run.outages import BUS_AWAY
-from lockstep.engine.run.position import Position
+from lockstep.engine.compute import local
+from lockstep.engine.compute.local import LocalCompute
 from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.snapshot import HEAD
-from lockstep.engine.spark import hot
-from lockstep.engine.spark.computing import Computing
-from lockstep.engine.spark.listener import BatchFigures
-from lockstep.engine.spark.orders import OrderReader
-from lockstep.engine.spark.tail import Ahead, SequenceTail
-from lockstep.errors import LockstepError
-from lockstep.runtime import Task
+from lockstep.engine.run.snapshot import HEAD, Pages
+from lockstep.runtime import Waiter
 
 POLL_S, AWAY_S = 0.02, 0.2
 
@@ -40,16 +33,32 @@ def files_up_to(size: int | None) -> Iterator[None]:
 
 @dataclass
 class Checkpoint:
-    """What Spark keeps on disk for one shard: the state, and how far batches were planned and committed."""
+    """What an engine keeps on disk for one shard: the state, and how far batches were planned and committed."""
 
-    pages: dict[str, bytes] = field(default_factory=dict)
+    stored: dict[str, bytes] = field(default_factory=dict)
     planned: dict[str, Any] | None = None
     committed: dict[str, Any] | None = None
+
+    def pages(self) -> dict[str, bytes]:
+        return dict(self.stored)
+
+    def head(self) -> bytes | None:
+        return self.stored.get(HEAD)
+
+    def plan(self, offset: dict[str, Any]) -> None:
+        self.planned = offset
+
+    def commit(self, pages: Pages) -> None:
+        self.stored = {name: page for name, page in {**self.stored, **pages}.items() if page is not None}
+        self.committed = self.planned
+
+    def close(self) -> None:
+        """It is on the disk."""
 
 
 @dataclass
 class Disk:
-    """The disk of one engine: its folder, and the checkpoint that stands for what Spark has in it."""
+    """The disk of one engine: its folder, and the checkpoints in it."""
 
     folder: Path
     shards: dict[int, Checkpoint] = field(default_factory=dict)
@@ -65,63 +74,38 @@ class Disk:
         return self.shards[shard]
 
 
-class LocalComputing(Computing):
-    """See Computing. Each shard is background work of its machine; `slow_s` is what a batch takes."""
+class MachineCompute(LocalCompute):
+    """See LocalCompute. Its checkpoints are on the disk of a machine; `slow_s` is what a batch takes."""
 
     def __init__(
         self, setup: EngineSetup, project: str, divided: frozenset[str], machine: Machine, bus: MachineBus, disk: Disk
     ) -> None:
-        super().__init__(setup, project, divided)
-        self._machine, self._bus, self._disk = machine, bus, disk
-        self._running: list[Task] = []
-        self._failed: BaseException | None = None
-        self._batches, self._begun = 0, dict[int, float]()
+        super().__init__(setup, project, divided, bus, machine)
+        self._machine, self._disk = machine, disk
+        self._begun = dict[int, float]()
         self.slow_s = 0.0
 
-    def start_spark(self, *, master: str | None, own: Mapping[str, str], inherit: Sequence[int], verbose: bool) -> None:
-        hot._buses[self.setup.url] = self._bus
+    def step(self, shard: int) -> float:
+        """A batch that was planned runs when it has taken its time; without room it is tried again."""
+        try:
+            return min(super().step(shard), POLL_S)
+        except Waits:
+            return POLL_S
+        except OSError:
+            if self._disk.room is None:
+                raise
+            return AWAY_S
 
-    def start(self) -> None:
-        for shard in range(self.setup.shards):
-            query = Query(self, shard)
-            waiter = self._machine.waiter()
-            self._running.append(self._machine.spawn(f"spark-{shard}", query.step, waiter, self._ended))
+    def evaluate(self, shard: int, kept: local.Checkpoint) -> None:
+        if self._must_wait(shard):
+            raise Waits
+        with files_up_to(self._disk.room):
+            super().evaluate(shard, kept)
 
-    def check(self) -> None:
-        if self._failed is not None:
-            raise self._failed
+    def checkpoint(self, shard: int) -> local.Checkpoint:
+        return self._disk.checkpoint(shard)
 
-    def figures(self) -> Mapping[str, BatchFigures]:
-        return {}
-
-    def batches_done(self) -> int:
-        return self._batches
-
-    def stop_queries(self) -> None:
-        for task in self._running:
-            task.stop()
-        self._running = []
-
-    def stop(self) -> None:
-        self.stop_queries()
-        self.forget()
-
-    def forget(self) -> None:
-        """The processes are gone, and with them what they held hot."""
-        for shard in range(self.setup.shards):
-            hot._workers.pop((self.setup.folder, shard), None)
-        hot._buses.pop(self.setup.url, None)
-
-    def order_reader(self, shard: int) -> OrderReader:
-        """The engine's own, on the machine's bus."""
-        setup, reader = self.setup, OrderReader(self.setup.text(), shard)
-        streams = setup.streams(setup.graph())
-        newest = last_beat(self._bus.open(streams.control)).position
-        positions = [Position.of(tree) if tree else None for tree in (newest, setup.known)]
-        reader._ahead = Ahead(setup, shard, SequenceTail(self._bus.open(streams.sequence), *positions))
-        return reader
-
-    def must_wait(self, shard: int) -> bool:
+    def _must_wait(self, shard: int) -> bool:
         """Whether a batch that has begun is still computing."""
         if not self.slow_s:
             return False
@@ -131,71 +115,17 @@ class LocalComputing(Computing):
         del self._begun[shard]
         return False
 
-    def checkpoint(self, shard: int) -> Checkpoint:
-        return self._disk.checkpoint(shard)
+    def forget(self) -> None:
+        """The process is gone, and with it what it held hot."""
+        self._workers.forget(self.setup.folder)
 
-    @property
-    def room(self) -> int | None:
-        return self._disk.room
-
-    def counted(self) -> None:
-        self._batches += 1
+    def _waiter(self) -> Waiter:
+        return self._machine.waiter()
 
     def _ended(self, error: BaseException) -> None:
-        """What came first is the reason: after that the others find nothing to work with."""
         if not isinstance(error, Killed):
-            self._failed = self._failed or error
+            super()._ended(error)
 
 
-class Query:
-    """The streaming query of one shard."""
-
-    def __init__(self, computing: LocalComputing, shard: int) -> None:
-        self._computing, self._shard = computing, shard
-        self._setup = replace(computing.setup)
-        self._reader: OrderReader | None = None
-
-    def step(self) -> float:
-        """Plan a batch, run it, commit it; while the bus is away a task waits, and without room it is tried again."""
-        try:
-            return self._step()
-        except BUS_AWAY:
-            return AWAY_S
-        except OSError:
-            if self._computing.room is None:
-                raise
-            return AWAY_S
-
-    def _step(self) -> float:
-        """A batch that was planned and not committed runs again after a restart."""
-        if self._reader is None:
-            self._reader = self._computing.order_reader(self._shard)
-        reader, kept = self._reader, self._computing.checkpoint(self._shard)
-        if kept.committed is None:
-            kept.committed = kept.planned = reader.initialOffset()
-        if kept.planned == kept.committed:
-            kept.planned = reader.latestOffset(kept.committed, None)
-            if kept.planned == kept.committed:
-                return POLL_S
-        if self._computing.must_wait(self._shard):
-            return POLL_S
-        self._run(kept)
-        return 0.0
-
-    def _run(self, kept: Checkpoint) -> None:
-        assert kept.committed is not None
-        assert kept.planned is not None
-        order = (kept.committed["number"], kept.planned["number"])
-        try:
-            with files_up_to(self._computing.room):
-                pages = hot.run_orders(
-                    self._setup, self._shard, [order], lambda: dict(kept.pages), lambda: kept.pages.get(HEAD)
-                )
-        except BUS_AWAY:
-            raise
-        except LockstepError:
-            self._computing.forget()
-            raise
-        kept.pages = {name: page for name, page in {**kept.pages, **pages}.items() if page is not None}
-        kept.committed = kept.planned
-        self._computing.counted()
+class Waits(Exception):
+    """A batch is still computing."""

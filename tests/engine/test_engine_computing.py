@@ -12,7 +12,7 @@ from run_worlds import sums_graph
 
 from lockstep.engine.errors import SparkFailed, SparkUnavailable
 from lockstep.engine.spark import computing as computing_module
-from lockstep.engine.spark.computing import Computing
+from lockstep.engine.spark.computing import SparkCompute
 from lockstep.engine.spark.settings import java_options
 from lockstep.errors import TimedOut
 
@@ -20,7 +20,7 @@ from lockstep.errors import TimedOut
 class QueryInABatch:
     """A query in the middle of a batch, which ends when it was looked at so often; None: never."""
 
-    def __init__(self, computing: Computing, looks: int | None) -> None:
+    def __init__(self, computing: SparkCompute, looks: int | None) -> None:
         self._computing, self._looks = computing, looks
         self.isActive, self.was_in_batch = True, False
         self.orders_ended_first = False
@@ -40,8 +40,8 @@ class QueryInABatch:
 
 
 @pytest.fixture
-def computing(tmp_path) -> Computing:
-    return Computing(LocalEngine(sums_graph(), frozenset({"q/in"}), tmp_path).setup, "p", frozenset())
+def computing(tmp_path) -> SparkCompute:
+    return SparkCompute(LocalEngine(sums_graph(), frozenset({"q/in"}), tmp_path).setup, "p", frozenset())
 
 
 def test_a_query_is_stopped_between_two_batches(computing):

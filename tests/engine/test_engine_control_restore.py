@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from failover_worlds import WANTED, finish
 from local_cluster import LocalCluster
-from local_spark import LocalComputing
+from local_spark import MachineCompute
 from run_worlds import sums_graph
 
 
@@ -13,13 +13,13 @@ from run_worlds import sums_graph
 def restarts(monkeypatch):
     """The restarts of Spark's queries, by engine."""
     found: list[str] = []
-    restart = LocalComputing.restart
+    restart = MachineCompute.restart
 
-    def counted(self: LocalComputing, incarnation: str) -> None:
+    def counted(self: MachineCompute, incarnation: str) -> None:
         found.append(self._machine.name)
         restart(self, incarnation)
 
-    monkeypatch.setattr(LocalComputing, "restart", counted)
+    monkeypatch.setattr(MachineCompute, "restart", counted)
     return found
 
 

@@ -239,7 +239,7 @@ def test_a_worker_goes_on_hot_where_it_is_and_is_rebuilt_elsewhere(engine, monke
 
     # Given orders that follow each other, then one that was given before, then one behind
     for orders, loads in (([(0, 2), (2, 3)], 1), ([(3, 4)], 1), ([(3, 4)], 2), ([(6, 8)], 3)):
-        hot.run_orders(engine.setup, 0, orders, stored, lambda: None)
+        hot.WORKERS.run(engine.setup, 0, orders, stored, lambda: None)
         assert len(asked) == loads
         publish(engine)
     assert [number for number, _ in engine.out("q/in")] == list(range(1, 9))
@@ -255,28 +255,28 @@ def test_a_worker_whose_pages_were_lost_is_not_used_again(engine, monkeypatch):
     handed_out: dict[str, bytes | None] = {}
     at = 0
     while not handed_out:
-        handed_out = dict(hot.run_orders(engine.setup, 0, [(at, at + 1)], dict, stored_head))
+        handed_out = dict(hot.WORKERS.run(engine.setup, 0, [(at, at + 1)], dict, stored_head))
         publish(engine)
         at += 1
-    (_, before) = next(iter(hot._workers.values()))
+    (_, before) = next(iter(hot.WORKERS.held.values()))
     # When the next order comes, what is stored is not what the worker thinks: it is made anew
-    hot.run_orders(engine.setup, 0, [(at, at + 1)], dict, stored_head)
-    assert next(iter(hot._workers.values()))[1] is not before
+    hot.WORKERS.run(engine.setup, 0, [(at, at + 1)], dict, stored_head)
+    assert next(iter(hot.WORKERS.held.values()))[1] is not before
     # And where the store has them, it goes on
     kept = {name: page for name, page in handed_out.items() if page is not None}
     monkeypatch.setattr(hot, "_workers", {(engine.setup.folder, 0): (engine.setup.incarnation, before)})
-    hot.run_orders(engine.setup, 0, [(at, at + 1)], dict, stored_head)
-    assert next(iter(hot._workers.values()))[1] is before
+    hot.WORKERS.run(engine.setup, 0, [(at, at + 1)], dict, stored_head)
+    assert next(iter(hot.WORKERS.held.values()))[1] is before
 
 
 def test_another_start_of_the_engine_never_meets_an_old_worker(engine, monkeypatch):
     monkeypatch.setattr(hot, "_workers", {})
     monkeypatch.setattr(hot, "_buses", {})
-    hot.run_orders(engine.setup, 0, [(0, 4)], dict, lambda: None)
+    hot.WORKERS.run(engine.setup, 0, [(0, 4)], dict, lambda: None)
     old = Spool(engine.setup.spool(0))
     assert old.fill().files == 1
     engine.restart()
-    hot.run_orders(engine.setup, 0, [(4, 8)], dict, lambda: None)
+    hot.WORKERS.run(engine.setup, 0, [(4, 8)], dict, lambda: None)
     assert old.fill().files == 1
     assert Spool(engine.setup.spool(0)).fill().files == 2
 
@@ -284,12 +284,12 @@ def test_another_start_of_the_engine_never_meets_an_old_worker(engine, monkeypat
 def test_an_engine_that_computes_again_lets_the_old_state_go(engine, monkeypatch):
     monkeypatch.setattr(hot, "_workers", {})
     monkeypatch.setattr(hot, "_buses", {})
-    hot.run_orders(engine.setup, 0, [(0, 4)], dict, lambda: None)
-    before = [weakref.ref(worker) for _, worker in hot._workers.values()]
+    hot.WORKERS.run(engine.setup, 0, [(0, 4)], dict, lambda: None)
+    before = [weakref.ref(worker) for _, worker in hot.WORKERS.held.values()]
     for _ in range(3):
         engine.restart()
-        hot.run_orders(engine.setup, 0, [(0, 4)], dict, lambda: None)
-        assert len(hot._workers) == 1
+        hot.WORKERS.run(engine.setup, 0, [(0, 4)], dict, lambda: None)
+        assert len(hot.WORKERS.held) == 1
     gc.collect()
     assert [worker() for worker in before] == [None]
 
@@ -297,11 +297,11 @@ def test_an_engine_that_computes_again_lets_the_old_state_go(engine, monkeypatch
 def test_a_worker_that_failed_is_dropped_and_leaves_word(engine, monkeypatch):
     monkeypatch.setattr(hot, "_workers", {})
     monkeypatch.setattr(hot, "_buses", {})
-    hot.run_orders(engine.setup, 0, [(0, 4)], dict, lambda: None)
+    hot.WORKERS.run(engine.setup, 0, [(0, 4)], dict, lambda: None)
     input_log(engine, "q/in").trim(6)
     with pytest.raises(LogTooShort):
-        hot.run_orders(engine.setup, 0, [(4, 8)], dict, lambda: None)
-    assert hot._workers == {}
+        hot.WORKERS.run(engine.setup, 0, [(4, 8)], dict, lambda: None)
+    assert hot.WORKERS.held == {}
     failure = Spool(engine.setup.spool(0)).failure()
     assert isinstance(failure, LogTooShort)
     assert "test.p.q.in.I from offset 4 on, but it begins at 6" in str(failure)

@@ -28,6 +28,7 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shards", type=kinds.positive, default=1, metavar="N", help="see 'lockstep model explain' (1)"
     )
+    _runner(parser)
     _failover(parser)
     parser.add_argument("--progress", action=argparse.BooleanOptionalAction, default=None,
                         help="say how far it is (on a terminal, and with --json)")  # fmt: skip
@@ -65,6 +66,11 @@ def _failover(parser: argparse.ArgumentParser) -> None:
     rest.add_argument("--http-host", default="127.0.0.1", metavar="HOST", help="of this address (127.0.0.1)")
     rest.add_argument("--token-file", metavar="FILE", help="whose token callers must bear; needed beyond loopback")
     rest.add_argument("--files", metavar="FOLDER", help="of models that clients name as file://FILE (its state folder)")
+
+
+def _runner(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--runner", choices=("spark", "local"), default="spark",
+                        help="evaluate windows on Spark, or in this process, without a JVM (spark)")  # fmt: skip
 
 
 def _spark(parser: argparse.ArgumentParser) -> None:

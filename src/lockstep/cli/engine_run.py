@@ -22,6 +22,7 @@ from lockstep.cli.bus import preflight
 from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.engine_connectors import connected, drained, prepared, with_subscribed
 from lockstep.cli.engine_rest import Rest, prepared_rest, served
+from lockstep.cli.model_arguments import check_runner
 from lockstep.cli.model_files import find_window, load_graph
 from lockstep.cli.output import Output, plural
 from lockstep.errors import LockstepError, Trimmed, UnsupportedByBackend, UsageError, from_os_error
@@ -102,15 +103,17 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
 
 def _run(options: argparse.Namespace, output: Output) -> int:
-    from lockstep.engine.spark.session import check_java
-
     graph = load_graph(options.model)
     state = Path(options.state or Path(_STATE) / f"{options.cluster}.{graph.project.name}")
     published_windows(graph, options.publish)  # names that are wrong are said first
     url = _shared(bus_url(options))
     if secret := password_variable(url):
         os.environ.setdefault(*secret)  # for the workers: what they are told otherwise is written down by Spark
-    check_java()
+    check_runner(options)
+    if options.runner == "spark":
+        from lockstep.engine.spark.session import check_java
+
+        check_java()
     _check_snapshots(options, graph)
     stopping = Stopping(dies=getattr(options, "dies_on_interrupt", False))
     _check_before_spark(options, state)
@@ -357,6 +360,7 @@ def _options(options: argparse.Namespace, url: str) -> EngineOptions:
         persist_to=Path(options.persist_to).resolve() if options.persist_to else None,
         persist_every_s=options.persist_every,
         trim=options.trim,
+        runner=options.runner,
         master=options.master,
         spark=dict(options.conf),
         verbose=options.verbose or options.verbose_spark,

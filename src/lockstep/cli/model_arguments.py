@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from lockstep.errors import UsageError
+
 EVERYTHING = 1 << 40
 """A cut that no input reaches."""
 
@@ -41,3 +43,9 @@ def add_spark(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--master", metavar="MASTER", help="of Spark: local[N], spark://HOST:PORT, yarn (all cores)")
     parser.add_argument("--conf", type=setting, action="append", default=[], metavar="NAME=VALUE",
                         help="a setting of Spark; may be repeated")  # fmt: skip
+
+
+def check_runner(options: argparse.Namespace) -> None:
+    """Refuse settings of Spark where Spark does not run."""
+    if options.runner != "spark" and (options.master or options.conf):
+        raise UsageError(reason=f"--master and --conf are for Spark: leave them out with --runner {options.runner}.")

@@ -48,8 +48,9 @@ def _run(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--final", action="store_true",
                        help="write the rows that a window has at the end, with names, not all changes")  # fmt: skip
     how = parser.add_argument_group("how it is run; the answer does not depend on it")
-    how.add_argument("--runner", choices=("spark", "reference"), default="spark",
-                     help="Spark, or the plain interpreter it is compared to (spark)")  # fmt: skip
+    how.add_argument("--runner", choices=("spark", "local", "reference"), default="spark",
+                     help="Spark; the same code in this process, at once; or the plain interpreter that both are "
+                     "compared to (spark)")  # fmt: skip
     how.add_argument("--cut", type=cut, default=300_000, metavar="N|all",
                      help="events in a micro-batch (300000)")  # fmt: skip
     how.add_argument("--shards", type=kinds.positive, default=1, metavar="N", help="see 'lockstep model explain' (1)")
@@ -83,6 +84,7 @@ MODEL = Noun(
               "lockstep model convert trades.xml -o model.yaml", "lockstep model convert trades.yaml --to py"),
         _verb("run", "Run a model over files, and print the counts of every window.", "model_run:run", _run,
               "lockstep model run trades.yaml --in TradesSource=trades.csv --out Aggregate24HR=day.csv",
+              "lockstep model run trades.yaml --in TradesSource=trades.csv --runner local",
               "lockstep model run trades.yaml --in TradesSource=trades.csv --shards 2 --cut 1000 --json",
               "lockstep model run trades.yaml --script trades.script --out Aggregate5min=- --runner reference"),
     ),

@@ -99,14 +99,20 @@ def show_refused(output: Output, refused: Sequence[Mapping[str, Any]]) -> None:
         output.note(f"  {item['window']}, block {item['block']}: {item['reason']}: {item['detail']}")
 
 
-def show_speed(output: Output, outcome: FileOutcome) -> None:
+SMALL_EVENTS = 200_000
+"""Up to here most of the time goes into starting Spark."""
+
+
+def show_speed(output: Output, outcome: FileOutcome, *, on_spark: bool) -> None:
     """How much it was, and how long it took."""
     took = f"{outcome.seconds:,.1f} s" if outcome.seconds >= 0.1 else f"{outcome.seconds * 1000:,.1f} ms"
-    ready = f"; Spark was ready after {outcome.started_s:,.1f} s" if outcome.started_s else ""
+    ready = f"; Spark was ready after {outcome.started_s:,.1f} s" if on_spark else ""
     output.note(
         f"{plural(outcome.events, 'event')} in {plural(outcome.blocks, 'block')}, {took}"
         f" ({per_second(outcome.events, outcome.seconds):,} events/s){ready}."
     )
+    if on_spark and outcome.events < SMALL_EVENTS:
+        output.note("For small inputs, --runner local gives the same answer without starting Spark.")
 
 
 def per_second(count: int, seconds: float) -> int:

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from lockstep.cli import model_report as report
-from lockstep.cli.model_arguments import EVERYTHING
+from lockstep.cli.model_arguments import EVERYTHING, check_runner
 from lockstep.cli.model_files import (
     STANDARD,
     check_readable,
@@ -42,7 +42,8 @@ def run(options: argparse.Namespace, output: Output) -> None:
 
     graph = load_graph(options.model)
     inputs, outputs = _inputs(options, graph), _outputs(options, graph)
-    bad, run_it = BadLines(), _run_reference if options.runner == "reference" else _run_spark
+    check_runner(options)
+    bad, run_it = BadLines(), _run_reference if options.runner == "reference" else _run_engine
     progress = output.progress("events")
     try:
         with _folder(options) as folder, _written(outputs, folder, output) as files, _errors(outputs):
@@ -67,7 +68,7 @@ def run(options: argparse.Namespace, output: Output) -> None:
     if options.counts or not aside:
         report.show_windows(output, report.window_rows(graph, outcome.counts), outcome.lines, aside=aside)
     output.flush()
-    report.show_speed(output, outcome)
+    report.show_speed(output, outcome, on_spark=options.runner == "spark")
 
 
 def _inputs(options: argparse.Namespace, graph: Graph) -> FileInputs:
@@ -189,7 +190,7 @@ def _run_reference(
     return run_reference(graph, inputs, outputs, _csv_output(options), bad, ThreadRuntime(), tell)
 
 
-def _run_spark(
+def _run_engine(
     graph: Graph,
     options: argparse.Namespace,
     inputs: FileInputs,
@@ -200,17 +201,20 @@ def _run_spark(
 ) -> FileOutcome:
     from lockstep.engine.model.plan import make_plan
     from lockstep.engine.spark.engine import EngineOptions, check_shards
-    from lockstep.engine.spark.filerun import run_on_spark
-    from lockstep.engine.spark.session import check_java
+    from lockstep.engine.spark.filerun import run_engine
     from lockstep.runtime import ThreadRuntime
 
     check_shards(make_plan(graph), options.shards)
-    check_java()
+    if options.runner == "spark":
+        from lockstep.engine.spark.session import check_java
+
+        check_java()
     wanted = EngineOptions(
-        shards=options.shards, master=options.master, spark=dict(options.conf), verbose=options.verbose
-    )
-    progress.say("Reading the input and starting Spark ...")
-    return run_on_spark(
+        shards=options.shards, runner=options.runner, master=options.master, spark=dict(options.conf),
+        verbose=options.verbose,
+    )  # fmt: skip
+    progress.say("Reading the input and starting Spark ..." if options.runner == "spark" else "Running ...")
+    return run_engine(
         graph, inputs, outputs, _csv_output(options), bad, folder, ThreadRuntime(), wanted, options.cut, shown(progress)
     )
 
@@ -244,17 +248,17 @@ def _csv_output(options: argparse.Namespace) -> CsvOutput:
 
 
 def _tree(graph: Graph, options: argparse.Namespace, outcome: FileOutcome, bad: BadLines) -> dict[str, object]:
-    on_spark = options.runner == "spark"
+    in_batches = options.runner != "reference"
     return {
         "project": graph.project.name,
         "runner": options.runner,
-        "cut": options.cut if on_spark and options.cut != EVERYTHING else None,
-        "shards": options.shards if on_spark else None,
+        "cut": options.cut if in_batches and options.cut != EVERYTHING else None,
+        "shards": options.shards if in_batches else None,
         "events": outcome.events,
         "blocks": outcome.blocks,
         "seconds": round(outcome.seconds, 6),
         "events_per_s": report.per_second(outcome.events, outcome.seconds),
-        "spark_ready_s": round(outcome.started_s, 3) if on_spark else None,
+        "spark_ready_s": round(outcome.started_s, 3) if options.runner == "spark" else None,
         "windows": report.window_rows(graph, outcome.counts),
         "lines": dict(outcome.lines),
         "bad_lines": report.bad_lines_tree(bad),

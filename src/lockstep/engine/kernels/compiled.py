@@ -11,9 +11,12 @@ logger = logging.getLogger(__name__)
 
 
 def compiled(function: Any) -> Any:
-    """A function as machine code; kept on disk if there is a folder for it that can be written to."""
+    """A function as machine code; kept on disk if there is a folder for it that can be written to.
+
+    Other threads run meanwhile: an engine that computes in its own process still says in time that it is there.
+    """
     try:
-        return njit(cache=True)(function)
+        return njit(cache=True, nogil=True)(function)
     except RuntimeError as error:  # the package, the home folder and NUMBA_CACHE_DIR are all read-only
         logger.debug("Compiled again in each process", extra={"action": "no_cache", "reason": str(error)})
-        return njit(function)
+        return njit(nogil=True)(function)

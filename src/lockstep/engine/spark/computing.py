@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -14,11 +13,10 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from lockstep.engine.compute.port import BatchFigures, Compute, check_runner
 from lockstep.engine.errors import SparkFailed, SparkUnavailable
-from lockstep.engine.run.publishing import merge_counts
 from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.spool import Fill, Progress, Spool
-from lockstep.engine.spark.listener import BatchFigures, FigureListener
+from lockstep.engine.spark.listener import FigureListener
 from lockstep.engine.spark.query import start_query
 from lockstep.engine.spark.session import start_session, stop_session
 from lockstep.engine.spark.settings import crash_files
@@ -31,24 +29,33 @@ _LATE, _LATE_MAX = "Python worker failed to connect back", 5
 """Spark gives a Python process ten seconds to start. On a machine that is very busy that is not enough: try again."""
 
 
-class Computing:
-    """Evaluates what is decided, into spools. Starting takes seconds, and must come before there are threads."""
+class SparkCompute(Compute):
+    """See Compute. Starting takes seconds, and must come before there are threads."""
 
-    def __init__(self, setup: EngineSetup, project: str, divided: frozenset[str]) -> None:
-        self.setup, self._project, self.divided = setup, project, divided
-        """`divided`: the windows of the model in force whose rows are divided over shards."""
+    def __init__(
+        self,
+        setup: EngineSetup,
+        project: str,
+        divided: frozenset[str],
+        *,
+        master: str | None = None,
+        own: Mapping[str, str] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(setup, project, divided)
+        self._master, self._own, self._verbose = master, own or {}, verbose
         self._listener = FigureListener()
         self._queries: list[StreamingQuery] = []
         self._spark: SparkSession | None = None
         self._crashed_before: set[Path] = set()
         self._late = 0
-        self.spools = self._new_spools()
 
-    def start_spark(self, *, master: str | None, own: Mapping[str, str], inherit: Sequence[int], verbose: bool) -> None:
+    def open(self, inherit: Sequence[int]) -> None:
         """Start the JVM; before there are threads, as a process with threads is better not forked."""
         folder = Path(self.setup.folder)
+        check_runner(folder, "spark")
         self._crashed_before = crash_files(folder)
-        self._spark = start_session(folder, master=master, own=own, inherit=inherit, verbose=verbose)
+        self._spark = start_session(folder, master=self._master, own=self._own, inherit=inherit, verbose=self._verbose)
         self._spark.streams.addListener(self._listener)
 
     def start(self) -> None:
@@ -74,13 +81,6 @@ class Computing:
         logger.warning("A Python process of Spark did not start in time: once more", extra={"action": "spark"})
         return True
 
-    def restart(self, incarnation: str) -> None:
-        """Throw hot state away and evaluate again from the last snapshot, into new spools."""
-        self.stop_queries()
-        self.setup = replace(self.setup, incarnation=incarnation)
-        self.spools = self._new_spools()
-        self.start()
-
     def check(self) -> None:
         """Raise what stopped it, if anything did."""
         try:
@@ -92,7 +92,7 @@ class Computing:
                 return
             ended = [query for query in self._queries if not query.isActive]
         except (OSError, Py4JError) as error:
-            raise SparkFailed(project=self._project, reason=self._end_of_jvm()) from error
+            raise SparkFailed(project=self.project, reason=self._end_of_jvm()) from error
         for spool in self.spools:
             failure = spool.failure()
             if failure is not None and any(failed):
@@ -111,22 +111,6 @@ class Computing:
         """Micro-batches that every query has finished since the start."""
         figures = self._listener.figures()
         return min((figures[query.name].batches if query.name in figures else 0) for query in self._queries)
-
-    def computed(self) -> Progress | None:
-        """How far all shards are; None before each of them has said so."""
-        found = [spool.progress() for spool in self.spools]
-        if not all(progress.fingerprint for progress in found):
-            return None
-        slowest = min(found, key=lambda progress: progress.number)
-        counts = merge_counts([progress.counts for progress in found], self.divided)
-        return replace(slowest, counts={path: one.dump() for path, one in counts.items()})
-
-    def buffer(self) -> Fill:
-        """What waits to be published, over all shards."""
-        fills = [spool.fill() for spool in self.spools]
-        used = [fill for fill in fills if fill.files]
-        first, last = min((fill.first for fill in used), default=0), max((fill.last for fill in used), default=0)
-        return Fill(first, last, sum(fill.files for fill in used), sum(fill.size for fill in used))
 
     def stop_queries(self) -> None:
         """Begin no new batches, let those that run come to their end, and stop.
@@ -154,12 +138,9 @@ class Computing:
         left = sorted(crash_files(Path(self.setup.folder)) - self._crashed_before)
         return f"its JVM crashed and left {left[-1]}, which says where" if left else "its JVM is gone"
 
-    def _new_spools(self) -> list[Spool]:
-        return [Spool(self.setup.spool(shard)) for shard in range(self.setup.shards)]
-
     def _spark_error(self, error: StreamingQueryException | None) -> LockstepError:
         reason = _reason(str(error)) if error else "it ended without an error"
-        failed = SparkFailed(project=self._project, reason=reason)
+        failed = SparkFailed(project=self.project, reason=reason)
         failed.__cause__ = error
         return failed
 

@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from lockstep.engine.compute.local import LocalCompute
+from lockstep.engine.compute.port import Compute, ComputeFactory
 from lockstep.engine.errors import NotShardable
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.plan import Plan, make_plan
@@ -20,10 +22,10 @@ from lockstep.engine.run.mailing import Mailer
 from lockstep.engine.run.outages import BUS_AWAY, through_outages
 from lockstep.engine.run.reports import Report
 from lockstep.engine.run.restoring import begin_with_newest
+from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.standing import model_to_run
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.spark.assembly import Assembly, divided_windows
-from lockstep.engine.spark.computing import Computing
 from lockstep.engine.spark.failover import STOPPING, Failover
 from lockstep.engine.spark.options import EngineOptions, EngineStatus, Progress, silent
 from lockstep.errors import TimedOut
@@ -53,18 +55,20 @@ class Engine:
         runtime: Runtime,
         options: EngineOptions | None = None,
         on_role: OnRole = lambda _: None,
+        compute: ComputeFactory | None = None,
     ) -> None:
         options = options or EngineOptions()
         self._options = replace(options, name=options.name or f"{socket.gethostname()}-{os.getpid()}")
         self.streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
         self._assembly = Assembly(graph, wanted, bus, self.streams, folder, runtime, self._options)
         self._bus, self._path, self._runtime, self._on_role = bus, folder, runtime, on_role
+        self._new_compute = compute or self._chosen_compute
         self._plan = make_plan(graph)
         check_shards(self._plan, options.shards)
         self._crash: BaseException | None = None
         self._tasks: dict[str, Task] = {}
         self._folder: EngineFolder | None = None
-        self._computing: Computing | None = None
+        self._computing: Compute | None = None
         self._failover: Failover | None = None
         self._mailer: Mailer | None = None
 
@@ -100,18 +104,24 @@ class Engine:
     def start(self) -> None:
         """Lock the folder, start Spark, and follow what is decided; it stands for election when it is in step."""
         folder = self._folder = EngineFolder.open(self._path, self._runtime)
-        assembly, options = self._take_model_in_force(), self._options
+        assembly = self._take_model_in_force()
         identity = assembly.identity()
         folder.bind(identity)
-        computing = self._computing = Computing(
+        computing = self._computing = self._new_compute(
             assembly.setup(identity), assembly.graph.project.name, divided_windows(self._plan)
         )
-        computing.start_spark(  # before there are threads: a process with threads is better not forked
-            master=options.master, own=options.spark, inherit=(folder.descriptor,), verbose=options.verbose
-        )
+        computing.open(inherit=(folder.descriptor,))  # before there are threads
         computing.start()
         self._begin(computing)
         self._warm_up(computing)
+
+    def _chosen_compute(self, setup: EngineSetup, project: str, divided: frozenset[str]) -> Compute:
+        options = self._options
+        if options.runner == "local":
+            return LocalCompute(setup, project, divided, self._bus, self._runtime)
+        from lockstep.engine.spark.computing import SparkCompute  # only who uses Spark needs it
+
+        return SparkCompute(setup, project, divided, master=options.master, own=options.spark, verbose=options.verbose)
 
     def _take_model_in_force(self) -> Assembly:
         """Start with the model that the sequence log states, if it states one."""
@@ -124,7 +134,7 @@ class Engine:
         check_shards(self._plan, self._options.shards)
         return self._assembly
 
-    def _begin(self, computing: Computing) -> None:
+    def _begin(self, computing: Compute) -> None:
         """Start the threads."""
         waiter = self._runtime.waiter()
         team = self._failover = Failover(self._assembly, computing, waiter, self._role_changed)
@@ -223,7 +233,7 @@ class Engine:
                     pass
         team.close()
 
-    def _warm_up(self, computing: Computing) -> None:
+    def _warm_up(self, computing: Compute) -> None:
         """Have Spark run batches in which nothing is decided, one after the other, once this engine leads."""
         waiter, done, team = self._runtime.waiter(), computing.batches_done(), self._team()
         for number in range(1, self._options.warm_batches + 1):
@@ -241,7 +251,7 @@ class Engine:
         except BUS_AWAY:  # nobody knows
             return False
 
-    def _recompute(self, computing: Computing, team: Failover) -> None:
+    def _recompute(self, computing: Compute, team: Failover) -> None:
         """What is to be published and is not in the buffer any more comes from the last snapshot and the log."""
         self._tasks["publisher"].stop()
         computing.stop_queries()

@@ -13,6 +13,7 @@ from math import inf
 from pathlib import Path
 from threading import Lock
 
+from lockstep.engine.compute.port import Compute
 from lockstep.engine.errors import BufferDamaged, BufferGap
 from lockstep.engine.gates.gated import GatedElection
 from lockstep.engine.gates.opening import open_gate
@@ -33,7 +34,6 @@ from lockstep.engine.run.standing import compare, input_logs, statement_of
 from lockstep.engine.run.storage import FolderGauge
 from lockstep.engine.run.watching import Progress, buffer_too_small
 from lockstep.engine.spark.assembly import Assembly, divided_windows, report_of
-from lockstep.engine.spark.computing import Computing
 from lockstep.engine.spark.office import Housekeeping, InForce, Office
 from lockstep.engine.spark.options import EngineStatus
 from lockstep.errors import LockstepError
@@ -55,7 +55,7 @@ class Failover:
     """The engine as one of several. `state` is starting until it is in step with what is decided."""
 
     def __init__(
-        self, assembly: Assembly, computing: Computing, changed: Waiter, on_role: Callable[[RoleChange], None]
+        self, assembly: Assembly, computing: Compute, changed: Waiter, on_role: Callable[[RoleChange], None]
     ) -> None:
         self._assembly, self._computing = assembly, computing
         self._bus, self._streams, self._runtime = assembly.bus, assembly.streams, assembly.runtime

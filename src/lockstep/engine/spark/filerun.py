@@ -1,4 +1,4 @@
-"""A model over files on Spark: the files go to streams, the streams through the engine, the results to files."""
+"""A model over files: the files go to streams, the streams through the engine, the results to files."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Ingest:
             publisher.close()
 
 
-def run_on_spark(
+def run_engine(
     graph: Graph,
     inputs: FileInputs,
     outputs: Mapping[str, Path],

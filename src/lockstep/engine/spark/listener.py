@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pyspark import SparkContext
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-
-@dataclass(slots=True)
-class BatchFigures:
-    """Micro-batches so far: how many, and how long the parts of the last ones took, in milliseconds."""
-
-    batches: int = 0
-    last_ms: dict[str, int] = field(default_factory=dict)
-    total_ms: dict[str, int] = field(default_factory=dict)
-    state_bytes: int = 0
+from lockstep.engine.compute.port import BatchFigures
 
 
 class FigureListener(StreamingQueryListener):

@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from lockstep.engine.compute.port import Compute
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.run.catalog import last_reset
 from lockstep.engine.run.decisions import Decision, PersistPoint, Statement
@@ -23,7 +24,6 @@ from lockstep.engine.run.sequencing import Sequencer
 from lockstep.engine.run.standing import input_logs, statement_of
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.run.trimming import trim_point
-from lockstep.engine.spark.computing import Computing
 from lockstep.engine.spark.options import EngineOptions
 from lockstep.errors import LockstepError
 from lockstep.log.port import Bus, Log
@@ -49,7 +49,7 @@ class Office:
     in_force: InForce
     sequencer: Sequencer
     publisher: Publisher
-    computing: Computing
+    computing: Compute
     election: Election
     books: Lock
     report: Callable[[], Report]

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lockstep.engine.compute.port import BatchFigures
 from lockstep.engine.run.conducting import STANDBY
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.spool import Fill
 from lockstep.engine.run.spool import Progress as Computed
-from lockstep.engine.spark.listener import BatchFigures
 from lockstep.engine.windows.counts import WindowCounts
 
 
@@ -40,6 +40,8 @@ class EngineOptions:
     """Have one written so often."""
     trim: bool = False
     """Let go of what no snapshot and no window needs any more."""
+    runner: str = "spark"
+    """Where windows are evaluated: `spark`, or `local` for this process, without a JVM."""
     master: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
     """Spark settings of your own; they win."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +9,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
-    from lockstep.engine.run.setup import EngineSetup
-    from lockstep.engine.spark.tail import Ahead
+    from lockstep.engine.compute.planner import BatchPlanner
 
 SCHEMA = "shard int, start bigint, stop bigint"
-PULSE_S = 20.0
-"""Spark ends Python workers that had nothing to do for a minute, and their hot state with them: so they have."""
 
 
 class OrderSource(DataSource):
@@ -51,31 +47,15 @@ class OrderReader(DataSourceStreamReader):
 
     def __init__(self, setup: str, shard: int) -> None:
         self._text, self._shard = setup, shard
-        self._setup: EngineSetup | None = None
-        self._ahead: Ahead | None = None
-        self._started = 0.0
-        """When the last batch was begun, on the clock of this process."""
+        self._planner: BatchPlanner | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Before the first entry, or where the state is with which it begins."""
-        return {"number": self._known().first, "start": ""}
+        """See BatchPlanner."""
+        return self._planned().first()
 
     def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:  # noqa: ARG002
-        """As far as a batch may go.
-
-        Each start of an engine has a first batch, if only to load the state: what Spark committed and nobody published
-        is then evaluated again. And there is one now and then, so that a quiet engine stays warm.
-        """
-        if start.get("start") != self._known().incarnation:
-            return {"number": start["number"], "start": self._known().incarnation}
-        if self._known().orders_ended():
-            return start
-        self._started = self._started or time.monotonic()
-        stop = self._stop_after(start["number"])
-        if stop != start["number"] or time.monotonic() - self._started > PULSE_S:
-            self._started = time.monotonic()
-            return {**start, "number": stop, "pulse": start.get("pulse", 0) + (stop == start["number"])}
-        return start
+        """See BatchPlanner."""
+        return self._planned().next_after(start)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """One order."""
@@ -86,32 +66,27 @@ class OrderReader(DataSourceStreamReader):
         assert isinstance(partition, Order)
         yield (self._shard, partition.start, partition.stop)
 
-    def _stop_after(self, start: int) -> int:
-        """As far as a batch may go; nowhere while the bus is away."""
-        from lockstep.engine.run.outages import BUS_AWAY
-
-        try:
-            return self._next().stop_after(start)
-        except BUS_AWAY:
-            return start
-
-    def _known(self) -> EngineSetup:
-        from lockstep.engine.run.setup import EngineSetup
-
-        if self._setup is None:
-            self._setup = EngineSetup.of(self._text)
-        return self._setup
-
-    def _next(self) -> Ahead:
-        from lockstep.engine.spark.tail import Ahead
-
-        if self._ahead is None:
-            self._ahead = Ahead.open(self._known(), self._shard)
-        return self._ahead
+    def _planned(self) -> BatchPlanner:
+        if self._planner is None:
+            self._planner = _planner(self._text, self._shard)
+        return self._planner
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks get a copy without the open log."""
-        return {"_text": self._text, "_shard": self._shard, "_setup": None, "_ahead": None, "_started": 0.0}
+        return {"_text": self._text, "_shard": self._shard, "_planner": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+
+def _planner(text: str, shard: int) -> BatchPlanner:
+    """A planner on a bus of its own."""
+    from lockstep.engine.compute.planner import BatchPlanner, SequenceTail
+    from lockstep.engine.run.setup import EngineSetup
+    from lockstep.log.urls import open_bus
+    from lockstep.runtime import ThreadRuntime
+
+    setup = EngineSetup.of(text)
+    return BatchPlanner(
+        setup, shard, lambda: SequenceTail.open(setup, open_bus(setup.url, ThreadRuntime(), create=False))
+    )

@@ -13,7 +13,7 @@ from lockstep.engine.model.builder import ProjectBuilder, sliding
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.run.files import BadLines, FileInputs
 from lockstep.engine.spark.engine import EngineOptions
-from lockstep.engine.spark.filerun import run_on_spark
+from lockstep.engine.spark.filerun import run_engine
 from lockstep.engine.spark.session import archive_path
 from lockstep.runtime import ThreadRuntime
 
@@ -34,7 +34,7 @@ def prepare(*, again: bool = False) -> Path:
         graph = compile_project(_small_model().build())
         inputs = FileInputs(files=(("TradesSource", folder / "trades.csv"),))
         options = EngineOptions(spark={"spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={archive}"})
-        run_on_spark(
+        run_engine(
             graph, inputs, {"Vwap": folder / "out.csv"}, CsvOutput(), BadLines(), folder, ThreadRuntime(), options,
             _CUT, lambda _: None,
         )  # fmt: skip

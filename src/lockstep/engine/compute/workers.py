@@ -1,0 +1,86 @@
+"""Workers that keep the state of their shards hot between batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from lockstep.engine.run.kept import note_kept
+from lockstep.engine.run.outages import BUS_AWAY
+from lockstep.engine.run.persisting import SnapshotStore
+from lockstep.engine.run.setup import EngineSetup
+from lockstep.engine.run.snapshot import Pages
+from lockstep.engine.run.spool import Spool
+from lockstep.engine.run.worker import ShardWorker
+from lockstep.errors import LockstepError
+from lockstep.log.port import Bus
+from lockstep.runtime import ThreadRuntime
+
+
+class HotWorkers:
+    """The workers of one process, by the engine's folder and shard.
+
+    A worker is taken out before it is used: one that failed in the middle is never seen again. An engine that computes
+    again begins a new incarnation in the same folder; its workers take the place of the old ones, whose state goes.
+    """
+
+    def __init__(self, open_bus: Callable[[str], Bus]) -> None:
+        self._open_bus = open_bus
+        self.held: dict[tuple[str, int], tuple[str, ShardWorker]] = {}
+        """For which incarnation, and the worker."""
+
+    def run(
+        self,
+        setup: EngineSetup,
+        shard: int,
+        orders: Sequence[tuple[int, int]],
+        stored: Callable[[], Mapping[str, bytes]],
+        stored_head: Callable[[], bytes | None],
+    ) -> Pages:
+        """Evaluate ranges of entries with a hot worker if it is where they begin, else with one from stored pages.
+
+        A worker whose pages were handed out, but never stored because the batch failed after it, would store only what
+        changed since: it is recognised by the head, and not used again.
+        """
+        place = (setup.folder, shard)
+        incarnation, worker = self.held.pop(place, ("", None))
+        pages: dict[str, bytes | None] = {}
+
+        def handed_out() -> Pages:
+            return {**stored(), **pages}
+
+        try:
+            if worker is None or incarnation != setup.incarnation or not _is_at(worker, orders[0][0], stored_head()):
+                worker = None  # its state goes before the next one is loaded
+                found = stored()
+                if not found and setup.seed is not None:
+                    found = read_seed(setup, setup.seed, shard)
+                    pages |= found  # they are kept with the first batch
+                worker = ShardWorker(setup, shard, self._open_bus(setup.url), ThreadRuntime(), found)
+            elif worker.kept is not None:  # what it handed out last time is stored
+                note_kept(setup, shard, worker.kept)
+                worker.kept = None
+            for start, stop in orders:
+                pages |= worker.run(start, stop, handed_out)
+        except BUS_AWAY:  # a new worker goes on from the last snapshot when it is back
+            raise
+        except LockstepError as error:
+            Spool(setup.spool(shard)).fail(error)
+            raise
+        self.held[place] = setup.incarnation, worker
+        return pages
+
+    def forget(self, folder: str) -> None:
+        """Let the state of an engine go."""
+        for place in [place for place in self.held if place[0] == folder]:
+            self.held.pop(place, None)
+
+
+def _is_at(worker: ShardWorker, number: int, stored_head: bytes | None) -> bool:
+    return (worker.position.number, worker.stored_head) == (number, stored_head)
+
+
+def read_seed(setup: EngineSetup, seed: str, shard: int) -> dict[str, bytes]:
+    """The pages of the persisted snapshot that an engine is to begin with."""
+    store = SnapshotStore(Path(seed).parent, setup.belongs)
+    return store.load(store.find(Path(seed).name, setup.shards), shard)
