@@ -59,4 +59,3 @@ def test_settings_of_spark_are_refused_where_spark_does_not_run(lockstep) -> Non
     words = ("model", "run", "trades.yaml", "--in", "TradesSource=trades.csv", "--runner", "local")
     done = lockstep(*words, "--conf", "spark.driver.memory=2g", code=2)
     assert "--master and --conf are for Spark: leave them out with --runner local" in done.err
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pyspark
@@ -11,7 +12,7 @@ from pyspark.sql import functions as f
 
 import lockstep
 from lockstep.engine.spark.rows import register
-from lockstep.engine.spark.session import start_session, stop_session
+from lockstep.engine.spark.session import hosts_without, start_session, stop_session
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 KEEP = lockstep.StreamConfig(capacity=None)
@@ -191,3 +192,9 @@ def test_workers_import_the_installed_pyspark(spark):
 
     [row] = spark.range(1, numPartitions=1).mapInArrow(place, "file string").collect()
     assert row.file == pyspark.__file__
+
+
+def test_workers_that_do_not_see_a_file_are_found(spark, tmp_path):
+    (tmp_path / "here").touch()
+    assert hosts_without(spark, tmp_path / "here") == set()
+    assert hosts_without(spark, tmp_path / "gone") == {socket.gethostname()}

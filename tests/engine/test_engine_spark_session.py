@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyspark
 import pytest
 
+from lockstep.engine.errors import SparkUnavailable
 from lockstep.engine.spark import session
-from lockstep.engine.spark.session import _chosen_home, slim_home
+from lockstep.engine.spark.session import _chosen_home, check_shared, slim_home
 
 INSTALLED = Path(pyspark.__file__).parent
 
@@ -64,3 +66,27 @@ def test_where_nothing_can_be_written_spark_starts_from_its_own_home(shared, mon
     monkeypatch.setattr(session.Path, "mkdir", refuse)
     with _chosen_home("local"):
         assert "SPARK_HOME" not in os.environ
+
+
+class Master:
+    """A session of Spark whose workers are elsewhere."""
+
+    def __init__(self, master):
+        self.sparkContext = SimpleNamespace(master=master)
+
+
+def test_workers_elsewhere_have_to_see_the_folder(tmp_path, monkeypatch):
+    asked = []
+
+    def look(_spark, mark):
+        asked.append(mark.exists())
+        return {"b", "a"} if len(asked) > 1 else set()
+
+    monkeypatch.setattr(session, "hosts_without", look)
+    check_shared(Master("local[2]"), tmp_path)
+    assert asked == []
+    check_shared(Master("spark://127.0.0.1:7077"), tmp_path)
+    with pytest.raises(SparkUnavailable, match=f"on a, b do not see the folder {tmp_path}.*give --state a folder"):
+        check_shared(Master("yarn"), tmp_path)
+    assert asked == [True, True]
+    assert list(tmp_path.iterdir()) == []

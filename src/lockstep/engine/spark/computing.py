@@ -18,7 +18,7 @@ from lockstep.engine.errors import SparkFailed, SparkUnavailable
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.spark.listener import FigureListener
 from lockstep.engine.spark.query import start_query
-from lockstep.engine.spark.session import start_session, stop_session
+from lockstep.engine.spark.session import check_shared, start_session, stop_session
 from lockstep.engine.spark.settings import crash_files
 from lockstep.errors import LockstepError
 from lockstep.runtime import logger
@@ -56,6 +56,7 @@ class SparkCompute(Compute):
         check_runner(folder, "spark")
         self._crashed_before = crash_files(folder)
         self._spark = start_session(folder, master=self._master, own=self._own, inherit=inherit, verbose=self._verbose)
+        check_shared(self._spark, folder)
         self._spark.streams.addListener(self._listener)
 
     def start(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from shutil import which
+from uuid import uuid4
 
 import pyspark
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -121,6 +123,39 @@ def start_session(
     except (OSError, Py4JNetworkError) as error:
         raise SparkUnavailable(reason=f"its JVM ended while it started: {_last_words(folder / JVM_LOG)}") from error
     return SparkSession(context)
+
+
+def check_shared(spark: SparkSession, folder: Path) -> None:
+    """Raise SparkUnavailable if Spark's workers run elsewhere and do not see the engine's folder.
+
+    They leave their results there for the driver, which would wait for ever.
+    """
+    if str(spark.sparkContext.master).startswith("local"):
+        return
+    mark = folder / f"shared-{uuid4().hex}"
+    mark.touch()
+    try:
+        hosts = hosts_without(spark, mark)
+    finally:
+        mark.unlink()
+    if hosts:
+        reason = (
+            f"its workers on {', '.join(sorted(hosts))} do not see the folder {folder}, where they leave their results:"
+            " give --state a folder that the driver and all workers share"
+        )
+        raise SparkUnavailable(reason=reason)
+
+
+def hosts_without(spark: SparkSession, path: Path) -> set[str]:
+    """Names of the hosts whose workers do not see a file."""
+    context, name = spark.sparkContext, str(path)
+    looks = range(2 * context.defaultParallelism)  # so that each executor gets at least one
+
+    def look(_: int) -> tuple[str, bool]:
+        return socket.gethostname(), os.path.exists(name)  # noqa: PTH110 - in a process that may lack this module
+
+    found = context.parallelize(looks, len(looks)).map(look).collect()
+    return {host for host, is_there in found if not is_there}
 
 
 def give_way(pid: int, nice: int = _NICE) -> None:
