@@ -108,12 +108,12 @@ def test_a_bit_of_a_file_changes_while_an_engine_is_down(cluster, kind, rounds):
 def test_a_bit_of_any_page_of_the_state_changes_while_an_engine_is_down(cluster, rounds):
     world, chance = Flipping(cluster), random.Random(rounds)
     world.work_and_die()
-    names = sorted(world.node.disk.shards[0].pages)
+    names = sorted(world.node.disk.shards[0].stored)
     assert len(names) > 3
     world.start_again()
     for name in names * rounds:
         world.work_and_die()
-        pages = world.node.disk.shards[0].pages
+        pages = world.node.disk.shards[0].stored
         pages[name] = flipped(pages[name], chance)
         world.start_again()
     assert world.told == {"SNAPSHOT_DAMAGED"}

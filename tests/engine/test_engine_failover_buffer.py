@@ -51,7 +51,7 @@ def test_what_a_standby_notes_of_its_state_is_what_spark_has(cluster):
     send(cluster, *range(4, 12))
     cluster.until(lambda: standby.computed().block == 11)
     # Then its note does not run ahead of what is stored: who restarts with it would look for a snapshot in vain
-    head = decode_head(standby.disk.checkpoint(0).pages[HEAD], None, "the checkpoint")
+    head = decode_head(standby.disk.checkpoint(0).stored[HEAD], None, "the checkpoint")
     noted = kept_position(standby.disk.folder, 1)
     assert noted is not None
     assert noted.number <= head.position.number

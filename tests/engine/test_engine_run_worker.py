@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from local_engine import LocalEngine
 from run_worlds import frame, input_log, put, recent_graph, run_all, sums_graph, trade
 
+from lockstep.engine.compute.workers import HotWorkers
 from lockstep.engine.errors import BusNotShared, LogTooShort, ModelMismatch, SnapshotDamaged
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.run import snapshot
@@ -22,9 +23,9 @@ from lockstep.engine.run.position import Position
 from lockstep.engine.run.snapshot import HEAD, Head, decode_head, encode_head, seal, unseal
 from lockstep.engine.run.spool import Spool
 from lockstep.engine.run.worker import ShardWorker, check_host
-from lockstep.engine.spark import hot
 from lockstep.errors import FormatTooNew
 from lockstep.log.urls import open_bus
+from lockstep.runtime import ThreadRuntime
 
 WANTED = frozenset({"q/in", "q/sums"})
 
@@ -228,9 +229,12 @@ def test_what_spark_committed_and_nobody_published_is_computed_again(engine):
     assert [number for number, _ in engine.out("q/in")] == list(range(1, 9))
 
 
-def test_a_worker_goes_on_hot_where_it_is_and_is_rebuilt_elsewhere(engine, monkeypatch):
-    monkeypatch.setattr(hot, "_workers", {})
-    monkeypatch.setattr(hot, "_buses", {})
+@pytest.fixture
+def workers():
+    return HotWorkers(lambda url: open_bus(url, ThreadRuntime(), create=False))
+
+
+def test_a_worker_goes_on_hot_where_it_is_and_is_rebuilt_elsewhere(engine, workers):
     asked: list[int] = []
 
     def stored():
@@ -239,69 +243,60 @@ def test_a_worker_goes_on_hot_where_it_is_and_is_rebuilt_elsewhere(engine, monke
 
     # Given orders that follow each other, then one that was given before, then one behind
     for orders, loads in (([(0, 2), (2, 3)], 1), ([(3, 4)], 1), ([(3, 4)], 2), ([(6, 8)], 3)):
-        hot.WORKERS.run(engine.setup, 0, orders, stored, lambda: None)
+        workers.run(engine.setup, 0, orders, stored, lambda: None)
         assert len(asked) == loads
         publish(engine)
     assert [number for number, _ in engine.out("q/in")] == list(range(1, 9))
-    monkeypatch.undo()
 
 
-def test_a_worker_whose_pages_were_lost_is_not_used_again(engine, monkeypatch):
+def test_a_worker_whose_pages_were_lost_is_not_used_again(engine, workers):
     # Given a worker that handed out pages, and a task that failed before Spark had stored them
-    monkeypatch.setattr(hot, "_workers", {})
-    monkeypatch.setattr(hot, "_buses", {})
     kept: dict[str, bytes] = {}
     stored_head = lambda: kept.get("head")  # noqa: E731
     handed_out: dict[str, bytes | None] = {}
     at = 0
     while not handed_out:
-        handed_out = dict(hot.WORKERS.run(engine.setup, 0, [(at, at + 1)], dict, stored_head))
+        handed_out = dict(workers.run(engine.setup, 0, [(at, at + 1)], dict, stored_head))
         publish(engine)
         at += 1
-    (_, before) = next(iter(hot.WORKERS.held.values()))
+    (_, before) = next(iter(workers.held.values()))
     # When the next order comes, what is stored is not what the worker thinks: it is made anew
-    hot.WORKERS.run(engine.setup, 0, [(at, at + 1)], dict, stored_head)
-    assert next(iter(hot.WORKERS.held.values()))[1] is not before
+    workers.run(engine.setup, 0, [(at, at + 1)], dict, stored_head)
+    assert next(iter(workers.held.values()))[1] is not before
     # And where the store has them, it goes on
     kept = {name: page for name, page in handed_out.items() if page is not None}
-    monkeypatch.setattr(hot, "_workers", {(engine.setup.folder, 0): (engine.setup.incarnation, before)})
-    hot.WORKERS.run(engine.setup, 0, [(at, at + 1)], dict, stored_head)
-    assert next(iter(hot.WORKERS.held.values()))[1] is before
+    workers.held = {(engine.setup.folder, 0): (engine.setup.incarnation, before)}
+    workers.run(engine.setup, 0, [(at, at + 1)], dict, stored_head)
+    assert next(iter(workers.held.values()))[1] is before
 
 
-def test_another_start_of_the_engine_never_meets_an_old_worker(engine, monkeypatch):
-    monkeypatch.setattr(hot, "_workers", {})
-    monkeypatch.setattr(hot, "_buses", {})
-    hot.WORKERS.run(engine.setup, 0, [(0, 4)], dict, lambda: None)
+def test_another_start_of_the_engine_never_meets_an_old_worker(engine, workers):
+    workers.run(engine.setup, 0, [(0, 4)], dict, lambda: None)
     old = Spool(engine.setup.spool(0))
     assert old.fill().files == 1
     engine.restart()
-    hot.WORKERS.run(engine.setup, 0, [(4, 8)], dict, lambda: None)
+    workers.run(engine.setup, 0, [(4, 8)], dict, lambda: None)
     assert old.fill().files == 1
     assert Spool(engine.setup.spool(0)).fill().files == 2
 
 
-def test_an_engine_that_computes_again_lets_the_old_state_go(engine, monkeypatch):
-    monkeypatch.setattr(hot, "_workers", {})
-    monkeypatch.setattr(hot, "_buses", {})
-    hot.WORKERS.run(engine.setup, 0, [(0, 4)], dict, lambda: None)
-    before = [weakref.ref(worker) for _, worker in hot.WORKERS.held.values()]
+def test_an_engine_that_computes_again_lets_the_old_state_go(engine, workers):
+    workers.run(engine.setup, 0, [(0, 4)], dict, lambda: None)
+    before = [weakref.ref(worker) for _, worker in workers.held.values()]
     for _ in range(3):
         engine.restart()
-        hot.WORKERS.run(engine.setup, 0, [(0, 4)], dict, lambda: None)
-        assert len(hot.WORKERS.held) == 1
+        workers.run(engine.setup, 0, [(0, 4)], dict, lambda: None)
+        assert len(workers.held) == 1
     gc.collect()
     assert [worker() for worker in before] == [None]
 
 
-def test_a_worker_that_failed_is_dropped_and_leaves_word(engine, monkeypatch):
-    monkeypatch.setattr(hot, "_workers", {})
-    monkeypatch.setattr(hot, "_buses", {})
-    hot.WORKERS.run(engine.setup, 0, [(0, 4)], dict, lambda: None)
+def test_a_worker_that_failed_is_dropped_and_leaves_word(engine, workers):
+    workers.run(engine.setup, 0, [(0, 4)], dict, lambda: None)
     input_log(engine, "q/in").trim(6)
     with pytest.raises(LogTooShort):
-        hot.WORKERS.run(engine.setup, 0, [(4, 8)], dict, lambda: None)
-    assert hot.WORKERS.held == {}
+        workers.run(engine.setup, 0, [(4, 8)], dict, lambda: None)
+    assert workers.held == {}
     failure = Spool(engine.setup.spool(0)).failure()
     assert isinstance(failure, LogTooShort)
     assert "test.p.q.in.I from offset 4 on, but it begins at 6" in str(failure)

@@ -84,9 +84,8 @@ MODEL = Noun(
               "lockstep model convert trades.xml -o model.yaml", "lockstep model convert trades.yaml --to py"),
         _verb("run", "Run a model over files, and print the counts of every window.", "model_run:run", _run,
               "lockstep model run trades.yaml --in TradesSource=trades.csv --out Aggregate24HR=day.csv",
-              "lockstep model run trades.yaml --in TradesSource=trades.csv --runner local",
               "lockstep model run trades.yaml --in TradesSource=trades.csv --shards 2 --cut 1000 --json",
-              "lockstep model run trades.yaml --script trades.script --out Aggregate5min=- --runner reference"),
+              "lockstep model run trades.yaml --script trades.script --out Aggregate5min=- --runner local"),
     ),
 )  # fmt: skip
 
