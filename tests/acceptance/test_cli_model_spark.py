@@ -50,7 +50,7 @@ def test_spark_gives_the_same_bytes_and_counts(lockstep, wanted, tmp_path, cut, 
     assert list(tmp_path.glob("lockstep-run-*")) == [], "the run's state is gone"
 
 
-@pytest.mark.parametrize(("cut", "shards"), [("1", "1"), ("999", "2"), ("all", "1")])
+@pytest.mark.parametrize(("cut", "shards"), [("50", "1"), ("999", "2"), ("all", "1")])
 def test_batches_in_one_process_give_the_same_bytes_and_counts(lockstep, wanted, cut, shards) -> None:
     assert run(lockstep, f"local-{cut}", "--runner", "local", "--cut", cut, "--shards", shards) == wanted
 
