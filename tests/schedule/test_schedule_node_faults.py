@@ -224,7 +224,7 @@ def test_a_tenant_whose_stream_refuses_its_events_holds_up_nobody(world):
 
     def refusing(changes):
         if any(record.stream == "closed" for change in changes for record in change.outgoing):
-            raise OutboxBlocked(name="jobs", stream="closed", reason="no right to publish")
+            raise OutboxBlocked(name="jobs", stream="closed", streams=["closed"], reason="no right to publish")
         return commit(changes)
 
     store.commit = refusing

@@ -121,6 +121,33 @@ class TestOutbox:
         assert later.commit([sends(TWO, b"c", position=3)]) == set()
         assert (values(fired), values(other)) == ([b"a", b"c"], [b"1", b"2", b"3"])
 
+    def test_a_log_that_refuses_is_not_forgotten_when_another_one_does(self, open_store, fired, grid):
+        """A record that is published before an earlier one of its log makes the bus drop the earlier one."""
+        plan, other = FaultPlan(), grid.bus(ThreadRuntime()).create("other", KEEP_ALL)
+        store = open_store(plan)
+        store.claim(0, ONE)
+        plan.fail(REFUSED, log="fired").fail(REFUSED, log="other")
+        store.commit([sends(ONE, b"first")])
+        store.commit([Change(0, ONE, outgoing=[Outgoing("other", b"1")])])
+        with pytest.raises(OutboxBlocked) as blocked:
+            store.commit([sends(ONE, b"second")])
+        assert blocked.value.params["streams"] == ["fired", "other"]
+        store.claim(0, ONE)
+        store.commit([sends(ONE, b"second")])
+        assert (values(fired), values(other)) == ([b"first", b"second"], [b"1"])
+
+    def test_a_log_that_refuses_what_waited_for_the_bus_gets_nothing_newer_first(self, open_store, fired):
+        plan = FaultPlan()
+        store = open_store(plan)
+        store.claim(0, ONE)
+        plan.fail(FULL).fail(REFUSED)
+        store.commit([sends(ONE, b"first")])  # the bus is away
+        with pytest.raises(OutboxBlocked):  # it is back, and the stream refuses
+            store.commit([sends(ONE, b"second")])
+        store.claim(0, ONE)
+        store.commit([sends(ONE, b"second")])
+        assert values(fired) == [b"first", b"second"]
+
     def test_many_refused_letters_do_not_hide_others(self, open_store, fired, grid, monkeypatch):
         monkeypatch.setattr("lockstep.schedule.store.postgres._RELAYED_AT_ONCE", 3)
         monkeypatch.setattr(outbox_module, "_BATCH_RECORDS", 1)

@@ -85,13 +85,13 @@ class Stopping:
 def run(options: argparse.Namespace, output: Output) -> int:
     """Run it until it is asked to end, or until nothing is left to do.
 
-    If Spark fails, or it slept while logs were trimmed past it, it starts again as a standby.
+    If Spark or a batch fails, or it slept while logs were trimmed past it, it starts again as a standby.
     """
-    from lockstep.engine.errors import SparkFailed
+    from lockstep.engine.errors import ComputeFailed, SparkFailed
 
     try:
         return _run(options, output)
-    except (SparkFailed, Trimmed) as error:
+    except (SparkFailed, ComputeFailed, Trimmed) as error:
         again = Restarts.of(os.environ.get(_RESTARTS), time.time()).next(options.restarts, time.time())
         if again is None:
             raise
@@ -415,8 +415,8 @@ class Telling:
         self._placed_by: float | None = None
 
     def starting(self) -> None:
-        """Spark takes a while."""
-        self.progress.say("Starting Spark ...")
+        """It takes a while."""
+        self.progress.say("Starting ...")
 
     def role(self, change: RoleChange) -> None:
         """It became active or standby."""

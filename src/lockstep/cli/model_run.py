@@ -22,7 +22,7 @@ from lockstep.cli.model_files import (
     load_graph,
 )
 from lockstep.cli.output import Output, Progress, plural
-from lockstep.errors import BadArgument, UsageError
+from lockstep.errors import BadArgument, LockstepError, UsageError
 
 if TYPE_CHECKING:
     from lockstep.engine.events.csv_options import CsvOutput
@@ -166,6 +166,8 @@ def _errors(outputs: Mapping[str, Path]) -> Iterator[None]:
 
     try:
         yield
+    except LockstepError:
+        raise
     except OSError as error:
         place = error.filename or ", ".join(map(str, outputs.values())) or "the run's state"
         raise FileUnwritable(path=str(place), reason=error.strerror or str(error)) from error

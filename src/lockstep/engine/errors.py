@@ -8,7 +8,7 @@ Conflict                                           exit 4
   ModelMismatch EngineRunning RequestRefused SourceDiffers PositionForeign ModelNotReplaceable
   NoStandby PublishersActive NameTaken
 Unavailable                                        exit 6
-  SparkUnavailable SparkFailed LogTooShort LogForgets BusNotShared FileUnwritable
+  SparkUnavailable SparkFailed ComputeFailed LogTooShort LogForgets BusNotShared FileUnwritable
   SnapshotFolderUnusable HistoryTrimmed RequestTimedOut (TimedOut)
 DataError                                          exit 1
   FrameDamaged SnapshotDamaged UserCodeFailed OutputBroken OutputDiffers BlocksMissing RowsLost InputChanged
@@ -128,6 +128,14 @@ class SparkFailed(Unavailable):
     code = "SPARK_FAILED"
     template = "The Spark query of {project} failed: {reason}."
     advice = "Run the command again with --verbose to see Spark's own words; state is as before the failed batch."
+
+
+class ComputeFailed(Unavailable):
+    """A batch in the engine's own process failed for a reason outside of it: the disk, memory."""
+
+    code = "COMPUTE_FAILED"
+    template = "A batch of {project} failed: {reason}."
+    advice = "Check the disk of the engine's --state folder; state is as before the failed batch."
 
 
 class LogTooShort(Unavailable):

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import cast
 
 from lockstep.core.agenda import Event
 from lockstep.core.ladder import Ladder
@@ -436,7 +437,7 @@ class Node:
             return
         except OutboxBlocked as error:
             self._results.extendleft(reversed(round_.results))
-            self._stream_refuses(str(error.params["stream"]), error)
+            self._streams_refuse(error)
             return
         except LockstepError:
             self._results.extendleft(reversed(round_.results))
@@ -488,12 +489,13 @@ class Node:
         )  # fmt: skip
         self._limits.stream_unusable(name)
 
-    def _stream_refuses(self, name: str, error: OutboxBlocked) -> None:
-        """A tenant's stream does not take its events: they wait, and nobody else's do."""
-        if name in self._streams.own:
+    def _streams_refuse(self, error: OutboxBlocked) -> None:
+        """Streams of tenants do not take their events: these wait, and nobody else's do."""
+        if error.params["stream"] in self._streams.own:
             raise error
-        logger.error("%s", error, extra={"action": "tenant_stream_refuses", "stream": name})
-        self._limits.stream_unusable(name)
+        for name in cast("list[str]", error.params["streams"]):
+            self._limits.stream_unusable(name)
+        logger.error("%s", error, extra={"action": "tenant_stream_refuses", "stream": error.params["stream"]})
 
     def _confirm(self) -> None:
         """Tell the group how far the requests are carried out: for lags, and for what retention may drop."""

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 
-from lockstep.errors import StreamNotFound
+from lockstep.errors import LockstepError, Unavailable
 from lockstep.runtime import Runtime
 from lockstep.schedule.rounds import Round, TokenBucket
 from lockstep.schedule.tenants import Register, Tenant
@@ -94,7 +94,9 @@ class TenantLimits:
         if stream not in self._largest:
             try:
                 log = self._bus.logs(stream)[0]
-            except StreamNotFound:
+            except Unavailable:
+                raise
+            except LockstepError:  # it is missing, or may not be opened
                 return sys.maxsize  # the commit finds out
             append = log.limits.append_bytes
             self._largest[stream] = min(log.config.max_record_bytes, sys.maxsize if append is None else append)

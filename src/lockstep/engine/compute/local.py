@@ -7,21 +7,25 @@ snapshot, and how far batches were committed, in one transaction.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import lmdb
+from google_crc32c import value as crc32c
 
 from lockstep.engine.compute.planner import BatchPlanner, Offset, SequenceTail
 from lockstep.engine.compute.port import STATE_FILE, BatchFigures, Compute, check_runner
 from lockstep.engine.compute.workers import HotWorkers
-from lockstep.engine.run.outages import through_outages
+from lockstep.engine.errors import ComputeFailed, SnapshotDamaged
+from lockstep.engine.run.outages import BUS_AWAY, through_outages
 from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.snapshot import HEAD, Pages
-from lockstep.errors import StoreBroken
-from lockstep.log.port import Bus
-from lockstep.runtime import Runtime, Task, Waiter
+from lockstep.engine.run.snapshot import HEAD, Pages, seal, unseal
+from lockstep.errors import LockstepError, TimedOut
+from lockstep.log.port import Bus, LogWaiter
+from lockstep.runtime import Runtime, Task, Waiter, logger
 
 IDLE_S, BUSY_S = 0.1, 0.02
 """How often a shard looks for more that nobody woke it for: on its own, and while the publisher is behind."""
@@ -29,6 +33,9 @@ _MAP_BYTES = 64 << 30
 """Only what is used takes room on the disk."""
 _OFFSET = b"offset"
 _PAGE = b"page "
+_SUM_BYTES = 4
+_BATCH_S_MAX, _OLD_BATCH_S_MAX = 10.0, 300.0
+"""How long a batch that runs is waited for: at a stop, and before its shard is evaluated anew."""
 
 
 class Checkpoint(Protocol):
@@ -54,66 +61,103 @@ class Checkpoint(Protocol):
 
 
 class FileCheckpoint:
-    """See Checkpoint. A batch that was planned and not committed is planned anew by the next process."""
+    """See Checkpoint. A batch that was planned and not committed is planned anew by the next process.
+
+    LMDB has no checksums: each page is stored with one of its name and content, and the offset with one of all of them.
+    """
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / STATE_FILE
         with self._errors():
+            folder.mkdir(parents=True, exist_ok=True)
             self._environment = lmdb.open(str(self._path), subdir=False, map_size=_MAP_BYTES, mode=0o600)
-        found = self._get(_OFFSET)
-        self.planned = self.committed = None if found is None else json.loads(found)
+        self._check_size()
+        self._sums: dict[str, bytes] = {}
+        """The checksums of pages by their names."""
+        self.planned = self.committed = self._load()
 
     def pages(self) -> dict[str, bytes]:
-        with self._errors(), self._environment.begin() as transaction:
-            cursor = transaction.cursor()
-            found = {}
-            is_page = cursor.set_range(_PAGE)
-            while is_page and cursor.key().startswith(_PAGE):
-                found[cursor.key().removeprefix(_PAGE).decode()] = bytes(cursor.value())
-                is_page = cursor.next()
-        return found
+        found = self._stored_pages()
+        if {name: page[:_SUM_BYTES] for name, page in found.items()} != self._sums:
+            raise self._damaged()
+        return {name: page[_SUM_BYTES:] for name, page in found.items()}
 
     def head(self) -> bytes | None:
-        return self._get(_PAGE + HEAD.encode())
+        with self._errors(), self._environment.begin() as transaction:
+            found = transaction.get(_PAGE + HEAD.encode())
+        return None if found is None else bytes(found[_SUM_BYTES:])
 
     def plan(self, offset: Offset) -> None:
         self.planned = offset
 
     def commit(self, pages: Pages) -> None:
+        sums = {**self._sums, **{name: _sum(name, page) for name, page in pages.items() if page is not None}}
+        sums = {name: found for name, found in sums.items() if pages.get(name, b"") is not None}
         with self._errors(), self._environment.begin(write=True) as transaction:
             for name, page in pages.items():
                 if page is None:
                     transaction.delete(_PAGE + name.encode())
                 else:
-                    transaction.put(_PAGE + name.encode(), page)
-            transaction.put(_OFFSET, json.dumps(self.planned).encode())
-        self.committed = self.planned
+                    transaction.put(_PAGE + name.encode(), sums[name] + page)
+            transaction.put(_OFFSET, seal(_sum_of_all(sums) + json.dumps(self.planned).encode()))
+        self._sums, self.committed = sums, self.planned
 
     def close(self) -> None:
         self._environment.close()
 
-    def _get(self, key: bytes) -> bytes | None:
+    def _load(self) -> Offset | None:
+        """Check everything that is stored, and return how far it is."""
         with self._errors(), self._environment.begin() as transaction:
-            found = transaction.get(key)
-        return None if found is None else bytes(found)
+            stored = transaction.get(_OFFSET)
+        pages = self._stored_pages()
+        self._sums = {name: page[:_SUM_BYTES] for name, page in pages.items()}
+        if stored is None and not pages:
+            return None
+        body = unseal(bytes(stored or b""), str(self._path))
+        if body[:_SUM_BYTES] != _sum_of_all(self._sums):
+            raise self._damaged()
+        for name, page in pages.items():
+            if _sum(name, page[_SUM_BYTES:]) != page[:_SUM_BYTES]:
+                raise self._damaged()
+        found: Offset = json.loads(body[_SUM_BYTES:])
+        return found
 
-    def _errors(self) -> _Errors:
-        return _Errors(self._path)
+    def _stored_pages(self) -> dict[str, bytes]:
+        found = {}
+        with self._errors(), self._environment.begin() as transaction:
+            cursor = transaction.cursor()
+            is_page = cursor.set_range(_PAGE)
+            while is_page and cursor.key().startswith(_PAGE):
+                found[cursor.key().removeprefix(_PAGE).decode(errors="replace")] = bytes(cursor.value())
+                is_page = cursor.next()
+        return found
+
+    def _check_size(self) -> None:
+        """Reading behind the end of a file that was cut off would end the process."""
+        with self._errors():
+            used = (self._environment.info()["last_pgno"] + 1) * self._environment.stat()["psize"]
+        if self._path.stat().st_size < used and used > self._environment.stat()["psize"] * 2:
+            raise self._damaged()
+
+    def _damaged(self) -> SnapshotDamaged:
+        return SnapshotDamaged(place=str(self._path), reason="its checksum does not match")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PageNotFoundError) as error:
+            raise SnapshotDamaged(place=str(self._path), reason=str(error)) from error
 
 
-class _Errors:
-    """Errors of LMDB as one of ours, with the file."""
+def _sum(name: str, page: bytes) -> bytes:
+    checksum: int = crc32c(name.encode() + b"\0" + page)
+    return checksum.to_bytes(_SUM_BYTES, "little")
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
 
-    def __enter__(self) -> None:
-        """Nothing to do."""
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, lmdb.Error):
-            raise StoreBroken(path=str(self._path), reason=str(error)) from error
+def _sum_of_all(sums: Mapping[str, bytes]) -> bytes:
+    checksum: int = crc32c(b"".join(sums[name] for name in sorted(sums)))
+    return checksum.to_bytes(_SUM_BYTES, "little")
 
 
 class LocalCompute(Compute):
@@ -125,7 +169,8 @@ class LocalCompute(Compute):
         self._workers = HotWorkers(lambda _url: bus)
         self._planners: dict[int, BatchPlanner] = {}
         self._checkpoints: dict[int, Checkpoint] = {}
-        self._tasks: list[Task] = []
+        self._tasks: dict[int, Task] = {}
+        self._waiters: list[LogWaiter] = []
         self._failure: BaseException | None = None
         self._figures: dict[int, BatchFigures] = {}
 
@@ -134,10 +179,13 @@ class LocalCompute(Compute):
         check_runner(Path(self.setup.folder), "local")
 
     def start(self) -> None:
+        for task in self._tasks.values():
+            task.stop(_OLD_BATCH_S_MAX)  # a long batch of before a restart: two must not write one checkpoint
+        self._close_checkpoints()
         for shard in range(self.setup.shards):
             self._planners[shard] = self._planner(shard)
-            step = through_outages(f"shard {shard}", lambda shard=shard: self.step(shard))  # type: ignore[misc]
-            self._tasks.append(self._runtime.spawn(f"lockstep-shard-{shard}", step, self._waiter(), self._ended))
+            step = through_outages(f"shard {shard}", partial(self.step, shard))
+            self._tasks[shard] = self._runtime.spawn(f"lockstep-shard-{shard}", step, self._waiter(), self._ended)
 
     def check(self) -> None:
         if self._failure is not None:
@@ -150,16 +198,31 @@ class LocalCompute(Compute):
         return min((self._figures_of(shard).batches for shard in range(self.setup.shards)), default=0)
 
     def stop_queries(self) -> None:
-        for task in self._tasks:
-            task.stop()
-        self._tasks = []
-        for checkpoint in self._checkpoints.values():
-            checkpoint.close()
-        self._checkpoints.clear()
+        self.setup.end_orders()
+        end = self._runtime.monotonic() + _BATCH_S_MAX
+        for shard, task in list(self._tasks.items()):
+            try:
+                task.stop(max(0.0, end - self._runtime.monotonic()))
+            except TimedOut:
+                words = "A batch of shard %d takes long: the engine does not wait for it any more"
+                logger.warning(words, shard, extra={"action": "stop"})
+            else:
+                del self._tasks[shard]
+        if not self._tasks:
+            self._close_checkpoints()
 
     def stop(self) -> None:
         self.stop_queries()
         self._workers.forget(self.setup.folder)
+
+    def _close_checkpoints(self) -> None:
+        self._tasks.clear()
+        for waiter in self._waiters:
+            waiter.close()
+        self._waiters.clear()
+        for checkpoint in self._checkpoints.values():
+            checkpoint.close()
+        self._checkpoints.clear()
 
     def step(self, shard: int) -> float:
         """Plan a batch, run it, and commit it; a batch that was planned and not committed runs again."""
@@ -194,9 +257,11 @@ class LocalCompute(Compute):
         return BatchPlanner(setup, shard, lambda: SequenceTail.open(setup, self._bus), self._runtime.monotonic)
 
     def _waiter(self) -> Waiter:
-        """Wakes a shard when something was decided."""
+        """Wakes a shard when something was decided; while the bus is away it looks now and then."""
         waiter = self._bus.waiter()
-        waiter.watch(self._bus.open(self.setup.streams(self.setup.graph()).sequence))
+        self._waiters.append(waiter)
+        with suppress(*BUS_AWAY):
+            waiter.watch(self._bus.open(self.setup.streams(self.setup.graph()).sequence))
         return waiter
 
     def _figures_of(self, shard: int) -> BatchFigures:
@@ -210,4 +275,8 @@ class LocalCompute(Compute):
 
     def _ended(self, error: BaseException) -> None:
         """What came first is the reason: after that the others find nothing to work with."""
+        if isinstance(error, OSError | MemoryError | lmdb.Error) and not isinstance(error, LockstepError):
+            failed = ComputeFailed(project=self.project, reason=str(error) or type(error).__name__)
+            failed.__cause__ = error
+            error = failed
         self._failure = self._failure or error

@@ -96,6 +96,12 @@ class SequenceTail:
         """The last entry after `start` that keeps within `max_events`, at least one; `start` if there is none."""
         if start < min(self._events):  # the state is older than what is published: read from where it is
             self._begin(self._known)
+        if start < min(self._events):
+            name, noted = self._sequence.name, min(self._events)
+            raise DataError(
+                reason=f"The state stands at entry {start} of {name}, and its note says {noted}: one of them was"
+                " removed. Begin anew with another --state folder."
+            )
         for state, entry in counted(self._sequence, self._state):
             self._state = state
             self._events[state.number] = Decision.of(entry).events

@@ -6,6 +6,7 @@ the first entry, and comes to the same position by reading the log.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgpack
@@ -21,7 +22,10 @@ def note_kept(setup: EngineSetup, shard: int, position: Position) -> None:
     """Say where the state is that Spark has committed."""
     final = _place(setup.folder, shard)
     temporary = final.with_suffix(".tmp")
-    temporary.write_bytes(seal(msgpack.packb(position.tree())))
+    with temporary.open("wb") as file:
+        file.write(seal(msgpack.packb(position.tree())))
+        file.flush()
+        os.fsync(file.fileno())
     temporary.replace(final)
 
 

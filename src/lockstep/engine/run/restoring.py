@@ -28,8 +28,8 @@ def begin_with_newest(setup: EngineSetup, folder: Path | None, *, throw_away: bo
     found = store.newest(None, setup.shards)
     if found is None or (kept is not None and kept.number >= found.number and not throw_away):
         return replace(setup, known=kept.tree() if kept else None)
+    forget_kept(own)  # first: a note without the state that it is about would be believed
     shutil.rmtree(own / "checkpoint", ignore_errors=True)
-    forget_kept(own)
     logger.info("Restoring block %d from %s", found.block, found.path, extra={"action": "persist"})
     return _seeded(setup, store, found)
 

@@ -35,16 +35,19 @@ class Head:
     """How to read what it was made of again, as plain values."""
 
 
+_CHECKSUM_BYTES = 4
+
+
 def seal(body: bytes) -> bytes:
     """A page with its checksum."""
     checksum: int = crc32c(body)
-    return checksum.to_bytes(4, "little") + body
+    return checksum.to_bytes(_CHECKSUM_BYTES, "little") + body
 
 
 def unseal(page: bytes, place: str) -> bytes:
     """The content of a page that is whole."""
-    body = page[4:]
-    if crc32c(body) != int.from_bytes(page[:4], "little"):
+    body = page[_CHECKSUM_BYTES:]
+    if len(page) < _CHECKSUM_BYTES or crc32c(body) != int.from_bytes(page[:_CHECKSUM_BYTES], "little"):
         raise SnapshotDamaged(place=place, reason="its checksum does not match")
     return body
 

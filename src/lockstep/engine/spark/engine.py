@@ -28,7 +28,7 @@ from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.spark.assembly import Assembly, divided_windows
 from lockstep.engine.spark.failover import STOPPING, Failover
 from lockstep.engine.spark.options import EngineOptions, EngineStatus, Progress, silent
-from lockstep.errors import TimedOut
+from lockstep.errors import BadArgument, TimedOut
 from lockstep.log.port import Bus
 from lockstep.runtime import Runtime, Task, Waiter, logger
 
@@ -39,6 +39,8 @@ _DRAIN_S = 10.0
 """When an engine stops, what it has computed is published for at most so long."""
 _TASKS_S = 10.0
 """And its threads are waited for so long, all together."""
+
+RUNNERS = ("spark", "local")
 
 OnRole = Callable[[RoleChange], None]
 
@@ -58,6 +60,8 @@ class Engine:
         compute: ComputeFactory | None = None,
     ) -> None:
         options = options or EngineOptions()
+        if options.runner not in RUNNERS:
+            raise BadArgument(name="runner", value=options.runner, reason=f"it must be one of {', '.join(RUNNERS)}")
         self._options = replace(options, name=options.name or f"{socket.gethostname()}-{os.getpid()}")
         self.streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
         self._assembly = Assembly(graph, wanted, bus, self.streams, folder, runtime, self._options)

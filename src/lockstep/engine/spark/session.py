@@ -51,14 +51,16 @@ def slim_home() -> Path:
     Spark puts that file in front of the path of its Python processes, and what is imported from a ZIP file is compiled
     anew in each of them: half a second for each of nine. Without it they import the installed PySpark, the same files.
     """
-    home, installed = _shared_folder() / f"spark-{pyspark.__version__}", Path(pyspark.__file__).parent
+    installed = Path(pyspark.__file__).parent
+    known_by = sha256(str(installed).encode()).hexdigest()[:8]  # a cache folder may serve several installations
+    home = _shared_folder() / f"spark-{pyspark.__version__}-{known_by}"
     home.mkdir(parents=True, exist_ok=True)
-    for part in ("bin", "jars"):
+    for part in ("bin", "jars", "conf"):
         link = home / part
-        if not link.is_dir():
-            link.unlink(missing_ok=True)  # to an installation that is gone
-            with suppress(FileExistsError):  # another process was faster
-                link.symlink_to(installed / part)
+        if (installed / part).is_dir() and not link.is_dir():
+            fresh = home / f".{part}-{uuid4().hex}"
+            fresh.symlink_to(installed / part)
+            fresh.replace(link)
     return home
 
 

@@ -186,9 +186,9 @@ class CassandraStore(Store):
         """The change of each shard is a transaction of its own."""
         if len({change.shard for change in changes}) < len(changes):  # one after the other, in their order
             return set[int]().union(*(self.commit([change]) for change in changes))
+        self._relay.catch_up({change.shard for change in changes})  # so that it is known what refuses
         refusals = self._relay.refusals()
         letters = [self._outbox.pack(change.outgoing, refusals) for change in changes]
-        self._relay.catch_up({change.shard for change in changes})
         refused, failed, sending = set[int](), list[Exception](), set[int]()
         with self._committing:
             begun = self._send(changes, letters)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -79,10 +80,11 @@ class Outbox:
         """
         by_log: dict[str, tuple[Log, list[Outgoing]]] = {}
         for record in records:
-            log = self._log_for(record)
+            log = self._opened_for(record)
             if log.name in refusals:
+                streams = sorted({stream_name(log) for log in refusals})
                 reason = str(refusals[log.name])
-                raise OutboxBlocked(name=self._scheduler, stream=record.stream, reason=reason)
+                raise OutboxBlocked(name=self._scheduler, stream=record.stream, reason=reason, streams=streams)
             by_log.setdefault(log.name, (log, []))[1].append(record)
         return [Letter(log.name, self._pack(log, part)) for log, mine in by_log.values() for part in _parts(log, mine)]
 
@@ -113,7 +115,7 @@ class Outbox:
     def forget_stream(self, name: str) -> None:
         """Look a stream up again: it was deleted, perhaps made anew."""
         self._streams.pop(name, None)
-        self._logs = {log: handle for log, handle in self._logs.items() if stream_name(log) != name}
+        self._logs = {log: handle for log, handle in list(self._logs.items()) if stream_name(log) != name}
 
     def _append(self, name: str, batches: Sequence[Batch]) -> None:
         try:
@@ -145,6 +147,16 @@ class Outbox:
                 own = replace(self._pack(log, records), producer=batch.producer, sequence=batch.sequence)
                 found.setdefault(log.name, (log, []))[1].append(own)
         return list(found.values())
+
+    def _opened_for(self, record: Outgoing) -> Log:
+        """The log of a record; OutboxBlocked if the stream can't be opened although the bus is there."""
+        try:
+            return self._log_for(record)
+        except (Unavailable, StreamNotFound):
+            raise
+        except LockstepError as error:
+            stream = record.stream
+            raise OutboxBlocked(name=self._scheduler, stream=stream, reason=str(error), streams=[stream]) from error
 
     def _log_for(self, record: Outgoing) -> Log:
         logs = self._streams.get(record.stream)
@@ -228,7 +240,9 @@ class Relay:
         with self._relaying:
             refused = self._relay_stored(shard)
             self._behind.discard(shard)
-            self._note([shard], refused)
+            self._refused.pop(shard, None)  # the whole outbox was read
+            if refused:
+                self._add([shard], refused)
 
     def catch_up(self, shards: Iterable[int]) -> None:
         """Relay what failed before for these shards; Unavailable if it fails again."""
@@ -246,7 +260,7 @@ class Relay:
                 self._start()
             else:
                 if refused:
-                    self._note(shards, refused)
+                    self._add(shards, refused)
 
     def close(self) -> None:
         """Relay no more; what is left is relayed by the next owner of each shard."""
@@ -255,19 +269,15 @@ class Relay:
         if task is not None:
             task.stop()
 
-    def _note(self, shards: Iterable[int], refused: Refusals) -> None:
-        """Remember which logs refuse the letters of shards, and try them again later."""
+    def _add(self, shards: Iterable[int], refused: Refusals) -> None:
+        """Remember which logs refuse letters of shards, besides those that are known, and try them again later."""
         for log in refused.keys() - self.refusals():
             logger.warning(
                 "records refused", extra={"action": "retry", "stream": stream_name(log), "error": str(refused[log])}
             )
         for shard in shards:
-            if refused:
-                self._refused[shard] = refused
-            else:
-                self._refused.pop(shard, None)
-        if refused:
-            self._start()
+            self._refused[shard] = self._refused.get(shard, {}) | refused
+        self._start()
 
     def _start(self) -> None:
         if self._task is None and not self._closed:
@@ -275,12 +285,12 @@ class Relay:
 
     def _step(self) -> float | None:
         with self._relaying:
-            try:
-                for shard in self._behind | self._refused.keys():
-                    self.run(shard)
-            except LockstepError:
-                return RETRY_S  # it was logged when it failed first
-            if self._refused:
+            shards = sorted(self._behind | self._refused.keys())
+        for shard in shards:
+            with suppress(LockstepError):  # it was logged when it failed first
+                self.run(shard)
+        with self._relaying:
+            if self._behind or self._refused:
                 return RETRY_S
             self._task = None
             return None

@@ -91,9 +91,9 @@ class PostgresStore(Store):
     def commit(self, changes: Sequence[Change]) -> set[int]:
         if len({change.shard for change in changes}) < len(changes):  # one after the other, in their order
             return set[int]().union(*(self.commit([change]) for change in changes))
+        self._relay.catch_up({change.shard for change in changes})  # so that it is known what refuses
         refusals = self._relay.refusals()
         letters = [self._outbox.pack(change.outgoing, refusals) for change in changes]
-        self._relay.catch_up({change.shard for change in changes})
         with self._connections.use() as connection, connection.transaction():
             sent = self._fences(connection, changes)
             kept = [(change, mine) for change, mine in zip(changes, letters, strict=True) if change.shard in sent]
