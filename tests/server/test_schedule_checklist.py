@@ -462,7 +462,8 @@ def a_cron_ticks_every_second(world):
         )
     path = f"/v2/crons/{quote(tenant, safe='')}/{quote(name, safe='')}"
     runs = eventually(lambda: len(found := world.get(f"{path}/runs").json["runs"]) >= 2 and found)
-    assert runs[0]["executionTime"] > runs[1]["executionTime"]
+    newest, older = (parse_time(run["executionTime"]) for run in runs[:2])
+    assert newest > older
     assert runs[0]["bucket"].endswith("Z")
     assert runs[0]["event"]["eventStatus"] == "PROCESSED"
     shown = world.get(f"/cron/{quote(tenant, safe='')}/{quote(name, safe='')}").json[0]["cron"]
