@@ -50,6 +50,13 @@ def group_of(item: pytest.Item) -> str | None:
     return _file_of(item) if _shares_a_fixture(item) else None
 
 
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> None:
+    """Fail a test that asks for a server only while it runs: it would start one on each worker that it comes to."""
+    item = getattr(request, "_pyfuncitem", None)
+    if fixturedef.argname in SHARED_SERVERS and isinstance(item, pytest.Function) and group_of(item) is None:
+        pytest.fail(f"{item.name} uses {fixturedef.argname}: name it among the arguments of the test or its fixture")
+
+
 def _shares_a_fixture(item: pytest.Item) -> bool:
     info = getattr(item, "_fixtureinfo", None)
     if info is None:

@@ -63,6 +63,7 @@ def test_tables_and_what_happens_for_people(command, capsys):
     assert "\r" not in told
 
 
+@pytest.mark.soak
 def test_a_difference_is_shown_and_the_code_is_one(command, monkeypatch):
     monkeypatch.setenv("STAND_IN", "wrong")
     code, shown = command("--events 6000 --rate 800 --repeat 1")

@@ -13,12 +13,12 @@ RATE = 1_500.0
 
 
 def test_one_fault_after_the_other_is_survived():
-    faults = (Fault.KILL, Fault.WORKER, Fault.JVM)
-    result = run_drill(DrillOptions(events=15_000, rate=RATE, fault=faults[0], then=faults[1:]), Silence())
+    faults = (Fault.KILL, Fault.WORKER)
+    result = run_drill(DrillOptions(events=9_000, rate=RATE, fault=faults[0], then=faults[1:]), Silence())
     assert result.anomalies == ()
     tree = result.tree()
-    assert (tree["identical"], tree["lost"], tree["doubled"], tree["blocks"]) == (True, 0, 0, 15_000)
-    assert tree["takeovers"] >= 2
+    assert (tree["identical"], tree["lost"], tree["doubled"], tree["blocks"]) == (True, 0, 0, 9_000)
+    assert tree["takeovers"] >= 1
     assert [fault["kind"] for fault in tree["faults"]] == list(faults)
     assert tree["faults"][0]["by"] not in (None, tree["faults"][0]["engine"])
     assert tree["counts"]["e1"] == tree["counts"]["e2"] == tree["counts"]["expected"]

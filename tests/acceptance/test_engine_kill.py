@@ -23,7 +23,7 @@ from lockstep.engine.run.streams import ProjectStreams
 from lockstep.errors import StreamNotFound
 from lockstep.streams.client import Lockstep, connect
 
-EVENTS, FRAME, BATCH, AHEAD = 6_000, 150, 450, 900
+FRAME, BATCH, AHEAD = 150, 450, 900
 TRADES = Path(__file__).parents[2] / "examples" / "trades" / "trades.yaml"
 WINDOWS = ("Aggregate24HR", "Aggregate5min")
 TIMEOUT_S = 240.0
@@ -39,17 +39,17 @@ def lockstep(tmp_path, request):
 class Feed:
     """The trades in small frames, never far ahead of what is published: an engine that is killed is at work."""
 
-    def __init__(self, folder: Path, client: Lockstep) -> None:
+    def __init__(self, folder: Path, client: Lockstep, events: int) -> None:
         graph = compile_project(load_model(TRADES))
         streams = ProjectStreams(cluster="local", project=graph.project.name)
         node = graph.find("TradesSource")
         streams.create(client.bus, graph, frozenset(graph.find(name).path for name in WINDOWS))
         self._publisher = EventPublisher(client, streams.input(node), node.schema)
         self._trades = concat(list(read_csv(folder / "trades.csv", node.schema, CsvOptions(), on_bad=pytest.fail)))
-        self._sent = 0
+        self._sent, self._events = 0, events
 
     def up_to(self, events: int) -> None:
-        until = min(events, EVENTS)
+        until = min(events, self._events)
         if until > self._sent:
             self._publisher.publish_batch(self._trades.slice(self._sent, until), frame_events=FRAME)
             self._publisher.flush()
@@ -94,28 +94,28 @@ def wait_for(condition, process: subprocess.Popen[bytes]) -> None:
 @pytest.mark.acceptance
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("lockstep", "kills"),
-    [("sparkless", 2), pytest.param("spark", 5, marks=pytest.mark.soak)],
+    ("lockstep", "kills", "events"),
+    [("sparkless", 2, 3_000), pytest.param("spark", 5, 6_000, marks=pytest.mark.soak)],
     indirect=["lockstep"],
 )
-def test_killed_at_random_moments_it_publishes_what_it_would_have(lockstep, tmp_path, kills):
+def test_killed_at_random_moments_it_publishes_what_it_would_have(lockstep, tmp_path, kills, events):
     # Given trades on the input stream, and what the plain interpreter makes of them
-    lockstep("data", "trades", "--events", str(EVENTS), "--seed", "4", "-o", "trades.csv")
+    lockstep("data", "trades", "--events", str(events), "--seed", "4", "-o", "trades.csv")
     wanted = [part for name in WINDOWS for part in ("--out", f"{name}={name}.expected.csv")]
     lockstep("model", "run", str(TRADES), "--runner", "reference", "--in", "TradesSource=trades.csv", *wanted)
     url = f"lmdb:{tmp_path / 'bus'}"
     with connect(url) as client:
-        feed = Feed(tmp_path, client)
+        feed = Feed(tmp_path, client, events)
         # When the engine is killed again and again in the middle of its work
         chance = random.Random(20)
         for _ in range(kills):
             engine, before = run_engine(lockstep, url), published(url)
-            target = before + chance.randint(1, EVENTS // (kills + 2))
+            target = before + chance.randint(1, events // (kills + 2))
             wait_for(lambda target=target: fed(feed, url) >= target, engine)
             engine.send_signal(signal.SIGKILL)
             engine.communicate()
-        assert 0 < published(url) < EVENTS
-        feed.up_to(EVENTS)
+        assert 0 < published(url) < events
+        feed.up_to(events)
     # Then a last run finishes it, and both streams hold exactly the expected lines
     last = run_engine(lockstep, url, "--until-idle")
     _, errors = last.communicate(timeout=TIMEOUT_S)

@@ -32,7 +32,7 @@ SAYS = {
 }
 
 
-IN_SOAK = {"spark_rows.py"}
+IN_SOAK = {"spark_rows.py", "engine_quickstart.py"}
 
 
 def test_every_example_is_run_here():

@@ -97,7 +97,7 @@ LINES = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.lists(LINES, max_size=8).map("".join).map(str.encode), st.booleans())
 @example(b'I,N,1,"a\nI,N,2,b,1\n', False)
 @example(b'I,N,1,"a"b,1\nI,N,2,"c",1\n', False)

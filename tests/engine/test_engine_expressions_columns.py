@@ -198,7 +198,7 @@ def bits(value: object) -> object:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(text=expressions, given_rows=rows, cut=st.integers(0, 3))
 def test_columns_give_the_same_bits_as_rows(text: str, given_rows: list[tuple], cut: int) -> None:
     # Given an expression that fits the schema, and rows as columns that do not begin at the begin of their memory

@@ -16,7 +16,7 @@ from model_strategies import models, scripts, shardable_models
 from lockstep.engine.run import publishing, worker
 from memory_wire import MemoryServer
 
-SETTINGS = settings(max_examples=70, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 PAUSES = [0.0, 0.05, 0.3, 1.0]
 
 

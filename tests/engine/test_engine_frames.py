@@ -183,7 +183,7 @@ def test_every_cut_is_noticed():
             decode_frame(frame[:size], SMALL)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_a_frame_with_nonsense_in_it_and_a_right_checksum_is_refused_or_read_but_never_worse(data):
     frame = bytearray(encode_frame(small(12, 2), previous=3, transactional=np.array([2]))[:-4])
@@ -233,7 +233,7 @@ def test_text_that_is_not_utf_8_is_damage_whichever_columns_are_read(fields, old
         assert among.value.params["reason"].split(":")[0] == alone.value.params["reason"].split(":")[0]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data(), st.integers(2, 5), st.integers(1, 3))
 def test_a_forged_frame_is_damaged_for_all_readers_or_for_none(data, fields, blocks):
     # Given a frame with nonsense in it and a checksum that fits

@@ -19,7 +19,7 @@ from lockstep.engine.windows.counts import WindowCounts
 
 pytestmark = pytest.mark.slow
 THOROUGH = settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 
 

@@ -167,7 +167,7 @@ def _may_follow(state: OutState, frame: bytes) -> bool:
     return begins <= (state.last, state.part or 10**9) and not (state.part and head.first < state.last <= head.last)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(leaders())
 def test_whoever_writes_how_often_the_reader_gets_each_block_once(world):
     blocks, values = world

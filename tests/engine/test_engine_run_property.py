@@ -15,7 +15,7 @@ from model_strategies import models, scripts, shardable_models
 from lockstep.engine.events.block import InputBlock
 from lockstep.engine.model.graph import Graph
 
-SETTINGS = settings(max_examples=60, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 
 
 def feed(engine: LocalEngine, blocks: list[InputBlock]) -> None:

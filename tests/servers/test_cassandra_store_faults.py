@@ -46,13 +46,14 @@ def fired(grid):
 
 
 @pytest.fixture
-def open_store(request, grid, clock, fired):
+def open_store(cassandra_server, grid, clock, fired):
     """Opens handles on one store, each with a bus of its own that fails as planned."""
     opened, scheduler = [], f"scheduler-{uuid.uuid4().hex}"
 
     def begin(plan=None, url=None):
-        where = url or request.getfixturevalue("cassandra_server").url
-        opened.append(CassandraStore(where, scheduler, FaultyBus(grid.bus(ThreadRuntime()), plan), clock))
+        opened.append(
+            CassandraStore(url or cassandra_server.url, scheduler, FaultyBus(grid.bus(ThreadRuntime()), plan), clock)
+        )
         return opened[-1]
 
     yield begin

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 
 import pytest
 
 from lockstep.bench.engine_models import DOCUMENT
+from lockstep.cli.drill import DRILL, run
+from lockstep.cli.output import Output
+from lockstep.cli.parser import build, parse
 from lockstep.drill import report
+from lockstep.drill import run as drill_run
 from lockstep.drill.arrivals import Arrival
 from lockstep.drill.checking import Difference
 from lockstep.drill.options import DrillOptions, Fault
@@ -192,3 +197,14 @@ def test_the_picture_is_a_png(tmp_path):
     assert can_draw()
     draw(evaluate(measured()), tmp_path / "new" / "drill.png")
     assert (tmp_path / "new" / "drill.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("difference", "code"), [(None, 0), (Difference(7, "a", "b"), 1)])
+def test_the_command_ends_with_one_if_anything_differs(monkeypatch, difference, code):
+    found = evaluate(measured(difference=difference))
+    monkeypatch.setattr(drill_run, "run_drill", lambda wanted, telling: found)
+    out = io.BytesIO()
+    assert run(parse(build((DRILL,), "1"), ["drill"]), Output(json=False, quiet=True, out=out)) == code
+    shown = out.getvalue().decode()
+    assert ("The first difference is in line 7" in shown) == (code == 1)
+    assert ("FAILED: the file differs" in shown) == (code == 1)

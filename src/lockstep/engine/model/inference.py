@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from lockstep.engine.errors import BadExpression
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from lockstep.engine.expressions.compiler import AggregateExpression, Expression
 
 Names = tuple[tuple[str, FieldType], ...]
+_KEPT = 4096
+"""Expressions that are kept compiled: checks, the plan and the guard ask for the same ones many times."""
 
 
 def names_of(schema: Schema) -> Names:
@@ -31,9 +34,20 @@ def compiled(
 
 def compiled_aggregate(text: str, names: Names, initialize: Initializer | None = None) -> AggregateExpression:
     """The expression with aggregate functions over these names; raises BadExpression."""
+    if initialize is None:  # nothing of an earlier call can show in the result
+        return _plain_aggregate(text, names)
+    return _aggregate(text, names, initialize)
+
+
+def _aggregate(text: str, names: Names, initialize: Initializer | None) -> AggregateExpression:
     from lockstep.engine.expressions.compiler import Scope, compile_aggregate
 
     return compile_aggregate(text, Scope(names), initialize=initialize)
+
+
+@lru_cache(maxsize=_KEPT)
+def _plain_aggregate(text: str, names: Names) -> AggregateExpression:
+    return _aggregate(text, names, None)
 
 
 def type_of(text: str, names: Names) -> FieldType | None:
