@@ -211,6 +211,20 @@ def test_an_engine_that_is_heard_is_not_silent_whatever_its_clock_says(world):
     assert [row.role for row in later.engines] == ["silent", "silent"]
 
 
+def test_an_engine_that_is_not_heard_for_long_is_silent_though_its_clock_is_ahead(world):
+    # Given an engine that was killed, and whose clock was a day ahead
+    runtime = VirtualRuntime(wall_ns=NOW)
+    listening = Listening(world.bus, "local", runtime)
+    world.report("a", role="active", ago_s=-86_400.0)
+    [before] = listening.status()
+    assert not before.has_silent, "by the clocks, before anybody listened"
+    # When somebody listens for as long as a live engine would never be silent
+    runtime.advance(SILENT_S + 0.1)
+    [after] = listening.status()
+    # Then it is silent
+    assert [row.role for row in after.engines] == ["silent"]
+
+
 # --- lag ---------------------------------------------------------------------------------------------------------
 
 
