@@ -264,6 +264,15 @@ def test_a_standby_that_is_too_far_behind_is_a_problem(world):
     assert status(world).problems == ("Engine b is 2 blocks, 5.1 s behind.",)
 
 
+def test_a_standby_that_is_starting_is_a_problem_as_the_lead_can_not_be_handed_to_it(world):
+    world.report("a", role="active")
+    world.beat(4)
+    world.report("b", state="starting")
+    assert status(world).problems == ("Engine b is starting, and can't take over yet.",)
+    world.report("b", state="running")
+    assert status(world).is_well
+
+
 @pytest.mark.parametrize("block", range(-1, 12))
 def test_when_a_block_was_published_is_what_a_walk_over_all_beats_says(world, block):
     beats = [(1, 9), (1, 8), (3, 7), (6, 6), (6, 5), (7, 4), (10, 3)]

@@ -301,7 +301,9 @@ def _problems(status: ProjectStatus) -> Iterable[str]:
             yield f"Engine {row.engine} was last heard of {row.report_age_s:,.0f} s ago."
         elif row.role == STANDBY and row.said == ACTIVE and row.state != "stopping":
             yield f"Engine {row.engine} says that it leads in epoch {row.epoch}; epoch {status.epoch} is in force."
-        if row.role == STANDBY and row.state != "stopping" and row.lag_s > IN_STEP_S:
+        if row.role == STANDBY and row.state == "starting":
+            yield f"Engine {row.engine} is starting, and can't take over yet."
+        elif row.role == STANDBY and row.state != "stopping" and row.lag_s > IN_STEP_S:
             yield f"Engine {row.engine} is {row.lag_blocks:,} blocks, {row.lag_s:,.1f} s behind."
     if status.counts_equal is False:
         yield "Engines at the same block have different counts."
