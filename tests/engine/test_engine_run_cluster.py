@@ -160,9 +160,10 @@ def test_an_engine_that_tells_nothing_is_silent(world):
     assert found.problems == ("No engine is active.", "Engine a was last heard of 6 s ago.")
 
 
-def test_an_engine_that_said_it_ends_is_stopped_and_no_problem(world):
+@pytest.mark.parametrize("ago_s", [0.1, 60.0])
+def test_an_engine_that_said_it_ends_is_stopped_and_no_problem(world, ago_s):
     world.report("a", role="active")
-    world.report("b", state="stopping", ago_s=60)
+    world.report("b", state="stopping", ago_s=ago_s)
     assert row(world, "b").role == "stopped"
     assert status(world).is_well
 

@@ -230,8 +230,10 @@ class _Look:
         return _age_s(self._now_ns, report.at_ns) if silence_s == inf else round(silence_s, 3)
 
     def _role(self, report: Report, *, is_silent: bool) -> str:
+        if report.state == "stopping" and (is_silent or report.role != ACTIVE):  # else it leads until it is gone
+            return STOPPED
         if is_silent:
-            return STOPPED if report.state == "stopping" else SILENT
+            return SILENT
         # One that was fenced may not know it yet: the highest epoch leads, and within it whoever wrote the beat.
         leads = report.role == ACTIVE and report.epoch == self.epoch and self._is_sole(report)
         return ACTIVE if leads else STANDBY
