@@ -249,11 +249,31 @@ def test_it_ends_when_a_block_without_events_is_published(lockstep, bus) -> None
 def test_what_is_written_can_be_published(lockstep, bus, tmp_path) -> None:
     Out(bus).come((1, [event(1), event(2)]), (5, [event(2, Opcode.UPDATE_BLOCK), event(2, Opcode.DELETE)]))
     for kind in ("binary", "json", "csv"):
-        done = lockstep(*SUBSCRIBE, "--all", "--collapse", "--type", kind, "-o", "x", "--idle", "0s", "--json").object
+        ends = ("-o", "x", "--overwrite", "--idle", "0s", "--json")
+        done = lockstep(*SUBSCRIBE, "--all", "--collapse", "--type", kind, *ends).object
         assert (done["events"], done["blocks"], done["last"]) == (3, 2, 5)
         told = lockstep(*PUBLISH, "x", "--type", kind, "--json").object
         assert (told["events"], told["blocks"]) == (3, 2 if kind == "binary" else 3)
     assert [ids for _, ids in blocks_in(bus)] == [[1, 2], [2], *[[1], [2], [2]] * 2]
+
+
+def test_a_file_that_is_there_is_not_emptied_by_a_file_that_grows(lockstep, bus, tmp_path) -> None:
+    # Given the file of an earlier run, without a position beside it
+    Out(bus).come((1, [event(1)]))
+    file = tmp_path / "day.csv"
+    file.write_text("yesterday\n")
+    growing = (*SUBSCRIBE, "--all", "-o", "day.csv", "--idle", "0s")
+    # When it is named again, then nothing is lost, and the command says what to do
+    assert "add --overwrite" in lockstep(*growing, code=4).err
+    assert "choose one" in lockstep(*growing, "--resume", "--overwrite", code=2).err
+    assert file.read_text() == "yesterday\n"
+    lockstep(*growing, "--overwrite")
+    assert file.read_text() == line(1)
+    # And one that is empty, or is replaced when the new one is complete, is no question
+    file.write_text("")
+    lockstep(*growing)
+    lockstep(*SUBSCRIBE, "--all", "-o", "day.csv", "--exit")
+    assert file.read_text() == line(1)
 
 
 def test_a_socket_gets_what_comes_out(lockstep, bus) -> None:

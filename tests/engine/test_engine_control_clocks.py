@@ -13,6 +13,7 @@ from test_engine_control_outages import WRITES, outage
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import CopyWindow, Retention, SourceWindow
+from lockstep.engine.run.cluster import SILENT_S, project_status
 from lockstep.engine.run.modelclock import MARGIN_US, ModelClock
 from lockstep.engine.run.reports import ReportBoard
 
@@ -62,6 +63,19 @@ def test_the_lead_is_handed_over_whatever_the_clocks_say(tmp_path, off_s):
     assert cluster.ask("handover").result["standbys"] == ["b"]
     cluster.until_active("b")
     finish(cluster, 4, 5)
+
+
+@pytest.mark.parametrize("off_s", [-7200.0, 7200.0])
+def test_an_engine_tells_who_is_silent_by_its_own_clock(tmp_path, off_s):
+    cluster = skewed(tmp_path, off_s)
+    a, b = cluster.nodes["a"], cluster.nodes["b"]
+    now_ns = cluster.clock.wall_ns
+    assert max(a.engine.heard(SILENT_S).values()) < 2.0
+    for role, kill in (("standby", b.kill), ("silent", lambda: None)):
+        found = project_status(cluster.bus, "local", "p", now_ns(), heard=a.engine.heard(SILENT_S))
+        assert [row.role for row in found.engines] == ["active", role]
+        kill()
+        cluster.advance(SILENT_S + 1.0)
 
 
 def test_comparing_wall_clocks_would_be_noticed(tmp_path, monkeypatch):

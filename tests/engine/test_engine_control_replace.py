@@ -10,6 +10,7 @@ from local_cluster import LocalNode
 from replace_worlds import WANTED, WANTED_THEN, ReplaceCluster, new_model, old_model, replace_params
 
 from lockstep.cli import engine_run
+from lockstep.core.snapshots import Reach
 from lockstep.engine.errors import ModelMismatch
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
@@ -17,6 +18,7 @@ from lockstep.engine.run import trimming
 from lockstep.engine.run.beats import last_beat
 from lockstep.engine.run.catalog import stated
 from lockstep.engine.run.feeding import out_batches
+from lockstep.engine.run.position import Position
 from lockstep.engine.spark import assembly
 
 ALL = WANTED | WANTED_THEN
@@ -207,6 +209,16 @@ def test_trimming_goes_by_the_names_of_inputs_and_never_behind_what_is_decided(t
     assert minima[0] == cluster.active.team.publisher.published
     assert len(cluster.out(new_model(), "q/minima")) >= 10
     assert cluster.bus.open("local.p.q.right.I").bounds().first <= 1
+
+
+def test_an_input_is_trimmed_by_its_own_offset_and_never_behind_what_is_decided():
+    reach = Reach(5, {"q/left": 9, "q/right": 2, "q/gone": 4})
+    decided = Position(ends={"q/right": 7, "q/left": 4})
+    assert trimming.input_offsets(reach, ["q/right", "q/left", "q/new"], decided) == {
+        "q/right": 2,
+        "q/left": 4,
+        "q/new": 0,
+    }
 
 
 def test_trimming_by_position_would_be_noticed(tmp_path, monkeypatch):

@@ -331,6 +331,16 @@ def test_the_plan_knows_which_windows_the_fast_path_runs_on_columns():
         chain(tape(), summing("g", "symbol*:string", field="n:int32", expression="ESP_aSum(quantity)")),
         chain(tape(), summing("g", "price*:double", expression="ESP_aSum(ID)")),
         chain(tape(), copy(), summing("g", expression="ESP_aMedian(price)")),
+        *(
+            chain(tape(), summing("g", "symbol*:string", field=field, expression=expression))
+            for field in ("n:int32", "n:int64", "n:double")
+            for expression in (
+                "ESP_aCount()+abs(1)",
+                "abs(ESP_aCount())",
+                "ESP_aCount()*ESP_aCount()",
+                " ESP_aCount() ",
+            )
+        ),
     ]
     for model in models:
         graph = compile_project(model)

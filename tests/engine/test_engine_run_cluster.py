@@ -160,9 +160,10 @@ def test_an_engine_that_tells_nothing_is_silent(world):
     assert found.problems == ("No engine is active.", "Engine a was last heard of 6 s ago.")
 
 
-def test_an_engine_that_said_it_ends_is_stopped_and_no_problem(world):
+@pytest.mark.parametrize("ago_s", [0.1, 60.0])
+def test_an_engine_that_said_it_ends_is_stopped_and_no_problem(world, ago_s):
     world.report("a", role="active")
-    world.report("b", state="stopping", ago_s=60)
+    world.report("b", state="stopping", ago_s=ago_s)
     assert row(world, "b").role == "stopped"
     assert status(world).is_well
 
@@ -211,6 +212,20 @@ def test_an_engine_that_is_heard_is_not_silent_whatever_its_clock_says(world):
     assert [row.role for row in later.engines] == ["silent", "silent"]
 
 
+def test_an_engine_that_is_not_heard_for_long_is_silent_though_its_clock_is_ahead(world):
+    # Given an engine that was killed, and whose clock was a day ahead
+    runtime = VirtualRuntime(wall_ns=NOW)
+    listening = Listening(world.bus, "local", runtime)
+    world.report("a", role="active", ago_s=-86_400.0)
+    [before] = listening.status()
+    assert not before.has_silent, "by the clocks, before anybody listened"
+    # When somebody listens for as long as a live engine would never be silent
+    runtime.advance(SILENT_S + 0.1)
+    [after] = listening.status()
+    # Then it is silent
+    assert [row.role for row in after.engines] == ["silent"]
+
+
 # --- lag ---------------------------------------------------------------------------------------------------------
 
 
@@ -248,6 +263,15 @@ def test_a_standby_that_is_too_far_behind_is_a_problem(world):
     assert status(world).is_well
     world.report("b", block=2, sequenced=4, published=4, ago_s=0.4)
     assert status(world).problems == ("Engine b is 2 blocks, 5.1 s behind.",)
+
+
+def test_a_standby_that_is_starting_is_a_problem_as_the_lead_can_not_be_handed_to_it(world):
+    world.report("a", role="active")
+    world.beat(4)
+    world.report("b", state="starting")
+    assert status(world).problems == ("Engine b is starting, and can't take over yet.",)
+    world.report("b", state="running")
+    assert status(world).is_well
 
 
 @pytest.mark.parametrize("block", range(-1, 12))

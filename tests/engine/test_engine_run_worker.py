@@ -23,9 +23,11 @@ from lockstep.engine.run.position import Position
 from lockstep.engine.run.snapshot import HEAD, Head, decode_head, encode_head, seal, unseal
 from lockstep.engine.run.spool import Spool
 from lockstep.engine.run.worker import ShardWorker, check_host
-from lockstep.errors import FormatTooNew
+from lockstep.engine.spark import hot
+from lockstep.errors import FormatTooNew, ServerUnreachable
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
+from lockstep.testing import FaultyBus
 
 WANTED = frozenset({"q/in", "q/sums"})
 
@@ -246,6 +248,20 @@ def test_a_worker_goes_on_hot_where_it_is_and_is_rebuilt_elsewhere(engine, worke
         workers.run(engine.setup, 0, orders, stored, lambda: None)
         assert len(asked) == loads
         publish(engine)
+    assert [number for number, _ in engine.out("q/in")] == list(range(1, 9))
+
+
+def test_on_spark_a_task_waits_for_a_bus_that_is_away(engine, monkeypatch):
+    # Given one of Spark's processes, and a bus that does not answer at first
+    bus = FaultyBus(open_bus(engine.setup.url, ThreadRuntime(), create=False))
+    monkeypatch.setitem(hot._buses, engine.setup.url, bus)
+    away = ServerUnreachable(server="here", reason="it is away")
+    bus.plan.fail(away, 2, on="read")
+    # When a task is to evaluate entries, then it does so once the bus answers, and does not fail
+    hot.run_orders_patiently(engine.setup, 0, [(0, 8)], dict, lambda: None)
+    hot.WORKERS.forget(engine.setup.folder)
+    assert bus.plan.pending == 0
+    publish(engine)
     assert [number for number, _ in engine.out("q/in")] == list(range(1, 9))
 
 

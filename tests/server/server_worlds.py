@@ -38,6 +38,7 @@ class View:
         self.world = World(graph, wanted)
         self.model, self.wanted = self.world.graph, wanted
         self.told: Report = report_of(self.model, ENGINE)
+        self.silences: Mapping[str, float] = {}
         self.asked: list[tuple[str, Mapping[str, Any]]] = []
         self.reply: Callable[[str], Mapping[str, Any]] = lambda _kind: {}
 
@@ -46,6 +47,9 @@ class View:
 
     def report(self) -> Report:
         return self.told
+
+    def heard(self) -> Mapping[str, float]:
+        return self.silences
 
     def bus(self) -> Bus:
         return self.world.bus

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
+from math import inf
 
 import pytest
 from server_worlds import BASE, View, served
@@ -21,6 +23,7 @@ from lockstep.server.site import model_element
 
 TRADES = Schema.parse("ID*:int32,symbol:string,price:double")
 SUMS = Schema.parse("symbol*:string,total:double")
+DAY_NS = 86_400 * 10**9
 
 FIGURE_8 = """\
 <windows>
@@ -242,3 +245,15 @@ def test_how_the_project_stands(view, ask):
     )
     assert standby["snapshot_age_s"] is None
     assert found["windows"][0]["rows"] == 7
+
+
+def test_who_is_silent_is_what_the_engine_has_heard_and_not_what_clocks_say(view, ask):
+    # Given an engine whose clock is a day slow, and one that was killed, and whose clock was a day ahead
+    view.world.report("a", role="active", at_ns=time.time_ns() - DAY_NS)
+    view.world.report("b", at_ns=time.time_ns() + DAY_NS)
+    # When the engine that is asked has heard the one, and not the other in all the time that it takes to be sure
+    view.silences = {"a": 0.5, "b": inf}
+    first, second = ask("GET", "/v1/status").json["engines"]
+    # Then the one is alive
+    assert (first["engine"], first["role"], first["report_age_s"]) == ("a", "active", 0.5)
+    assert (second["engine"], second["role"], second["report_age_s"]) == ("b", "silent", 0.0)

@@ -34,6 +34,10 @@ from lockstep.runtime import ThreadRuntime
 from lockstep.testing.contract import Producer, records, values
 from servers.server_fixtures import free_ports, started
 
+from hazelcast.config import Config  # isort: skip
+from hazelcast.errors import HazelcastSerializationError  # isort: skip
+from hazelcast.serialization.service import SerializationServiceV1  # isort: skip
+
 KEEP_ALL = StreamConfig(capacity=None)
 SMALL = 300
 BOUND_S = 30.0
@@ -430,3 +434,7 @@ def test_a_real_client_has_what_we_change_in_it(opened):
     # And its thread is woken for each call
     waker = link.client._reactor._loop.waker
     assert waker.wake.__qualname__.startswith(mend_waking.__name__)
+    # And it loads no pickled object
+    pickled = SerializationServiceV1(Config()).to_data(threading.Event)
+    with pytest.raises(HazelcastSerializationError, match="pickled object"):
+        link.client._serialization_service.to_object(pickled)

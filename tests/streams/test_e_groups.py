@@ -12,6 +12,7 @@ from lockstep.cli.groups import _counted
 from lockstep.cli.views import group_row
 from lockstep.core.group import Beat
 from lockstep.errors import BadConfig, BadOffset, Fenced
+from lockstep.streams.admin import LISTEN_MAX_S, listen
 from lockstep.streams.grouplog import GroupLog
 
 
@@ -380,6 +381,27 @@ def test_a_member_that_is_not_heard_within_its_lease_is_described_as_silent(virt
     assert view.silent == {member._member.id} == set(view.members)
     row = group_row(view)
     assert (row["members"], row["silent"], _counted(row)) == (1, 1, "1 (1 silent)")
+    end()
+
+
+def test_a_live_member_is_not_silent_to_somebody_who_listens_whatever_the_clocks_say(virtual):
+    # Given a member that is cut off, and one that is at work, looked at from a host whose clock is a minute ahead
+    node, begin, end = virtual.outage()
+    gone, member, viewer = join(node, "a", group="gone"), join(virtual.node(), "b"), virtual.node()
+    virtual.until(lambda: gone.is_assigned and member.is_assigned)
+    begin("gone")
+    virtual.runtime.jump_wall(60.0)
+    views = [viewer.groups.describe(name) for name in viewer.groups.names()]
+    assert [len(view.silent) for view in views] == [1, 1], "by the time stamps"
+    # When somebody listens
+    began = virtual.runtime.monotonic()
+    heard = {view.name: view.silent for view in listen(viewer.bus, virtual.runtime, views)}
+    # Then only the one that says nothing is silent, and it took a little more than a lease to know
+    assert heard == {"g": frozenset(), "gone": {gone._member.id}}
+    assert CALM.lease_s <= virtual.runtime.monotonic() - began <= LISTEN_MAX_S
+    # And a group that is deleted meanwhile, or has no silent member, is no matter
+    viewer.bus.delete("_group.gone")
+    assert [view.name for view in listen(viewer.bus, virtual.runtime, views)] == [view.name for view in views]
     end()
 
 

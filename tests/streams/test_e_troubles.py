@@ -12,7 +12,7 @@ from worlds import CALM, HASTY, everything, publish, take, values
 from lockstep import GroupOptions, StreamConfig
 from lockstep.core.group import GroupState, Reset, Snapshot
 from lockstep.core.seats import Seat
-from lockstep.errors import Fenced, NotFound, ServerUnreachable, StoreFull, StreamNotFound
+from lockstep.errors import DataError, Fenced, NotFound, ServerUnreachable, StoreFull, StreamNotFound
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.streams.grouplog import GroupLog, decode, encode
 
@@ -294,6 +294,32 @@ def test_a_snapshot_with_a_confirmation_that_is_no_integer_can_be_read():
     state = GroupState(seats={"orders@1": Seat(epoch=1, confirmed=2.5)}, upto=7)
     restored = decode(encode(Snapshot(7, state)))
     assert restored.group.seat("orders@1").resume == 3
+
+
+@pytest.mark.parametrize(
+    "newer",
+    [
+        {"kind": "beat", "member": "a", "number": 1, "lease": 1.0, "held": [], "seats": [], "pace": 3},
+        {"kind": "snapshot", "upto": 1, "group": {"seats": {"s": {"pace": 3}}, "members": {}, "resets": [], "upto": 1}},
+        {
+            "kind": "snapshot",
+            "upto": 1,
+            "group": {"seats": {}, "members": {"a": {"seats": [], "pace": 3}}, "resets": [], "upto": 1},
+        },
+    ],
+    ids=["record", "seat", "member"],
+)
+def test_a_record_of_a_newer_version_stops_who_reads_the_group_with_the_reason(virtual, newer):
+    node = virtual.node()
+    publish(node, "orders", b"x")
+    member = node.subscriber("orders", group="g", group_options=CALM)
+    take(member, 1)
+    batch = pack([json.dumps(newer).encode()], producer=NO_PRODUCER, sequence=0, created_ns=0)
+    node.bus.open("_group.g").append([batch])
+    virtual.runtime.advance(2 * CALM.lease_s)
+    for ask in (lambda: member.poll(0.0), member.close):
+        with pytest.raises(DataError, match="says pace, which a newer version wrote"):
+            ask()
 
 
 def test_a_member_without_anything_to_do_says_so_once(virtual, caplog):

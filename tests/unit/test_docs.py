@@ -314,6 +314,9 @@ def test_records_of_a_group_log():
     kinds += [group_records.Reset, group_records.Leave, group_records.Snapshot]
     assert written == {kind.__name__.lower(): [item.name for item in dataclasses.fields(kind)] for kind in kinds}
     assert set(written) == set(grouplog._KINDS)
+    every = f"{grouplog.SNAPSHOT_EVERY:,} records"
+    assert f"Every {every}" in (DOCS / "reference" / "group-log.md").read_text()
+    assert f"a snapshot each {every}" in (DOCS / "howto" / "operate.md").read_text()
 
 
 def test_commands_of_the_command_line(capsys):

@@ -70,3 +70,12 @@ def test_the_extras_that_messages_name_bring_those_packages():
         own = {"google": "protobuf"}
         told = [own.get(package, package) for package in packages if package not in ("starlette", "pydantic")]
         assert {*told} <= named
+
+
+def test_the_readme_says_how_to_install_the_distribution_under_a_name_of_its_own():
+    install = (ROOT / "README.md").read_text().partition("## Install")[2].partition("\n## ")[0]
+    assert PROJECT["name"] == "lockstep-events", "lockstep is somebody else's on PyPI"
+    assert f"`{PROJECT['name']}`" in install
+    assert f"lockstep_events-{PROJECT['version']}-py3-none-any.whl" in install
+    named = set(re.findall(r"pip install '\.\[(\w+)\]'", install))
+    assert {"engine", "rest"} <= named <= PROJECT["optional-dependencies"].keys()

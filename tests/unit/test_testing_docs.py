@@ -22,6 +22,16 @@ def test_a_test_that_the_page_names_exists(name):
     assert not function or re.search(rf"^\s*(def|class) {function}\b", (ROOT / path).read_text(), re.MULTILINE)
 
 
+def has_soak_tests(path: Path) -> bool:
+    return path.name.startswith("test_") and bool(re.search(r"(?<!\")pytest\.mark\.soak\b", path.read_text()))
+
+
+@pytest.mark.parametrize("path", [path for path in sorted((ROOT / "tests").rglob("*.py")) if has_soak_tests(path)])
+def test_the_page_says_what_guards_the_promises_of_a_file_with_soak_tests(path):
+    moved = TEXT.partition("## Streams and servers in the soak run")[2]
+    assert f"`{path.relative_to(ROOT)}" in moved
+
+
 def test_the_page_names_every_part_of_the_soak_run():
     rows = re.findall(
         r"^\| `(\w+)` \| (.+) \|$", TEXT.partition("## The soak run")[2].partition("\n## ")[0], re.MULTILINE

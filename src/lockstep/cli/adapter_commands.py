@@ -98,6 +98,7 @@ def _subscribe_options(parser: argparse.ArgumentParser, *, begin: str, exits: bo
     parser.add_argument("--header", choices=("none", "names", "full"), default="none", help="first line of CSV (none)")
     parser.add_argument("--resume", action="store_true",
                         help="keep the position beside the file, and continue there after a restart")  # fmt: skip
+    parser.add_argument("--overwrite", action="store_true", help="empty a file that is there, and write it anew")
     _begin(parser.add_argument_group("where to begin").add_mutually_exclusive_group(), begin)
     _end(parser.add_argument_group("when to end"), exits=exits)
     parser.set_defaults(exits_by_default=exits)

@@ -18,7 +18,7 @@ from lockstep.cli.adapter_project import model_of, project_of
 from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.model_files import STANDARD, check_writable, find_window
 from lockstep.cli.output import Output, plural
-from lockstep.errors import UsageError
+from lockstep.errors import Conflict, UsageError
 
 if TYPE_CHECKING:
     from lockstep.engine.events.schema import Schema
@@ -65,6 +65,17 @@ def _check(options: argparse.Namespace) -> None:
         check_writable(Path(options.out))
     if options.resume and not is_path:
         raise UsageError(reason="--resume needs a file: -o FILE.")
+    if options.resume and options.overwrite:
+        raise UsageError(reason="--resume goes on with a file, and --overwrite empties it: choose one.")
+    if is_path and not (options.resume or options.overwrite or exits(options)):
+        _check_empty(Path(options.out))
+
+
+def _check_empty(path: Path) -> None:
+    """Refuse to begin a file that grows where another one is, which would be lost at once."""
+    if path.is_file() and path.stat().st_size:
+        ways = "add --overwrite to write it anew, --resume to go on with one that was begun so, or name another file"
+        raise Conflict(reason=f"{path} is there and not empty: {ways}.")
 
 
 def exits(options: argparse.Namespace) -> bool:

@@ -39,6 +39,12 @@ class View:
         """How the engine is, now."""
         return self._engine.report()
 
+    def heard(self) -> Mapping[str, float]:
+        """For how many seconds it has heard nothing of engines of the project, where it knows that."""
+        from lockstep.engine.run.cluster import SILENT_S
+
+        return self._engine.heard(SILENT_S)
+
     def bus(self) -> Bus:
         """Where its streams are."""
         return self._bus

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def ls(options: argparse.Namespace, output: Output) -> None:
     """List the groups."""
     with opened(bus_url(options)) as client:
-        rows = [views.group_row(group) for group in views.group_views(client)]
+        rows = [views.group_row(group) for group in views.heard_views(client, views.group_views(client))]
     if output.json:
         for row in rows:
             output.json_line(row)
@@ -40,7 +40,8 @@ def _counted(row: dict[str, Any]) -> str | int:
 def show(options: argparse.Namespace, output: Output) -> None:
     """Show a group."""
     with opened(bus_url(options)) as client:
-        detail = views.group_detail(client.groups.describe(options.group))
+        (found,) = views.heard_views(client, [client.groups.describe(options.group)])
+    detail = views.group_detail(found)
     if output.json:
         output.json_line(detail)
         return

@@ -27,6 +27,13 @@ def group_views(client: Lockstep) -> list[GroupView]:
     return found
 
 
+def heard_views(client: Lockstep, found: list[GroupView]) -> list[GroupView]:
+    """The views of groups; where members seem silent by the clocks of hosts, after listening to them."""
+    from lockstep.streams.admin import listen
+
+    return listen(client.bus, client.runtime, found) if any(group.silent for group in found) else found
+
+
 def bounds(client: Lockstep, name: str) -> list[dict[str, Any]]:
     """What can be read of a stream, for each of its shards."""
     found = []

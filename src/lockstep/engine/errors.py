@@ -25,7 +25,7 @@ class BadSchema(UsageError, ValueError):
 
     code = "BAD_SCHEMA"
     template = "The schema {text!r} is not valid: {reason}."
-    advice = "Write NAME:TYPE for each field, with a star behind the names of the key: ID*:int32,symbol:string."
+    advice = "Write NAME:TYPE for each field, with a star after the names of the key: ID*:int32,symbol:string."
 
 
 class BadExpression(UsageError, ValueError):

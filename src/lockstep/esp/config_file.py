@@ -137,7 +137,7 @@ def _setting(tokens: list[_Token], at: int, reading: _Reading) -> int:
     name, colon, rest = token.text.partition(":") if token.kind == "word" else (token.text, "", "")
     has_sign = at + 1 < len(tokens) and tokens[at + 1].kind == "sign" and token.kind != "sign"
     if not has_sign and not colon:
-        raise reading.wrong(token.line, f"behind {token.text!r} there is no = and no value")
+        raise reading.wrong(token.line, f"after {token.text!r} there is no = and no value")
     at, value = (at + 2, "") if has_sign else (at + 1, rest)
     while at < len(tokens) and tokens[at].line == token.line and tokens[at].kind not in ("end", "brace", "bracket"):
         found = tokens[at]

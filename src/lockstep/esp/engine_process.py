@@ -74,7 +74,7 @@ def run_server(wish: argparse.Namespace, given: Sequence[str]) -> int:
     output = Output(json=False, quiet=False)
     with bind(LOCAL, wish.http) as bound, Stopping() as stopping:
         token, port = secrets.token_urlsafe(32), bound.getsockname()[1]
-        projects = Projects(folder, Path.cwd(), lambda name, file: _started(given, name, file, folder))
+        projects = projects_in(folder, given)
         server = serve_app(make_server_app(projects, token), bound, LOCAL)
         stopping.listen()
         try:
@@ -88,6 +88,11 @@ def run_server(wish: argparse.Namespace, given: Sequence[str]) -> int:
                 server.stop()
             projects.close()
     return stopping.code
+
+
+def projects_in(folder: Path, given: Sequence[str]) -> Projects:
+    """Projects with their state in a folder; files that clients name are below the folder where the server runs."""
+    return Projects(folder, Path.cwd(), lambda name, file: _started(given, name, file, folder))
 
 
 def _started(given: Sequence[str], name: str, file: Path, folder: Path) -> Running:

@@ -110,6 +110,7 @@ def adapter_options(wish: Wish, url: WindowUrl, place: Place, sections: Sections
     if wish.kind == "sub":
         is_snapshot = is_yes(wish.flags.get("snapshot", url.options.get("snapshot")))
         words = ["adapter", "subscribe", *words, "-o", wish.file, *(["--snapshot"] if is_snapshot else [])]
+        words += [] if "--resume" in wish.words else ["--overwrite"]  # as the document's own adapter does
     else:
         words = ["adapter", "publish", wish.file, *words, "--block", str(wish.block), *_failover(sections)]
     return parse(build(NOUNS, __version__), [*words, *wish.words])

@@ -26,8 +26,8 @@ class OwnRoutes:
 
     def status(self) -> Response:
         """As `lockstep status --json`, with name and role of the engine that was asked."""
-        view, report = self._site.view, self._site.view.report()
-        found = project_status(view.bus(), view.cluster, self._site.name, self._site.runtime.wall_ns())
+        view, report, now_ns = self._site.view, self._site.view.report(), self._site.runtime.wall_ns()
+        found = project_status(view.bus(), view.cluster, self._site.name, now_ns, heard=view.heard())
         return as_json({"engine": view.engine, "role": report.role, **found.tree()})
 
     async def health(self) -> dict[str, str]:

@@ -23,6 +23,9 @@ class EngineView(Protocol):
     def report(self) -> Report:
         """How the engine is, now."""
 
+    def heard(self) -> Mapping[str, float]:
+        """For how many seconds it has heard nothing of engines of the project, where it knows that."""
+
     def bus(self) -> Bus:
         """Where its streams are."""
 

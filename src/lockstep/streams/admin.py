@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
 
 from lockstep.core.group import Beat, GroupState, Reset
 from lockstep.errors import BadArgument, GroupBusy, GroupNotFound, StreamNotFound, TimedOut, Trimmed
@@ -20,6 +20,8 @@ from lockstep.streams.shards import only_log
 
 _LEASES_OBSERVED = 1.2
 """Whoever did not beat for a little more than its lease is taken for gone."""
+LISTEN_MAX_S = 5.0
+"""So long somebody who only looks listens at the most, whatever the leases."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -200,3 +202,24 @@ class Groups:
 
 def _stream_of(seat: str) -> str:
     return seat.rsplit("@", 1)[0]
+
+
+def listen(bus: Bus, runtime: Runtime, views: Sequence[GroupView]) -> list[GroupView]:
+    """The same views, without the silent members whose beats come while this listens: for as long as a lease.
+
+    Time stamps alone do not tell who is silent where the clocks of hosts differ.
+    """
+    unheard = {view.name: set(view.silent) for view in views if view.silent}
+    with ExitStack() as opened:
+        logs: dict[str, GroupLog] = {}
+        leases = [0.0]
+        for name, members in unheard.items():
+            with suppress(StreamNotFound):  # deleted meanwhile
+                logs[name] = opened.enter_context(closing(GroupLog(bus, name, runtime, create=False)))
+                leases += [known.lease for one, known in logs[name].load().members.items() if one in members]
+        waiter, end = runtime.waiter(), runtime.monotonic() + min(_LEASES_OBSERVED * max(leases), LISTEN_MAX_S)
+        while any(unheard.values()) and runtime.monotonic() < end:
+            waiter.wait(0.05)
+            for name, grouplog in logs.items():
+                unheard[name] -= {record.member for _, record in grouplog.read_new() if isinstance(record, Beat)}
+    return [replace(view, silent=frozenset(unheard.get(view.name, ()))) for view in views]

@@ -56,8 +56,15 @@ def decode(data: bytes) -> Record:
         return Snapshot(fields["upto"], _decode_state(fields["group"]))
     if kind == "beat":
         fields["seats"] = tuple(fields["seats"])
-    made: Record = _KINDS[kind](**fields)
+    made: Record = _KINDS[kind](**_known(_KINDS[kind], fields))
     return made
+
+
+def _known(kind: type[Any], fields: dict[str, Any]) -> dict[str, Any]:
+    if unknown := fields.keys() - kind.__dataclass_fields__.keys():
+        names = ", ".join(sorted(unknown))
+        raise DataError(reason=f"A record of a group log says {names}, which a newer version wrote.")
+    return fields
 
 
 def is_valid(record: Record) -> bool:
@@ -78,13 +85,15 @@ def _decode_seat(fields: dict[str, Any]) -> Seat:
     for name in ("start", "confirmed"):
         if isinstance(fields.get(name), float):
             fields = {**fields, name: math.floor(fields[name])}
-    return Seat(**fields)
+    return Seat(**_known(Seat, fields))
 
 
 def _decode_state(fields: dict[str, Any]) -> GroupState:
     return GroupState(
         seats={name: _decode_seat(seat) for name, seat in fields["seats"].items()},
-        members={name: Member(**{**m, "seats": tuple(m["seats"])}) for name, m in fields["members"].items()},
+        members={
+            name: Member(**_known(Member, {**m, "seats": tuple(m["seats"])})) for name, m in fields["members"].items()
+        },
         resets=tuple(fields["resets"]),
         upto=fields["upto"],
     )

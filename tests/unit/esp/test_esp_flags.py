@@ -6,6 +6,7 @@ import logging
 import socket
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -159,6 +160,7 @@ def test_the_documents_server():
     assert found.state.endswith("127.0.0.1_5555.trades-8181")
     assert found.told_level == logging.INFO
     assert found.dies_on_interrupt
+    assert found.files == str(Path.cwd()), "projectUrl=file://model-updated.xml is below the folder where it runs"
 
 
 def test_a_failover_cluster_and_further_options():

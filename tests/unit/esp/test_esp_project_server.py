@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.errors import Conflict
 from lockstep.esp import engine_process, xml_client, xml_server
 from lockstep.esp.errors import EngineEnded
 from lockstep.esp.project_server import Projects, make_server_app
+from lockstep.server.errors import PathRefused
 from lockstep.server.guard import HEALTH
 from lockstep.server.serving import bind, serve_app
 
@@ -192,6 +194,16 @@ def test_everybody_may_look_and_only_bearers_of_the_token_may_change(server) -> 
     for token in ("", "another"):
         status, text = server("PUT", "/projects/one", model("one"), token=token)
         assert (status, "CHANGE_NEEDS_TOKEN" in text) == (401, True)
+
+
+def test_a_file_that_a_client_names_is_looked_for_where_the_server_runs(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.xml").write_text(MODEL.replace("NAME", "one"))
+    projects = engine_process.projects_in(tmp_path / "state", [])
+    with pytest.raises(Conflict, match="The model is of project 'one'"):  # it was read; an engine is not started
+        projects.load("two", b"", "file://model.xml")
+    with pytest.raises(PathRefused):
+        projects.load("two", b"", "file:///etc/hostname.xml")
 
 
 def test_without_a_model_and_without_a_port_it_says_what_is_missing(capsys) -> None:

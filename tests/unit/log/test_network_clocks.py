@@ -13,6 +13,8 @@ from memory_wire import MemoryServer, MemoryTopic
 
 HOUR_S = 3600.0
 ONE_HOUR = StreamConfig(capacity=None, retain_age_s=HOUR_S)
+COUNTED = StreamConfig(capacity=1000, retain_age_s=HOUR_S)
+"""Where something else bounds the stream too, age is worked out in another way."""
 
 
 @pytest.fixture(params=["stamps", "no_stamps"])
@@ -35,9 +37,10 @@ def let_pass(seconds, server, *runtimes):
         clock.advance(seconds)
 
 
-def test_an_append_from_a_host_that_is_ahead_hides_nothing(server):
+@pytest.mark.parametrize("config", [ONE_HOUR, COUNTED], ids=["age", "age and count"])
+def test_an_append_from_a_host_that_is_ahead_hides_nothing(server, config):
     (bus, clock), (fast, fast_clock) = host(server), host(server, ahead_s=2 * HOUR_S)
-    log = bus.create("orders", ONE_HOUR)
+    log = bus.create("orders", config)
     log.append([Producer("a").batch(b"first")])
     let_pass(60, server, clock, fast_clock)
     fast.open("orders").append([Producer("b").batch(b"ahead")])
@@ -46,21 +49,23 @@ def test_an_append_from_a_host_that_is_ahead_hides_nothing(server):
     assert values(bus.open("orders")) == values(log) == [b"first", b"ahead", b"last"]
 
 
-def test_where_the_server_stamps_messages_a_reader_that_is_ahead_reads_what_others_read():
+@pytest.mark.parametrize("config", [ONE_HOUR, COUNTED], ids=["age", "age and count"])
+def test_where_the_server_stamps_messages_a_reader_that_is_ahead_reads_what_others_read(config):
     clock = VirtualRuntime()
     server = MemoryServer(clock.wall_ns)
     bus, _ = host(server)
-    bus.create("orders", ONE_HOUR).append([Producer().batch(b"first")])
+    bus.create("orders", config).append([Producer().batch(b"first")])
     fast, _ = host(server, ahead_s=2 * HOUR_S)
     log = fast.open("orders")
     log.append([Producer("b").batch(b"ahead")])
     assert values(log) == values(bus.open("orders")) == [b"first", b"ahead"]
 
 
-def test_a_reader_that_is_ahead_hides_nothing_that_others_wrote():
+@pytest.mark.parametrize("config", [ONE_HOUR, COUNTED], ids=["age", "age and count"])
+def test_a_reader_that_is_ahead_hides_nothing_that_others_wrote(config):
     server = MemoryServer()
     bus, _ = host(server)
-    bus.create("orders", ONE_HOUR).append([Producer().batch(b"first")])
+    bus.create("orders", config).append([Producer().batch(b"first")])
     fast, _ = host(server, ahead_s=2 * HOUR_S)
     assert values(fast.open("orders")) == [b"first"]
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import cast
 
 from lockstep.engine.events.types import FieldType
-from lockstep.engine.expressions.compiler import AggregateCall, AggregateExpression, Scope, compile_aggregate
+from lockstep.engine.expressions.compiler import AggregateCall, Scope, compile_aggregate
 from lockstep.engine.kernels import accumulators as made
 from lockstep.engine.kernels.aggregate import Called, Made
-from lockstep.engine.kernels.traits import Traits
+from lockstep.engine.kernels.traits import Traits, may_overflow
 from lockstep.engine.model.graph import Node
 from lockstep.engine.model.windows import AggregateWindow, FieldPlug
-
-_COUNT = re.compile(r"\s*ESP_aCount\w*\s*\([^()]*\)\s*", re.IGNORECASE)
 
 
 def column_calls(node: Node, parent: Traits) -> tuple[list[Called], list[Made]] | None:
@@ -26,7 +23,7 @@ def column_calls(node: Node, parent: Traits) -> tuple[list[Called], list[Made]] 
     fields: list[Made] = []
     for text, field in zip(window.fields, (field for field in node.schema if not field.key), strict=True):
         expression = None if isinstance(text, FieldPlug) else compile_aggregate(text, Scope.of(node.inputs[0]))
-        if expression is None or not expression.combine.is_pure or _may_overflow(expression, field.type):
+        if expression is None or not expression.combine.is_pure or may_overflow(expression, field.type):
             return None
         places = []
         for call in expression.calls:
@@ -75,10 +72,3 @@ def _groups_fit(node: Node) -> bool:
     """Doubles are no good numbers for groups: NaN and the two zeros."""
     kinds = [node.schema.fields[place].type for place in node.schema.keys]
     return all(kind.is_integer or kind in (FieldType.STRING, FieldType.BLOB) for kind in kinds)
-
-
-def _may_overflow(expression: AggregateExpression, declared: FieldType) -> bool:
-    """Whether a value may be too large for its field, which has to be reported with the row that caused it."""
-    if declared is not FieldType.INT32 or expression.type is FieldType.INT32:
-        return False
-    return not _COUNT.fullmatch(expression.text)

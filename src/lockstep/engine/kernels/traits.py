@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lockstep.engine.expressions.compiler import Scope, compile_expression
+from lockstep.engine.events.types import FieldType
+from lockstep.engine.expressions.compiler import AggregateExpression, Scope, compile_expression
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.windows import (
     AggregateWindow,
@@ -14,6 +16,8 @@ from lockstep.engine.model.windows import (
     FilterWindow,
     SourceWindow,
 )
+
+_COUNT = re.compile(r"\s*ESP_aCount\w*\s*\([^()]*\)\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,13 @@ def is_pure(node: Node) -> bool:
     texts = (window.expression,) if isinstance(window, FilterWindow) else window.fields
     scope = Scope.of(node.inputs[0])
     return all(compile_expression(text, scope).is_pure for text in texts)
+
+
+def may_overflow(expression: AggregateExpression, declared: FieldType) -> bool:
+    """Whether a value may be too large for its field: that is reported with the row that caused it, so row by row."""
+    if declared is not FieldType.INT32 or expression.type is FieldType.INT32:
+        return False
+    return not _COUNT.fullmatch(expression.text)
 
 
 def has_plain_output(node: Node) -> bool:

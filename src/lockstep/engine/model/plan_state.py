@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from lockstep.engine.events.types import FieldType
 from lockstep.engine.expressions.compiler import AggregateCall, AggregateExpression
-from lockstep.engine.kernels.traits import NOTHING, Traits, find_traits, has_plain_output, input_traits, is_pure
+from lockstep.engine.kernels.traits import (
+    NOTHING,
+    Traits,
+    find_traits,
+    has_plain_output,
+    input_traits,
+    is_pure,
+    may_overflow,
+)
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.inference import compiled_aggregate, names_of
 from lockstep.engine.model.windows import (
@@ -149,10 +157,9 @@ def _expression(node: Node, window: AggregateWindow, content: str | FieldPlug) -
 
 
 def _has_columns(made: AggregateExpression, declared: FieldType, parent: Traits) -> bool:
-    only_counts = len(made.calls) == 1 and made.calls[0].function in _COUNTS and made.text.strip().endswith(")")
-    # A value too large for its field is reported with the row that caused it, which columns do not know.
-    may_overflow = declared is FieldType.INT32 and made.type is not FieldType.INT32 and not only_counts
-    return made.combine.is_pure and not may_overflow and all(_call_has_columns(call, parent) for call in made.calls)
+    if not made.combine.is_pure or may_overflow(made, declared):
+        return False
+    return all(_call_has_columns(call, parent) for call in made.calls)
 
 
 def _call_has_columns(call: AggregateCall, parent: Traits) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lockstep.core.outputs import OutState
+from lockstep.engine.run.decisions import known_fields
 from lockstep.errors import TakenBack, Trimmed
 from lockstep.log.batch import NO_PRODUCER, Batch, BatchView, pack
 from lockstep.log.offsets import step_back
@@ -87,7 +88,7 @@ class Beats:
             return Beat()
         fields = json.loads(max(reversed(self._newest), key=_published))
         del fields["kind"]
-        return Beat(**fields)
+        return Beat(**known_fields(Beat, fields, f"A beat on {self._control.name}"))
 
     def _read(self) -> None:
         if self._at is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from typing import Any
 
 from lockstep.engine.run.beats import Beat, last_beat
@@ -143,15 +144,14 @@ class Listening:
         return project_status(self._bus, self._cluster, name, self._runtime.wall_ns(), heard=self._heard(name))
 
     def _heard(self, project: str) -> dict[str, float]:
-        """Engines whose reports came lately, and how many seconds ago, on the clock of this process."""
+        """For how many seconds nothing came of engines, on the clock of this process, where that is known."""
         reports = ProjectStreams(cluster=self._cluster, project=project).reports
         if project not in self._boards:
             if reports not in set(self._bus.names()):
                 return {}
             self._boards[project] = ReportBoard(self._bus.open(reports), self._runtime)
-        board = self._boards[project]
-        silence = {engine: board.silence_s(engine) for engine in board.look()}
-        return {engine: seconds for engine, seconds in silence.items() if seconds <= SILENT_S}
+        self._boards[project].look()
+        return self._boards[project].heard(SILENT_S)
 
 
 def project_status(
@@ -159,7 +159,8 @@ def project_status(
 ) -> ProjectStatus:
     """How one project stands at `now_ns` on this machine's wall clock.
 
-    `heard` has the engines that the caller has heard itself, and how many seconds ago: there no clocks are compared.
+    `heard` says how long engines have been silent where the caller knows it: there no clocks are compared. Infinite is
+    one that was never heard in all the time that it takes to be sure.
     """
     streams = ProjectStreams(cluster=cluster, project=project)
     beat = last_beat(bus.open(streams.control))
@@ -222,15 +223,17 @@ class _Look:
         )  # fmt: skip
 
     def _is_silent(self, report: Report) -> bool:
-        return report.engine not in self._heard and self._now_ns - report.at_ns > SILENT_S * 1e9
+        return self._heard.get(report.engine, (self._now_ns - report.at_ns) / 1e9) > SILENT_S
 
     def _report_age_s(self, report: Report) -> float:
-        heard_s = self._heard.get(report.engine)
-        return _age_s(self._now_ns, report.at_ns) if heard_s is None else round(heard_s, 3)
+        silence_s = self._heard.get(report.engine, inf)
+        return _age_s(self._now_ns, report.at_ns) if silence_s == inf else round(silence_s, 3)
 
     def _role(self, report: Report, *, is_silent: bool) -> str:
+        if report.state == "stopping" and (is_silent or report.role != ACTIVE):  # else it leads until it is gone
+            return STOPPED
         if is_silent:
-            return STOPPED if report.state == "stopping" else SILENT
+            return SILENT
         # One that was fenced may not know it yet: the highest epoch leads, and within it whoever wrote the beat.
         leads = report.role == ACTIVE and report.epoch == self.epoch and self._is_sole(report)
         return ACTIVE if leads else STANDBY
@@ -300,7 +303,9 @@ def _problems(status: ProjectStatus) -> Iterable[str]:
             yield f"Engine {row.engine} was last heard of {row.report_age_s:,.0f} s ago."
         elif row.role == STANDBY and row.said == ACTIVE and row.state != "stopping":
             yield f"Engine {row.engine} says that it leads in epoch {row.epoch}; epoch {status.epoch} is in force."
-        if row.role == STANDBY and row.state != "stopping" and row.lag_s > IN_STEP_S:
+        if row.role == STANDBY and row.state == "starting":
+            yield f"Engine {row.engine} is starting, and can't take over yet."
+        elif row.role == STANDBY and row.state != "stopping" and row.lag_s > IN_STEP_S:
             yield f"Engine {row.engine} is {row.lag_blocks:,} blocks, {row.lag_s:,.1f} s behind."
     if status.counts_equal is False:
         yield "Engines at the same block have different counts."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from lockstep.core.doubts import contradicts
 from lockstep.core.sequence import Entry, Mark, SequenceState, fold
@@ -82,19 +83,15 @@ class Decision:
     @classmethod
     def of(cls, entry: Entry) -> Decision:
         """Back from an entry."""
-        fields = json.loads(entry.body)
-        unknown = fields.keys() - cls.__dataclass_fields__.keys()
-        if unknown:
-            names = ", ".join(sorted(unknown))
-            raise DataError(reason=f"An entry of a sequence log says {names}, which a newer version wrote.")
+        fields = known_fields(cls, json.loads(entry.body), "An entry of a sequence log")
         if not isinstance(fields["ends"], dict):
             raise DataError(reason="An entry of a sequence log does not name its inputs; an older version wrote it.")
         for name in fields.keys() & {"states", "prepare"}:
-            fields[name] = Statement(fields[name]["model"], tuple(fields[name]["publish"]))
-        if "persist" in fields:
-            fields["persist"] = PersistPoint(**fields["persist"])
-        if "trim" in fields:
-            fields["trim"] = TrimPoint(**fields["trim"])
+            stated = known_fields(Statement, fields[name], "A model on a sequence log")
+            fields[name] = Statement(stated["model"], tuple(stated["publish"]))
+        for name, kind in (("persist", PersistPoint), ("trim", TrimPoint)):
+            if name in fields:
+                fields[name] = kind(**known_fields(kind, fields[name], f"A decision to {name}"))
         return cls(**fields)
 
 
@@ -109,7 +106,15 @@ def decode(data: bytes) -> Mark | Entry:
     kind = fields.pop("kind")
     if kind not in ("mark", "entry"):
         raise DataError(reason=f"A sequence log holds a record of unknown kind {kind!r}; a newer version wrote it.")
-    return Mark(**fields) if kind == "mark" else Entry(**fields)
+    made = Mark if kind == "mark" else Entry
+    return made(**known_fields(made, fields, "A record of a sequence log"))
+
+
+def known_fields(kind: type[Any], fields: dict[str, Any], what: str) -> dict[str, Any]:
+    """The fields of a record as they are; DataError if it has some that only a newer version can know."""
+    if unknown := fields.keys() - kind.__dataclass_fields__.keys():
+        raise DataError(reason=f"{what} says {', '.join(sorted(unknown))}, which a newer version wrote.")
+    return fields
 
 
 def records(log: Log, start: int) -> Iterator[tuple[int, Mark | Entry]]:

@@ -10,7 +10,7 @@ from google_crc32c import extend
 
 from lockstep.core.sequence import SequenceState
 from lockstep.engine.events.frames import FrameHead
-from lockstep.engine.run.decisions import Decision
+from lockstep.engine.run.decisions import Decision, known_fields
 from lockstep.errors import DataError
 
 REQUESTS_REMEMBERED = 64
@@ -62,7 +62,8 @@ class Position:
         """Back from plain values; clients that were left out are none."""
         if not isinstance(tree["ends"], Mapping):
             raise DataError(reason="A position does not name its inputs; an older version wrote it.")
-        fields = {**tree, "sequence": SequenceState(**tree["sequence"]), "ends": dict(tree["ends"])}
+        sequence = SequenceState(**known_fields(SequenceState, tree["sequence"], "The sequence of a position"))
+        fields = {**known_fields(cls, dict(tree), "A position"), "sequence": sequence, "ends": dict(tree["ends"])}
         requests, clients = tuple(tree.get("requests", ())), tree.get("clients") or {}
         return cls(**{**fields, "requests": requests, "clients": clients})
 

@@ -172,6 +172,12 @@ class ReportBoard:
         """Seconds since a report of an engine came; infinite if none came since this process began to look."""
         return self._runtime.monotonic() - self._heard.get(engine, -inf)
 
+    def heard(self, sure_s: float) -> dict[str, float]:
+        """The silence of each engine of which it is known: of one that was never heard, after looking for `sure_s`."""
+        silences = {engine: self.silence_s(engine) for engine in list(self._newest)}
+        is_sure = self.watched_s() > sure_s
+        return {engine: silence for engine, silence in silences.items() if silence < inf or is_sure}
+
     def watched_s(self) -> float:
         """For how many seconds this process has been looking."""
         return 0.0 if self._at is None else self._runtime.monotonic() - self._since

@@ -158,6 +158,10 @@ class Engine:
         """What it says of itself."""
         return self._team().report()
 
+    def heard(self, sure_s: float) -> dict[str, float]:
+        """For how many seconds nothing came of the project's engines, on the clock of this one."""
+        return self._team().heard(sure_s)
+
     def check(self) -> None:
         """Raise what stopped the engine, if anything did; what its buffer lost is computed again."""
         assert self._computing is not None

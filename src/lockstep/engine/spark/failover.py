@@ -148,6 +148,10 @@ class Failover:
             trims=int(self._options.trim and self._options.persist_every_s is not None and bool(self._office.folder)),
         )
 
+    def heard(self, sure_s: float) -> dict[str, float]:
+        """For how many seconds nothing came of the project's engines, on the clock of this one."""
+        return self._board.heard(sure_s)
+
     def sequence(self) -> float:
         """A full entry is followed by the next at once; small ones are given time to grow, as each is a write."""
         with self.books:
