@@ -51,7 +51,7 @@ class DueSelection:
             limit = limit if tokens is None else min(limit, tokens)
             if limit > 0:
                 fired = self._fire_tenant(round_, tenant, numbers, limit, change_of)
-                self._limits.take_tokens(tenant, fired)
+                round_.tokens[name] += fired
                 round_.more |= fired >= limit
 
     @property

@@ -444,6 +444,7 @@ class Node:
             for number in round_.changes:
                 self._owned[number].in_doubt = True
             raise
+        self._limits.take_tokens(round_.tokens)
         for number in refused:
             logger.warning("Shard %d has another owner by now", number, extra={"action": "shard_fenced"})
             del self._owned[number]

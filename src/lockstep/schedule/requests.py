@@ -22,8 +22,6 @@ ALL_TYPES = "*"
 CRON_TYPES = tuple(dialect.value for dialect in Dialect)
 NAME_BYTES_MAX = 1024
 PAYLOAD_BYTES_MAX = 4 << 20
-BACKFILL_MAX = 10_000
-"""Ticks that one request may ask for."""
 MANY = 10**10
 """Seconds and counts above this are mistakes."""
 

@@ -74,6 +74,8 @@ class Round:
     """By shard: deliveries of an earlier owner that begin again."""
     orphans: dict[int, list[Event]] = field(default_factory=dict)
     """By shard: deliveries of an earlier owner that still have to wait."""
+    tokens: Counter[str] = field(default_factory=Counter)
+    """By tenant: how many events fire, for its rate."""
     payloads: int = 0
     """Bytes of the events that this round fires."""
     more: bool = False

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from heapq import merge
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
@@ -307,30 +308,41 @@ class CassandraStore(Store):
 
     def _relay_outbox(self, shard: int, index: Index, start: int, known: Mapping[str, LockstepError]) -> Refusals:
         refused, left = dict(known), Refusals()
+        kept: int | None = None
+        """The place of the last letter that is kept."""
         is_more = True
         while is_more:
             found = self._session.run("outbox", (self._name, shard, *index, start, _RELAYED_AT_ONCE))
             if not found:
                 break
-            logs = [row[1].decode() for row in found]
-            letters = [unsealed(log, row[2]) for log, row in zip(logs, found, strict=True) if log not in refused]
-            refused |= self._outbox.publish(letters)
-            left |= {log: refused[log] for log in logs if log in refused}
-            relayed = [row for log, row in zip(logs, found, strict=True) if log not in refused]
-            self._forget_letters(shard, index, relayed, all_before=not left)
+            sent = [row for row in found if row[1].decode() not in refused]
+            letters = [unsealed(row[1].decode(), row[2]) for row in sent]
+            published = self._outbox.publish(letters, stored=True)
+            refused |= published.refused
+            left |= {log: refused[log] for log in (row[1].decode() for row in found) if log in refused}
+            gone = {sent[place][0] for place in published.taken}
+            kept = self._forget_letters(shard, index, found, gone, kept)
+            if published.failure is not None:
+                raise published.failure
             start, is_more = found[-1][0] + 1, len(found) == _RELAYED_AT_ONCE
         return left
 
-    def _forget_letters(self, shard: int, index: Index, rows: Sequence[tuple[Any, ...]], *, all_before: bool) -> None:
-        """Remove letters that were relayed; by one tombstone if everything before the last one may go."""
-        if not rows:
-            return
-        written = max(row[3] for row in rows)
-        if all_before:
-            self._session.run("relayed", (written, self._name, shard, *index, rows[-1][0]))
-        else:
-            places = [(row[3], self._name, shard, *index, row[0], row[1]) for row in rows]
-            self._session.run_all("relayed one", places)
+    def _forget_letters(
+        self, shard: int, index: Index, rows: Sequence[tuple[Any, ...]], gone: set[int], kept: int | None
+    ) -> int | None:
+        """Remove letters that were relayed: all between two that are kept by one tombstone. Return the last one kept.
+
+        The next tombstone after the same letter covers this one, so that a letter may be kept for days.
+        """
+        for is_gone, part in groupby(rows, lambda row: row[0] in gone):
+            run = list(part)
+            if is_gone:
+                written = max(row[3] for row in run)
+                after = EARLIEST if kept is None else kept
+                self._session.run("relayed", (written, self._name, shard, *index, after, run[-1][0]))
+            else:
+                kept = run[-1][0]
+        return kept
 
     def forget_stream(self, name: str) -> None:
         self._outbox.forget_stream(name)

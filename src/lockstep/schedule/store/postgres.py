@@ -177,20 +177,22 @@ class PostgresStore(Store):
         found = connection.execute(statements.PUT_OUTBOX, [self._name, shards, logs, batches]).fetchall()
         return [(row[0], letter) for row, (_, letter) in zip(found, letters, strict=True)]
 
-    def _publish(self, stored: Sequence[tuple[int, Letter]]) -> Refusals:
+    def _publish(self, letters: Sequence[tuple[int, Letter]], *, stored: bool = False) -> Refusals:
         """Relay letters, then forget them; if forgetting fails, they are relayed again and dropped as copies."""
-        refused = self._outbox.publish([letter for _, letter in stored])
-        relayed = [number for number, letter in stored if letter.log not in refused]
+        published = self._outbox.publish([letter for _, letter in letters], stored=stored)
+        relayed = [letters[place][0] for place in sorted(published.taken)]
         if relayed:
             with self._connections.use() as connection, connection.transaction():
                 connection.execute(statements.NO_WAIT_FOR_DISK)
                 connection.execute(statements.DELETE_OUTBOX, [relayed])
-        return refused
+        if published.failure is not None:
+            raise published.failure
+        return published.refused
 
     def _relay_stored(self, shard: int) -> Refusals:
         refused: Refusals = {}
         while found := self._read(statements.READ_OUTBOX, [self._name, shard, list(refused), _RELAYED_AT_ONCE]):
-            refused |= self._publish([(number, unsealed(log, batch)) for number, log, batch in found])
+            refused |= self._publish([(number, unsealed(log, batch)) for number, log, batch in found], stored=True)
         return refused
 
     def forget_stream(self, name: str) -> None:
