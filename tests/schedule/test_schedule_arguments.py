@@ -144,8 +144,8 @@ def test_a_backfill_says_how_many_ticks_it_fires(scheduler):
     fired = scheduler.fired()
     assert [event.at.day for event in fired] == [1, 2]
     # They are late from the call on, so that they do not spoil a report; and each has the id of its tick
-    records = [record for log in scheduler.bus.logs("test.history") for record in contract_case.records(log)]
-    told = [json.loads(record.value) for record in records]
+    records = [value for log in scheduler.bus.logs("test.history") for value in contract_case.values(log)]
+    told = list(map(json.loads, records))
     assert [one["lateMs"] < 1000 for one in told if one["what"] == "fired"] == [True, True]
     assert [event.event_id for event in fired] == [f"default/daily/UNIX/2025-12-0{day}T09:00Z" for day in (1, 2)]
 
