@@ -20,7 +20,7 @@ from lockstep.schedule.store.cassandra_rows import Indexes
 from lockstep.schedule.store.port import Due, Filter
 from lockstep.testing import FaultPlan, FaultyBus, VirtualRuntime
 from lockstep.testing.contract_case import KEEP_ALL, values
-from lockstep.testing.contract_schedule_store import event, run
+from lockstep.testing.contract_schedule_case import event, run
 from servers.clients import eventually
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]

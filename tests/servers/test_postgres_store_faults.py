@@ -28,7 +28,7 @@ from lockstep.schedule.store.postgres import PostgresStore
 from lockstep.streams.cursor import Cursor
 from lockstep.testing import FaultPlan, FaultyBus, VirtualRuntime
 from lockstep.testing.contract_case import KEEP_ALL, records, values
-from lockstep.testing.contract_schedule_store import event
+from lockstep.testing.contract_schedule_case import event
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
