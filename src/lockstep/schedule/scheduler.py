@@ -25,7 +25,7 @@ from lockstep.errors import BadArgument, NotFound, SchedulerNotFound, StoreMisma
 from lockstep.log.port import Transaction
 from lockstep.schedule import validation
 from lockstep.schedule.client import ANSWER_S, SchedulerClient
-from lockstep.schedule.crons import count_ticks
+from lockstep.schedule.cron_ticks import count_ticks
 from lockstep.schedule.delivery.port import Courier
 from lockstep.schedule.fired import Fired, encoded_payload, fired_from
 from lockstep.schedule.requests import ALL_TYPES, PauseCron, PutCron, RemoveCron, TriggerCron, checked

@@ -16,7 +16,7 @@ from lockstep.core.ticks import Decision, Overlap
 from lockstep.runtime import logger
 from lockstep.schedule import bodies, fired_spans
 from lockstep.schedule.cron_columns import Crons
-from lockstep.schedule.crons import (
+from lockstep.schedule.cron_ticks import (
     BACKFILL_MAX,
     after_ticks,
     bucket_of,

@@ -8,7 +8,7 @@ from typing import Any
 from lockstep.core.agenda import Verdict
 from lockstep.cron import Zone, parse
 from lockstep.errors import BadArgument, CronInvalid
-from lockstep.schedule.crons import count_ticks
+from lockstep.schedule.cron_ticks import count_ticks
 from lockstep.schedule.requests import ALL_TYPES, PauseCron, PutCron, RemoveCron, Request, TriggerCron
 from lockstep.schedule.rows import CronRow
 from lockstep.schedule.times import parse_time, to_datetime
