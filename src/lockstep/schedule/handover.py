@@ -32,10 +32,10 @@ class ShardHandover:
         before = list(self._owned)
         for number in before:
             self._follow(number, held, yielding)
-        for seat, epoch in held.items():
-            number = self._numbers.get(seat)
-            if takes_more and number is not None and number not in self._owned:
-                self._open(number, Fence(seat, self._member.id, epoch))
+        mine = {self._numbers[seat]: Fence(seat, self._member.id, held[seat]) for seat in held if seat in self._numbers}
+        for number, fence in mine.items():
+            if takes_more and number not in self._owned:
+                self._open(number, fence)
         busy = {owned.shard.fence.seat for owned in self._owned.values()}
         for seat in yielding.keys() - busy:  # the Master's, and shards that were not opened yet
             self._member.drained(seat)

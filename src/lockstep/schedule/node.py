@@ -373,7 +373,7 @@ class Node:
             events = shard.overdue(name, round_.now, PURGED_AT_ONCE)
             if events:
                 shard.give_up(self._change(round_, number), events, round_.now)
-                round_.fired.setdefault(number, set()).add(name)
+                round_.fired.setdefault(number, {})[name] = None
 
     # the commit
 
@@ -427,7 +427,7 @@ class Node:
         shard.adopt(round_.adopted.get(number, ()))
         if number in round_.changes or number in round_.fired:
             change = round_.changes.get(number) or shard.change()
-            shard.committed(change, round_.fired.get(number, ()))
+            shard.committed(change, round_.fired.get(number, {}))
 
     def _stream_missing(self, name: str) -> None:
         """A tenant's stream does not exist: its events wait, and nobody else's do."""

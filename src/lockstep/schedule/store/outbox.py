@@ -36,6 +36,7 @@ RETRY_S = 1.0
 _BATCH_BYTES, _BATCH_RECORDS = 4 << 20, 10_000
 Refusals = dict[str, LockstepError]
 """By log: why it does not take records. A bus that is away refuses nothing; it is waited for."""
+ByLog = dict[str, tuple[Log, list[Outgoing]]]
 _MESSAGE_OVERHEAD, _RECORD_OVERHEAD, _HEADER_OVERHEAD = 4096, 16, 6
 _COMPRESSION_OVERHEAD = 128
 """What can't be compressed grows by less than one part in so many."""
@@ -88,18 +89,22 @@ class Outbox:
         self._streams: dict[str, list[Log]] = {}
         self._logs: dict[str, Log] = {}
 
-    def pack(self, records: Sequence[Outgoing], refusals: Mapping[str, LockstepError]) -> list[Letter]:
-        """Batches with all records, in order for each log.
+    def sort(self, records: Iterable[Outgoing], refusals: Mapping[str, LockstepError]) -> ByLog:
+        """Records by their logs, in order for each.
 
         OutboxBlocked if a stream does not take records, or if earlier ones of it wait in the outbox.
         """
-        by_log: dict[str, tuple[Log, list[Outgoing]]] = {}
+        by_log: ByLog = {}
         blocked = {stream_name(log): error for log, error in refusals.items()}
         for record in records:
             log = self._opened_for(record)
             if record.stream in blocked:  # whichever of its shards refuses: it may have others by now
                 raise self._blocked(record.stream, blocked[record.stream], sorted(blocked))
             by_log.setdefault(log.name, (log, []))[1].append(record)
+        return by_log
+
+    def pack(self, by_log: ByLog) -> list[Letter]:
+        """Batches with all records; OutboxBlocked if a stream can't take one of them."""
         try:
             return [
                 Letter(log.name, self._pack(log, part)) for log, mine in by_log.values() for part in _parts(log, mine)
@@ -184,7 +189,7 @@ class Outbox:
         found: dict[str, tuple[Log, list[Batch]]] = {}
         for batch in batches:
             view = BatchView(0, batch.seal(0), stream)
-            by_log: dict[str, tuple[Log, list[Outgoing]]] = {}
+            by_log: ByLog = {}
             for value, key, headers in zip(view.values(), view.keys(), view.headers(), strict=True):
                 record = Outgoing(stream, value, key, headers)
                 log = self._log_for(record)
@@ -262,8 +267,10 @@ def _parts(log: Log, records: Sequence[Outgoing]) -> Iterator[list[Outgoing]]:
 
 
 def _size(record: Outgoing) -> int:
-    headers = sum(len(name.encode()) + len(value) + _HEADER_OVERHEAD for name, value in record.headers)
-    return len(record.value) + len(record.key or b"") + headers + _RECORD_OVERHEAD
+    size = len(record.value) + len(record.key or b"") + _RECORD_OVERHEAD
+    for name, value in record.headers:
+        size += (len(name) if name.isascii() else len(name.encode())) + len(value) + _HEADER_OVERHEAD
+    return size
 
 
 class Relay:
