@@ -94,5 +94,6 @@ def test_settings_of_bigben_are_taken_and_others_named(tmp_path):
     assert "Unknown settings, ignored: nobody." in refused.err
     assert "app.server.port = 70000 is not valid" in refused.err
     assert "no ports" in lockstep("schedule", "serve", "--http", "65535", NUM_INSTANCES="2", code=2).err
+    assert "2 nodes" in lockstep("schedule", "serve", "--bus", "memory:", "--nodes", "2", code=6).err
     assert "KEY=VALUE" in lockstep("schedule", "serve", "--set", "x", code=2).err
     lockstep("schedule", "serve", "--config", "missing.yaml", code=3)

@@ -11,7 +11,7 @@ from lockstep.core.ticks import Misfire, Overlap, Policy
 from lockstep.cron import parse
 from lockstep.schedule import fired_spans
 from lockstep.schedule.cron_columns import CronColumns, Crons
-from lockstep.schedule.crons import after_ticks, decided
+from lockstep.schedule.cron_ticks import after_ticks, decided
 from lockstep.schedule.fired_spans import SPANS_MAX, has_fired
 from lockstep.schedule.rows import CronRow
 

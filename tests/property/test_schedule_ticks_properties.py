@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lockstep.core.ticks import CAUGHT_UP_MAX, Misfire, Overlap, Policy, decide
 from lockstep.cron import Zone, instants, parse
 from lockstep.schedule.cron_columns import Crons
-from lockstep.schedule.crons import after_ticks, bucket_of, decided
+from lockstep.schedule.cron_ticks import after_ticks, bucket_of, decided
 from lockstep.schedule.rows import CronRow, cron_key
 
 NOW = 1_700_000_000

@@ -111,6 +111,8 @@ class Life:
     ended: bool = False
     fate: str = "live"
     """live, superseded, or DELETED with the status it had."""
+    replayed: bool = False
+    """It had failed and was asked to fire again."""
 
 
 class Simulation(Cluster):
@@ -347,7 +349,7 @@ class Simulation(Cluster):
             if parse_time(body["triggeredAt"]) < parse_time(body["eventTime"]):
                 self.note(EARLY, f"{event_id}: {body['triggeredAt']} for {body['eventTime']}")
         self.check_lives(lives, published)
-        self.check_ticks(history, published)
+        self.check_ticks(history, published, self.removals(answers))
         ticks = {one["eventId"] for one in history if "/QUARTZ/" in one.get("eventId", "")}
         for event_id in {*published, *self.deliveries} - lives.keys() - ticks:
             self.note(NOBODYS, event_id)
@@ -422,7 +424,7 @@ class Simulation(Cluster):
             good = shown == known and verdict in ("UPDATED", "ERROR")
             if verdict == "UPDATED":  # the answer shows the event afterwards: one that had failed waits again
                 possible = status == "WAITING"
-                life.ended = False
+                life.ended, life.replayed = False, True
                 ended = False
         if life is not None and ended:
             life.ended = True
@@ -440,16 +442,12 @@ class Simulation(Cluster):
             count = copies if to_stream else delivered
             if life.fate in ("DELETED WAITING", "DELETED FAILED") and to_stream and count:
                 self.note(AFTER_DELETED, f"{life.key} {event_id}")
-            if life.fate == "DELETED WAITING" and count and self.never_tried(event_id):
+            if life.fate == "DELETED WAITING" and count and not life.replayed:
                 self.note(AFTER_DELETED, f"{life.key} {event_id}")
             if life.fate == "DELETED DONE" and not count:
                 self.note(NOT_DELIVERED, f"{life.key} {event_id}")
             if life.fate == "live":
                 self.check_live(event_id, life, count)
-
-    def never_tried(self, event_id: str) -> bool:
-        """Whether nobody had begun to deliver it before: a FAILED one that is replayed waits again."""
-        return all(not isinstance(one.request, Replay) for one in self.asked.values())
 
     def check_live(self, event_id: str, life: Life, count: int) -> None:
         event = self.clients[0].find(*life.key)
@@ -462,22 +460,34 @@ class Simulation(Cluster):
         elif event.status is Status.FAILED and not event.error:
             self.note(LOST, f"no reason: {event}")
 
-    def check_ticks(self, history: list[dict], published: Counter[str]) -> None:
+    def removals(self, answers: dict[tuple[str, int], dict]) -> Counter[str]:
+        """How often each cron was removed."""
+        found = Counter[str]()
+        for place, answer in answers.items():
+            request = self.asked[place].request
+            if isinstance(request, RemoveCron) and answer["verdict"] == "UPDATED":
+                found[f"{request.tenant}/{request.id}/{request.type}"] += 1
+        return found
+
+    def check_ticks(self, history: list[dict], published: Counter[str], removals: Counter[str]) -> None:
+        """A second has one outcome, and one more for each time that its ticks were set back; it fires once.
+
+        A cron that was removed and set up again does not know what fired before: if ticks were set back meanwhile, they
+        may fire once more for each time that it was removed.
+        """
         outcomes: dict[tuple[str, int], list[str]] = defaultdict(list)
         for one in history:
             if one["what"] in ("fired", "skipped", "failed", "missed") and "/QUARTZ" in one.get("id", ""):
                 for at in self.nominal_times(one):
                     outcomes[one["id"], at].append(one["what"])
         again = [(one["to"] * 1000, one["from"] * 1000) for one in history if one["what"] == "ticks set back"]
-        asked = [one.request for one in self.asked.values() if isinstance(one.request, RemoveCron)]
-        removed = {f"{one.tenant}/{one.id}/{one.type}" for one in asked}
-        forgotten = set[tuple[str, int]]()
+        most = dict[tuple[str, int], int]()
         for (name, at), found in outcomes.items():
-            is_decided_again = any(first < at <= last for first, last in again)
-            counted = [what for what in found if what != "skipped"] if is_decided_again else found
-            if is_decided_again and name in removed:
-                forgotten.add((name, at))  # one that is removed and set up again does not know what fired before
-            elif len(counted) > 1:
+            decided_again = sum(first < at <= last for first, last in again)
+            forgotten = removals[name] if decided_again else 0
+            most[name, at] = 1 + forgotten
+            fires = sum(what != "skipped" for what in found)
+            if fires > 1 + forgotten or len(found) > 1 + decided_again + forgotten:
                 self.note(TICK_TWICE, f"{name} at {at}: {found}")
         fired = {f"{one['eventId']}" for one in history if one["what"] == "fired" and one.get("tenant") in "sp"}
         on_stream = {event_id for event_id in published if "/QUARTZ/" in event_id}
@@ -485,7 +495,7 @@ class Simulation(Cluster):
             self.note(TICK_PUBLISHED, f"{on_stream ^ fired}")
         for event_id in on_stream:
             name, _, time = event_id.rpartition("/")
-            if published[event_id] > 1 and (name, parse_time(time)) not in forgotten:
+            if published[event_id] > most.get((name, parse_time(time)), 1):
                 self.note(TICK_TWICE, f"{event_id} is on the stream {published[event_id]} times")
         for row in CRONS:
             self.check_cron(row, outcomes)

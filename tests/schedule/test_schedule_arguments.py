@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from datetime import UTC, date, datetime, timedelta
 
@@ -12,7 +13,7 @@ import lockstep
 from lockstep.errors import BadArgument, Closed, LockstepError, NotFound, TimedOut
 from lockstep.schedule.client import SchedulerClient
 from lockstep.schedule.requests import PAYLOAD_BYTES_MAX
-from lockstep.testing import VirtualScheduler
+from lockstep.testing import VirtualScheduler, contract_case
 
 FAR = "2097-01-01T00:00Z"
 
@@ -76,7 +77,8 @@ def endless():
         (lambda s: s.on()(5), "it must be a function"),
         (lambda s: s.on("nobody"), "not registered"),
         (lambda s: s.backfill("poll", FAR, "2096-01-01T00:00Z"), "must be after start"),
-        (lambda s: s.backfill("poll", "2020-01-01T00:00Z", FAR), "more than 10,000 ticks until then"),
+        (lambda s: s.backfill("poll", "2020-01-01T00:00Z", FAR), "in the future"),
+        (lambda s: s.backfill("poll", "1920-01-01T00:00Z", "2020-01-01T00:00Z"), "more than 10,000 ticks until then"),
     ],
 )  # fmt: skip
 def test_a_wrong_argument_is_refused_and_nothing_is_stored(scheduler, call, reason):
@@ -139,7 +141,13 @@ def test_a_backfill_says_how_many_ticks_it_fires(scheduler):
     assert scheduler.backfill("daily", "2025-12-01T09:00Z", "2025-12-03T09:00Z") == 2
     assert scheduler.backfill("nobody", "2025-12-01T09:00Z", "2025-12-03T09:00Z") == 0
     scheduler.clock.advance("1 minute")
-    assert [event.at.day for event in scheduler.fired()] == [1, 2]
+    fired = scheduler.fired()
+    assert [event.at.day for event in fired] == [1, 2]
+    # They are late from the call on, so that they do not spoil a report; and each has the id of its tick
+    records = [value for log in scheduler.bus.logs("test.history") for value in contract_case.values(log)]
+    told = list(map(json.loads, records))
+    assert [one["lateMs"] < 1000 for one in told if one["what"] == "fired"] == [True, True]
+    assert [event.event_id for event in fired] == [f"default/daily/UNIX/2025-12-0{day}T09:00Z" for day in (1, 2)]
 
 
 def test_a_closed_scheduler_says_so_at_once(tmp_path):

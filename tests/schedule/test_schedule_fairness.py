@@ -6,11 +6,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from schedule_worlds import World
 
+from lockstep.schedule import due_selection, shard
 from lockstep.schedule.requests import PutCron
 from lockstep.schedule.rows import Change, CronRow, Run
-from lockstep.schedule.tenants import Registered, Tenant, TenantType
+from lockstep.schedule.tenants import Paused, Registered, Tenant, TenantType
 
 CRON = CronRow(tenant="s", id="c", type="UNIX", expression="0 0 1 1 *", log_granularity="YEARS", retention=1)
 
@@ -136,3 +139,41 @@ def test_looking_for_runs_that_expired_does_not_look_at_those_that_have_not(monk
     monkeypatch.setattr(store._bus, "snapshot", counting)
     assert store.forget_runs(0, shard.fence, world.now) == 1
     assert len(looked_at) < 10
+
+
+@pytest.fixture(scope="module")
+def soon_backlog():
+    """Events count as backlog after one second."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (shard, due_selection):
+            patch.setattr(module, "FRESH_MS", 1000)
+        yield
+
+
+@pytest.mark.usefixtures("soon_backlog")
+@settings(max_examples=15)
+@given(
+    dues=st.lists(st.integers(0, 3000), min_size=20, max_size=40), at_once=st.integers(1, 6),
+    changed=st.sets(st.integers(0, 39), max_size=5),
+)  # fmt: skip
+def test_of_a_backlog_that_takes_many_rounds_nothing_is_left(dues, at_once, changed):
+    # Given events of two tenants that were due in the last three seconds
+    world = World(shards=1)
+    register(world, "t")
+    world.start(round_events=at_once, round_requests=3)
+    world.clock.advance(2)
+    begin, names = world.now + 5000, [f"e{number}" for number in range(len(dues))]
+    world.client.control(Paused("t", True))
+    tenants = ["t" if number % 5 else "s" for number in range(len(dues))]
+    asked = [
+        world.upsert(name, begin + due, tenant)
+        for name, due, tenant in zip(names, dues, tenants, strict=True)
+    ]  # fmt: skip
+    world.ask(*asked)
+    world.clock.advance((begin + 3000 - world.now) / 1000)
+    # When they may fire, while some are changed
+    world.client.control(Paused("t", False))
+    world.client.send([asked[number] for number in changed if number < len(asked)])
+    world.clock.advance(1)
+    # Then each has fired once
+    assert sorted(world.fired()) == sorted(names)

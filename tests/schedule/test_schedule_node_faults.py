@@ -10,7 +10,7 @@ from schedule_worlds import World
 from lockstep.core.agenda import Status
 from lockstep.core.ladder import Ladder
 from lockstep.core.ticks import Overlap, Policy
-from lockstep.errors import AppendUncertain, OutboxBlocked
+from lockstep.errors import AppendUncertain, OutboxBlocked, StoreFull
 from lockstep.log.config import StreamConfig
 from lockstep.schedule import requests
 from lockstep.schedule.requests import Ask, DryRun, PauseCron, PutCron, RemoveCron, TriggerCron
@@ -242,6 +242,49 @@ def test_a_tenant_whose_stream_refuses_its_events_holds_up_nobody(world):
     del store.commit
     world.clock.advance(6)
     assert world.fired("closed") == ["x"]
+
+
+def test_a_full_stream_holds_up_its_own_tenants_and_nobody_else(world):
+    # Given a stream that is full, as a group has not confirmed anything
+    world.bus.create("ring", StreamConfig(capacity=1, protect=True, protect_bytes=3000))
+    [ring] = world.bus.logs("ring")
+    ring.hold("slow", 0)
+    world.client.control(to_stream("g", "ring"))
+    world.schedule("x", 1000, tenant="g", payload="x" * 5000)
+    world.schedule("a", 2000)
+    world.clock.advance(5)
+    # Then others fire, and requests are answered
+    assert (world.fired(), world.fired("ring")) == (["a"], [])
+    assert world.schedule("b", 0)["verdict"] == "ACCEPTED"
+    world.clock.advance(1)
+    assert world.fired() == ["a", "b"]
+    assert world.nodes["n1"].error is None
+    # And when it has room, its events fire once
+    world.client.control(to_stream("g", "roomy"))
+    world.clock.advance(2)
+    assert world.fired("roomy") == ["x"]
+    assert world.client.find("g", "x").status is Status.DONE
+
+
+def test_a_store_without_room_is_waited_for(world):
+    world.schedule("a", 1000)
+    fail_commits(world, "n1", StoreFull(stream="lmdb:./s", reason="the disk is full"), after=False)
+    world.clock.advance(3)
+    assert world.fired() == ["a"]
+    assert world.nodes["n1"].error is None
+
+
+def test_a_round_that_was_refused_costs_other_tenants_nothing_of_their_rate(world):
+    # Given a tenant with one event in 20 seconds, and another whose stream is full
+    world.client.control(Registered(Tenant(tenant="r", type=TenantType.MESSAGING, props={"topic": "out"}, rate=0.05)))
+    world.bus.create("ring", StreamConfig(protect=True, protect_bytes=1))
+    world.client.control(to_stream("g", "ring"))
+    # When events of both are due at the same time
+    at = world.now + 1000
+    world.ask(world.upsert("a", at, tenant="r"), world.upsert("x", at, tenant="g"))
+    world.clock.advance(3)
+    # Then the first one fires at once
+    assert world.fired() == ["a"]
 
 
 # crons

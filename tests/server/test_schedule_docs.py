@@ -11,12 +11,12 @@ from schedule_server_worlds import World, scheduling
 from test_server_docs import rows, section
 
 from lockstep.schedule.client import ANSWER_S
+from lockstep.schedule.cron_ticks import BACKFILL_MAX
 from lockstep.schedule.inflow import OFFSET_HEADER, PARTITION_HEADER, REASON_HEADER, TOPIC_HEADER
 from lockstep.schedule.node import BACKLOG_COUNTED
-from lockstep.schedule.requests import BACKFILL_MAX
 from lockstep.schedule.validation import CRON_FIELDS, ID_BYTES_MAX, PAYLOAD_BYTES_MAX
 from lockstep.server.schedule import LIMITS, ScheduleServer
-from lockstep.server.schedule.crons import NEXT_DEFAULT, RUNS_DEFAULT
+from lockstep.server.schedule.cron_routes import NEXT_DEFAULT, RUNS_DEFAULT
 from lockstep.server.schedule.events import PAGE_DEFAULT
 from lockstep.server.schedule.site import EVENTS_MAX
 from lockstep.server.serving import bind

@@ -163,9 +163,9 @@ def test_crons(world):
     world.send("PUT", f"{path}/QUARTZ", {"expression": "0 0 12 * * ?"})
     assert [cron["type"] for cron in world.get(path).json["crons"]] == ["QUARTZ", "UNIX"]
     assert world.get(f"{path}/UNIX").json == put.json
-    ahead = world.get(f"{path}/UNIX/next?count=3&from=2027-01-01T00:00Z").json
+    ahead = world.get(f"{path}/UNIX/next?count=3&from=2026-01-01T00:00Z").json
     assert ahead == {
-        "crons": [{"type": "UNIX", "next": ["2027-01-01T08:00Z", "2027-01-04T08:00Z", "2027-01-05T08:00Z"]}]
+        "crons": [{"type": "UNIX", "next": ["2026-01-01T08:00Z", "2026-01-02T08:00Z", "2026-01-05T08:00Z"]}]
     }
     assert len(world.get(f"{path}/next").json["crons"]) == 2
     assert world.post(f"{path}/pause").json == {"status": "OK"}
@@ -174,8 +174,11 @@ def test_crons(world):
     assert {cron["type"]: cron["paused"] for cron in world.get(path).json["crons"]} == {"QUARTZ": True, "UNIX": False}
     assert world.post(f"{path}/UNIX/trigger").json == {"status": "OK"}
     eventually(lambda: world.records(tenant))
-    span = {"from": "2027-01-01T00:00Z", "to": "2027-01-06T00:00Z"}
-    assert world.post(f"{path}/UNIX/backfill", span).json == {"status": "OK"}
+    span = {"from": "2026-01-01T00:00Z", "to": "2026-01-06T00:00Z"}
+    assert world.post(f"{path}/UNIX/backfill", span).json == {"status": "OK", "ticks": 3}
+    for to, reason in (("2096-01-01T00:00Z", "in the future"), ("2026-01-06T00:00Z", "more than 10,000 ticks")):
+        many = world.post(f"{path}/backfill", {"from": "1926-01-01T00:00Z", "to": to})
+        assert (many.status, reason in many.json["error"]["message"]) == (400, True)
     records = eventually(lambda: len(found := world.records(tenant)) == 4 and found)
     assert [json.loads(one.value)["eventTime"] for one in records[1:]] == ahead["crons"][0]["next"]
     assert world.ask("DELETE", f"{path}/UNIX").json == {"status": "OK"}

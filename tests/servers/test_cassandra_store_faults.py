@@ -14,19 +14,20 @@ from lockstep.errors import BadArgument, BadUrl, Closed, OutboxBlocked, ServerRe
 from lockstep.log.memory import Grid
 from lockstep.runtime import ThreadRuntime
 from lockstep.schedule.rows import Change, Fence, Outgoing, ShardState, row_key
-from lockstep.schedule.store import cassandra, outbox
+from lockstep.schedule.store import cassandra, cassandra_outbox, outbox
 from lockstep.schedule.store.cassandra import CassandraStore
 from lockstep.schedule.store.cassandra_rows import Indexes
 from lockstep.schedule.store.port import Due, Filter
 from lockstep.testing import FaultPlan, FaultyBus, VirtualRuntime
 from lockstep.testing.contract_case import KEEP_ALL, values
-from lockstep.testing.contract_schedule_store import event, run
+from lockstep.testing.contract_schedule_case import event, run
 from servers.clients import eventually
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 ONE, TWO = Fence("requests/0", "one", 1), Fence("requests/0", "two", 2)
-FULL = StoreFull(stream="fired", reason="planned")
+AWAY = ServerUnreachable(server="bus", reason="planned")
+FULL = StoreFull(stream="fired", reason="no room to publish")
 REFUSED = ServerRefused(server="bus", reason="no right to publish")
 
 
@@ -71,7 +72,7 @@ class TestOutbox:
         store, other = open_store(plan), open_store()
         store.claim(0, ONE)
         store.commit([sends(ONE, b"a")])
-        plan.fail(FULL)
+        plan.fail(AWAY)
         assert store.commit([sends(ONE, b"b", b"c", position=3)]) == set()
         assert other.claim(0, TWO) == ShardState(3, None)
         other.commit([sends(TWO, b"d")])
@@ -82,24 +83,25 @@ class TestOutbox:
         plan = FaultPlan()
         store = open_store(plan)
         store.claim(0, ONE)
-        plan.lose_ack().fail(FULL, times=2)
+        plan.lose_ack().fail(AWAY, times=2)
         store.commit([sends(ONE, b"a")])
         clock.advance(10)
         store.commit([sends(ONE, b"b")])
         assert (values(fired), plan.pending) == ([b"a", b"b"], 0)
 
+    @pytest.mark.parametrize("error", [REFUSED, FULL], ids=["no right", "full"])
     def test_a_stream_that_refuses_records_holds_up_its_own_and_no_others(
-        self, open_store, fired, grid, clock, monkeypatch
+        self, open_store, fired, grid, clock, monkeypatch, error
     ):
-        monkeypatch.setattr(cassandra, "_RELAYED_AT_ONCE", 2)
+        monkeypatch.setattr(cassandra_outbox, "RELAYED_AT_ONCE", 2)
         monkeypatch.setattr(outbox, "_BATCH_RECORDS", 1)
         plan, other = FaultPlan(), grid.bus(ThreadRuntime()).create("other", KEEP_ALL)
         store = open_store(plan)
         store.claim(0, ONE)
-        plan.fail(REFUSED, times=1000, log="fired")
+        plan.fail(error, times=1000, log="fired")
         refused = [Outgoing("fired", text) for text in (b"a", b"b", b"c")]
         assert store.commit([Change(0, ONE, position=1, outgoing=[*refused, Outgoing("other", b"1")])]) == set()
-        with pytest.raises(OutboxBlocked, match=r"stream 'fired' does not take them: .*no right to publish"):
+        with pytest.raises(OutboxBlocked, match=r"stream 'fired' does not take them: .*no (right|room) to publish"):
             store.commit([sends(ONE, b"d", position=2)])
         assert store.commit([Change(0, ONE, position=2, outgoing=[Outgoing("other", b"2")])]) == set()
         assert (values(fired), values(other)) == ([], [b"1", b"2"])
@@ -252,6 +254,22 @@ class TestTombstones:
         other = open_store()
         assert other.claim(0, TWO) == ShardState()
         assert values(fired) == [b"%d" % number for number in range(2500)]
+
+    @pytest.mark.usefixtures("reads_at_once")
+    def test_records_are_relayed_while_one_is_refused_for_long(self, open_store, fired, grid, monkeypatch):
+        monkeypatch.setattr(outbox, "_BATCH_RECORDS", 1)
+        plan, other = FaultPlan(), grid.bus(ThreadRuntime()).create("other", KEEP_ALL)
+        store = open_store(plan)
+        store.claim(0, ONE)
+        plan.fail(REFUSED, times=10_000, log="fired")
+        store.commit([sends(ONE, b"kept")])
+        texts = [b"%d" % number for number in range(2500)]
+        for start in range(0, len(texts), 250):
+            part = [Outgoing("other", text) for text in texts[start : start + 250]]
+            store.commit([Change(0, ONE, outgoing=part)])
+        plan.clear()
+        assert open_store(plan).claim(0, TWO) == ShardState()
+        assert (values(fired), values(other)) == ([b"kept"], texts)
 
     @pytest.mark.usefixtures("reads_at_once")
     def test_runs_expire(self, open_store):

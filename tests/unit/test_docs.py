@@ -453,7 +453,9 @@ def test_every_row_names_a_test():
             assert "`tests/" in cells[-1], f"{cells[0]} names no test"
 
 
-@pytest.mark.parametrize("heading", ["What holds on every bus", "What differs from bus to bus"])
+@pytest.mark.parametrize(
+    "heading", ["What holds on every bus", "What differs from bus to bus", "The life of a scheduled event"]
+)
 def test_every_promise_names_a_test(heading):
     for cells in rows(section(GUARANTEES, heading)):
         assert "`tests/" in cells[-1], f"{cells[0]} names no test"

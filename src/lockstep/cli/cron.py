@@ -12,14 +12,14 @@ from lockstep.cli.output import Output
 from lockstep.cli.parser import Noun, Verb
 from lockstep.cli.schedule import CRON_VERBS, TYPES
 from lockstep.cli.times import SECOND_NS
-from lockstep.errors import CronInvalid
+from lockstep.errors import CronInvalid, UsageError
 
 if TYPE_CHECKING:
     from lockstep.cron import Cron, Zone
 
 DST = ("once", "literal")
 VALID, INVALID = 0, 1
-_CHECK_COUNT = 5
+COUNT_MAX, _CHECK_COUNT = 10_000, 5
 _FAR = datetime(9999, 12, 31, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -41,7 +41,7 @@ def _times(parser: argparse.ArgumentParser) -> None:
 
 def _next(parser: argparse.ArgumentParser) -> None:
     _times(parser)
-    parser.add_argument("--count", type=kinds.positive, default=1, metavar="N", help="how many times (1)")
+    parser.add_argument("--count", type=kinds.positive, default=1, metavar="N", help="how many times, up to 10,000 (1)")
 
 
 CRON = Noun(
@@ -99,6 +99,8 @@ def next_times(options: argparse.Namespace, output: Output) -> None:
     """Print the next times; in a zone also as its clock shows them."""
     from lockstep.cron import Zone, parse
 
+    if options.count > COUNT_MAX:
+        raise UsageError(reason=f"--count may be {COUNT_MAX:,} at most.")
     cron, zone = parse(options.expression, options.type), Zone(options.tz, options.dst)
     found = _after(cron, zone, _start(options), options.count)
     if output.json:

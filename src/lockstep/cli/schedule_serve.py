@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from lockstep.cli.connecting import BUS_VARIABLE, bus_url, opened
 from lockstep.cli.output import Output
 from lockstep.cli.schedulers import STORE_VARIABLE, store_url
-from lockstep.errors import LockstepError, TimedOut, UsageError
+from lockstep.errors import LockstepError, TimedOut, UnsupportedByBackend, UsageError
+from lockstep.log.urls import split_url
 from lockstep.runtime import logger
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def serve(options: argparse.Namespace, output: Output) -> int:
         raise UsageError(reason=f"{nodes} nodes are more than the {NODES_MAX} that one command starts.")
     if port and port + nodes - 1 > 65_535:
         raise UsageError(reason=f"--http {port} leaves no ports for {nodes} nodes.")
+    if nodes > 1 and split_url(url := bus_url(options))[0] == "memory":
+        raise UnsupportedByBackend(bus=url, feature=f"be shared by {nodes} nodes, which are processes of their own")
     if options.change_store:
         _change_store(options)
     with Stopping().listening() as stopping:

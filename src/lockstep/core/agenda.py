@@ -72,7 +72,7 @@ class Event:
     form: Form = Form.TEXT
     option: Option = Option.FULL_EVENT
     lapsed: bool = False
-    """Its time had passed when it was requested."""
+    """Its time had passed when it was requested; also a tick that is fired again. It is late from its request on."""
     accepted: int = 0
     """When it was taken in with this time; it is not too old before this plus the ladder's limit."""
     attempt: int = 0

@@ -36,7 +36,7 @@ def payload_text(event: Event) -> str | None:
 
 def shown_id(event: Event) -> str | None:
     """The event id that answers and bodies have: none for an event whose time had passed when it was requested."""
-    return None if event.lapsed else event.event_id
+    return None if event.lapsed and not event.tick else event.event_id
 
 
 def _fields(event: Event, status: str | None, triggered: int | None, error: dict[str, Any] | None) -> dict[str, Any]:

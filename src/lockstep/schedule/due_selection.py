@@ -10,12 +10,19 @@ from itertools import islice
 from lockstep.core.agenda import Event
 from lockstep.schedule.rounds import OwnedShard, Round, turned
 from lockstep.schedule.rows import Change
+from lockstep.schedule.shard import FRESH_MS
 from lockstep.schedule.tenant_limits import TenantLimits
 from lockstep.schedule.tenants import Register, Tenant
 
 ROUND_BYTES = 32 << 20
 """Payloads of one round at most, unless a single one is larger."""
 READ_AT_FIRST = 64
+
+
+def _reached(events: Mapping[bytes, Event], now: int) -> int:
+    """No other event is due before this. Those of the backlog are read apart from fresh ones, the first of each."""
+    dues = [event.due for event in events.values()]
+    return max([due for due in dues if due < now - FRESH_MS] or dues)
 
 
 class DueSelection:
@@ -51,7 +58,7 @@ class DueSelection:
             limit = limit if tokens is None else min(limit, tokens)
             if limit > 0:
                 fired = self._fire_tenant(round_, tenant, numbers, limit, change_of)
-                self._limits.take_tokens(tenant, fired)
+                round_.tokens[name] += fired
                 round_.more |= fired >= limit
 
     @property
@@ -76,8 +83,9 @@ class DueSelection:
         share = max(limit // len(numbers), 1)
         for number in turned(numbers, self._turns[tenant.tenant]):
             self._turns[tenant.tenant] += 1
-            events = self._due(round_, number, tenant.tenant, min(share, limit - fired))
-            round_.fired.setdefault(number, set()).add(tenant.tenant)
+            events, is_all = self._due(round_, number, tenant.tenant, min(share, limit - fired))
+            reached = None if is_all or not events else _reached(events, round_.now)
+            round_.fired.setdefault(number, {})[tenant.tenant] = reached
             if not events:
                 continue
             for delivery in self._owned[number].shard.fire(change_of(number), events, tenant, round_.now):
@@ -87,10 +95,14 @@ class DueSelection:
                 break
         return fired
 
-    def _due(self, round_: Round, number: int, tenant: str, limit: int) -> dict[bytes, Event]:
-        """Events of a tenant that are due, as many as fit into the round; one at least, however large."""
+    def _due(self, round_: Round, number: int, tenant: str, limit: int) -> tuple[dict[bytes, Event], bool]:
+        """Events of a tenant that are due, as many as fit into the round, and whether these are all.
+
+        One at least is in a round, however large.
+        """
         at_once = self._at_once.setdefault(tenant, READ_AT_FIRST)
-        found = self._owned[number].shard.due(tenant, round_.now, min(limit, at_once))
+        most = min(limit, at_once)
+        found = self._owned[number].shard.due(tenant, round_.now, most)
         sizes = [len(event.payload or b"") for event in found.values()]
         if sum(sizes) > self._round_bytes:
             self._at_once[tenant] = max(at_once // 4, 1)
@@ -99,9 +111,9 @@ class DueSelection:
         for kept, size in enumerate(sizes):
             if round_.payloads + size > self._round_bytes and round_.payloads:
                 round_.more = True
-                return dict(islice(found.items(), kept))
+                return dict(islice(found.items(), kept)), False
             round_.payloads += size
-        return found
+        return found, len(found) < most
 
     def delay_ms(self, now: int) -> float | None:
         """Milliseconds until an event is due that may fire; None if none is."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
@@ -21,10 +20,11 @@ from lockstep.runtime import logger
 from lockstep.schedule.counts import Backlog, NodeCounts
 from lockstep.schedule.delivery.port import Courier, Delivery, Outcome, Result
 from lockstep.schedule.due_selection import DueSelection
+from lockstep.schedule.handover import ShardHandover
 from lockstep.schedule.requests import DryRun
 from lockstep.schedule.roster import Roster
 from lockstep.schedule.rounds import OwnedShard, Round, turned
-from lockstep.schedule.rows import Change, Fence, Outgoing, row_key
+from lockstep.schedule.rows import Change, Outgoing, row_key
 from lockstep.schedule.shard import Shard
 from lockstep.schedule.shard_context import ShardContext
 from lockstep.schedule.store.port import Store
@@ -32,7 +32,6 @@ from lockstep.schedule.streams import SchedulerStreams
 from lockstep.schedule.tenant_limits import TenantLimits
 from lockstep.schedule.tenants import Register
 from lockstep.streams.client import Lockstep
-from lockstep.streams.cursor import Cursor
 from lockstep.streams.grouplog import GroupLog
 from lockstep.streams.member import GroupMember, seat_name
 from lockstep.streams.options import GroupOptions
@@ -91,7 +90,6 @@ class Node:
         self._bus, self._runtime, self._streams = bus, bus.runtime, streams
         self._store, self._courier = store, courier
         logs = bus.logs(streams.requests)
-        self._numbers = {seat_name(log): number for number, log in enumerate(logs)}
         self._logs: dict[int, Log] = dict(enumerate(logs))
         self._roster = Roster(bus.logs(streams.nodes)[0], bus.runtime, name, self.options.card_s)
         self._master_seat = seat_name(self._roster.log)
@@ -121,6 +119,9 @@ class Node:
         for log in (*logs, self.register.log):
             self._waiter.watch(log)
         self.member = self._joined(grouplog)
+        self._handover = ShardHandover(
+            self._owned, self._logs, self.member, self._context, dedupe=not bus.promises.dedupe
+        )
         self._task = self._runtime.spawn(f"lockstep-schedule-{streams.name}", self._step, self._waiter, self._crashed)
 
     def _joined(self, grouplog: GroupLog) -> GroupMember:
@@ -204,7 +205,8 @@ class Node:
         return delay
 
     def _round(self) -> float:
-        self._follow_assignments()
+        if self._handover.follow(takes_more=not self._stopping):
+            self._count_under_way()
         if self.register.refresh():
             self._check_store()
             self._limits.tenants_changed()
@@ -227,58 +229,6 @@ class Node:
         if number not in round_.changes:
             round_.changes[number] = self._owned[number].shard.change()
         return round_.changes[number]
-
-    def _follow_assignments(self) -> None:
-        held, yielding = self.member.held(), self.member.yielding()
-        epochs = {self._numbers[seat]: (seat, epoch) for seat, epoch in held.items() if seat in self._numbers}
-        for number in list(self._owned):
-            self._follow_assignment(number, held, yielding)
-        for number, (seat, epoch) in epochs.items():
-            if number not in self._owned and not self._stopping:
-                self._open(number, Fence(seat, self.member.id, epoch))
-        busy = {owned.shard.fence.seat for owned in self._owned.values()}
-        for seat in yielding.keys() - busy:  # the Master's, and shards that were not opened yet
-            self.member.drained(seat)
-
-    def _follow_assignment(self, number: int, held: Mapping[str, int], yielding: Mapping[str, int]) -> None:
-        """Keep a shard of this node, hand it over, or give it up; one that is in doubt is read again first."""
-        fence = self._owned[number].shard.fence
-        is_leaving = yielding.get(fence.seat) == fence.epoch
-        if not is_leaving and held.get(fence.seat) != fence.epoch:
-            self._drop(number)
-            return
-        if self._owned[number].in_doubt:
-            self._open(number, fence, self._owned[number].shard.in_flight)
-        owned = self._owned.get(number)
-        if owned is None or not is_leaving:
-            return
-        owned.leaving = True
-        if owned.is_idle:
-            self._drop(number)
-            self.member.drained(fence.seat)
-
-    def _open(self, number: int, fence: Fence, under_way: Mapping[bytes, Event] | None = None) -> None:
-        """Begin to own a shard, or read again what is stored of it; `under_way` are deliveries that need no new try."""
-        state = self._store.claim(number, fence)
-        if state is None:
-            self._owned.pop(number, None)
-            return
-        shard = Shard(number, fence, state, self._context())
-        shard.resume(under_way or {})
-        log = self._logs[number]
-        bounds = log.bounds()
-        position = max(state.position, bounds.first)
-        if position != state.position and state.position > 0:
-            logger.error(
-                "Requests %d to %d of %s were trimmed before they were carried out", state.position, position - 1,
-                log.name, extra={"action": "requests_lost", "stream": log.name},
-            )  # fmt: skip
-        cursor = Cursor(log, position, on_gap="fail", dedupe=not self._bus.promises.dedupe)
-        self._owned[number] = OwnedShard(shard, cursor)
-
-    def _drop(self, number: int) -> None:
-        del self._owned[number]
-        self._count_under_way()
 
     def _count_under_way(self) -> None:
         events = (event for owned in self._owned.values() for event in owned.shard.in_flight.values())
@@ -423,7 +373,7 @@ class Node:
             events = shard.overdue(name, round_.now, PURGED_AT_ONCE)
             if events:
                 shard.give_up(self._change(round_, number), events, round_.now)
-                round_.fired.setdefault(number, set()).add(name)
+                round_.fired.setdefault(number, {})[name] = None
 
     # the commit
 
@@ -444,6 +394,7 @@ class Node:
             for number in round_.changes:
                 self._owned[number].in_doubt = True
             raise
+        self._limits.take_tokens(round_.tokens)
         for number in refused:
             logger.warning("Shard %d has another owner by now", number, extra={"action": "shard_fenced"})
             del self._owned[number]
@@ -476,7 +427,7 @@ class Node:
         shard.adopt(round_.adopted.get(number, ()))
         if number in round_.changes or number in round_.fired:
             change = round_.changes.get(number) or shard.change()
-            shard.committed(change, round_.fired.get(number, ()))
+            shard.committed(change, round_.fired.get(number, {}))
 
     def _stream_missing(self, name: str) -> None:
         """A tenant's stream does not exist: its events wait, and nobody else's do."""

@@ -14,7 +14,7 @@ from lockstep.core.agenda import Form, Option, Remove, Replay, Upsert
 from lockstep.core.ticks import Misfire, Overlap, Policy
 from lockstep.cron import Dialect, Zone, parse
 from lockstep.errors import BadArgument, DataError
-from lockstep.schedule.crons import GRANULARITIES, UNITS_MS
+from lockstep.schedule.cron_ticks import GRANULARITIES, UNITS_MS
 from lockstep.schedule.rows import CronRow, routing_key
 from lockstep.schedule.times import LAST_MS, checked_ms
 
@@ -22,8 +22,6 @@ ALL_TYPES = "*"
 CRON_TYPES = tuple(dialect.value for dialect in Dialect)
 NAME_BYTES_MAX = 1024
 PAYLOAD_BYTES_MAX = 4 << 20
-BACKFILL_MAX = 10_000
-"""Ticks that one request may ask for."""
 MANY = 10**10
 """Seconds and counts above this are mistakes."""
 

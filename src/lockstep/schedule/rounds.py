@@ -66,14 +66,16 @@ class Round:
     """Of these, how many of each tenant."""
     results: list[tuple[int, Result]] = field(default_factory=list)
     """Outcomes that this round applies."""
-    fired: dict[int, set[str]] = field(default_factory=dict)
-    """By shard: tenants whose first due time is no longer known."""
+    fired: dict[int, dict[str, int | None]] = field(default_factory=dict)
+    """By shard: tenants some of whose events fire, and before what time no other one is due, if that is known."""
     handed_out: dict[int, int] = field(default_factory=dict)
     """By shard: the last request that this round carries out."""
     adopted: dict[int, list[Event]] = field(default_factory=dict)
     """By shard: deliveries of an earlier owner that begin again."""
     orphans: dict[int, list[Event]] = field(default_factory=dict)
     """By shard: deliveries of an earlier owner that still have to wait."""
+    tokens: Counter[str] = field(default_factory=Counter)
+    """By tenant: how many events fire, for its rate."""
     payloads: int = 0
     """Bytes of the events that this round fires."""
     more: bool = False

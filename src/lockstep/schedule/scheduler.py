@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -26,10 +25,10 @@ from lockstep.errors import BadArgument, NotFound, SchedulerNotFound, StoreMisma
 from lockstep.log.port import Transaction
 from lockstep.schedule import validation
 from lockstep.schedule.client import ANSWER_S, SchedulerClient
-from lockstep.schedule.crons import nominal_ticks
+from lockstep.schedule.cron_ticks import count_ticks
 from lockstep.schedule.delivery.port import Courier
 from lockstep.schedule.fired import Fired, encoded_payload, fired_from
-from lockstep.schedule.requests import ALL_TYPES, BACKFILL_MAX, PauseCron, PutCron, RemoveCron, TriggerCron, checked
+from lockstep.schedule.requests import ALL_TYPES, PauseCron, PutCron, RemoveCron, TriggerCron, checked
 from lockstep.schedule.rows import CronRow
 from lockstep.schedule.store.port import Filter, Page, Store
 from lockstep.schedule.streams import SchedulerStreams
@@ -43,7 +42,7 @@ from lockstep.schedule.tenants import (
     TenantType,
     checked_tenant,
 )
-from lockstep.schedule.times import instant, parse_time, span_ms, span_s, to_datetime
+from lockstep.schedule.times import instant, java_text, parse_time, span_ms, span_s, to_datetime
 from lockstep.streams.client import Lockstep
 from lockstep.streams.grouplog import GroupLog
 from lockstep.streams.handling import OnFailure
@@ -356,18 +355,15 @@ class Scheduler:
     ) -> int:
         """Fire a cron for its nominal ticks from `start` until `stop`; return how many, 0 also if there is no cron.
 
-        BadArgument if there are more than 10,000; then none fires.
+        BadArgument if there are more than 10,000, or if `stop` is in the future; then none fires.
         """
         first, last = -(-instant(start) // 1000), -(-instant(stop) // 1000)
         if first >= last:
-            raise BadArgument(name="stop", value=stop, reason=f"it must be after start, {start}")
+            raise BadArgument(name="stop", value=_shown(stop), reason=f"it must be after start, {_shown(start)}")
         rows = [row for row in self.client.crons(tenant, id) if type in (ALL_TYPES, row.type)]
-        counts = [sum(1 for _ in islice(nominal_ticks(row, first - 1, last - 1), BACKFILL_MAX + 1)) for row in rows]
-        if max(counts, default=0) > BACKFILL_MAX:
-            reason = f"the cron has more than {BACKFILL_MAX:,} ticks until then; do it in several steps"
-            raise BadArgument(name="stop", value=stop, reason=reason)
+        count = count_ticks(rows, first - 1, last - 1, self.client.bus.runtime.wall_ns() // 10**6, "stop")
         self.client.ask([TriggerCron(tenant, id, type, first - 1, last - 1)])
-        return sum(counts)
+        return count
 
     def _set_paused(self, tenant: str, name: str, kind: str, *, paused: bool) -> bool:
         [answer] = self.client.ask([PauseCron(tenant, name, kind, paused)])
@@ -473,6 +469,10 @@ def _statuses(names: Sequence[str] | None) -> frozenset[Status] | None:
     if unknown:
         raise BadArgument(name="status", value=unknown[0], reason=f"it must be one of {', '.join(Status.__members__)}")
     return frozenset(Status[name] for name in chosen)
+
+
+def _shown(time: str | datetime) -> str:
+    return java_text(instant(time))
 
 
 def _scheduled(request: Upsert, answer: dict[str, Any]) -> Scheduled:

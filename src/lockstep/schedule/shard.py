@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from lockstep.core import agenda
 from lockstep.core.agenda import UNFIRED, Answer, Event, Remove, Replay, Status, Upsert, Verdict
@@ -257,8 +258,14 @@ class Shard:
 
     # after the commit
 
-    def committed(self, change: Change, fired: Iterable[str] = ()) -> None:
-        """Have memory follow what was stored. `fired` are tenants whose first due time has to be looked up."""
+    def committed(self, change: Change, fired: Mapping[str, int | None] = MappingProxyType({})) -> None:
+        """Have memory follow what was stored. Of tenants that `fired`: no other event is due before this time.
+
+        If that is not known, it is looked up.
+        """
+        for tenant, reached in fired.items():
+            if reached is not None:
+                self.next_due[tenant] = max(self.next_due.get(tenant, reached), reached)
         for key, (_, after) in change.events.items():
             if after is not None and after.status is Status.FIRING:
                 self.in_flight[key] = after
@@ -268,7 +275,7 @@ class Shard:
                 self.next_due[after.tenant] = min(after.due, self.next_due.get(after.tenant, after.due))
         if self.orphans:  # a request may have made another event of one
             self.orphans = [event for event in self.orphans if row_key(event) not in change.events]
-        for tenant in fired:
+        for tenant in (tenant for tenant, reached in fired.items() if reached is None):
             first = self.context.store.next_due(self.number, tenant, self.next_due.get(tenant, 0))
             if first is None:
                 self.next_due.pop(tenant, None)

@@ -16,7 +16,8 @@ from lockstep.core.ticks import Decision, Overlap
 from lockstep.runtime import logger
 from lockstep.schedule import bodies, fired_spans
 from lockstep.schedule.cron_columns import Crons
-from lockstep.schedule.crons import (
+from lockstep.schedule.cron_ticks import (
+    BACKFILL_MAX,
     after_ticks,
     bucket_of,
     decided,
@@ -27,7 +28,6 @@ from lockstep.schedule.crons import (
 )
 from lockstep.schedule.requests import (
     ALL_TYPES,
-    BACKFILL_MAX,
     CRON_TYPES,
     CronRequest,
     PauseCron,
@@ -137,7 +137,7 @@ class ShardCrons:
         events = [trigger_event(row, now)]
         if request.start is not None and request.stop is not None:
             seconds = islice(nominal_ticks(row, request.start, request.stop), BACKFILL_MAX)
-            events = [tick_event(row, second, now) for second in seconds]
+            events = [replace(tick_event(row, second, now), lapsed=True) for second in seconds]
         keys = [row_key(event) for event in events]
         stored = self._context.store.get(self._number, keys)
         for before, (key, event) in enumerate(zip(reversed(keys), reversed(events), strict=True)):

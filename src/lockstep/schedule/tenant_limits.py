@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from lockstep.errors import LockstepError, Unavailable
 from lockstep.runtime import Runtime
 from lockstep.schedule.rounds import Round, TokenBucket
+from lockstep.schedule.store.outbox import largest_record
 from lockstep.schedule.tenants import Register, Tenant
 from lockstep.streams.client import Lockstep
 
@@ -78,11 +79,11 @@ class TenantLimits:
         now = self._runtime.monotonic()
         return self._buckets.setdefault(tenant.tenant, TokenBucket(tenant.rate, now)).tokens(now, share)
 
-    def take_tokens(self, tenant: Tenant, count: int) -> None:
-        """Count events of a tenant that fire."""
-        bucket = self._buckets.get(tenant.tenant)
-        if bucket is not None:
-            bucket.take(count)
+    def take_tokens(self, fired: Mapping[str, int]) -> None:
+        """Count events of tenants that fired."""
+        for name, count in fired.items():
+            if name in self._buckets:
+                self._buckets[name].take(count)
 
     def throttled_ms(self, name: str, share: float) -> float:
         """Milliseconds until the rate of a tenant lets its next event fire."""
@@ -98,8 +99,7 @@ class TenantLimits:
                 raise
             except LockstepError:  # it is missing, or may not be opened
                 return sys.maxsize  # the commit finds out
-            append = log.limits.append_bytes
-            self._largest[stream] = min(log.config.max_record_bytes, sys.maxsize if append is None else append)
+            self._largest[stream] = largest_record(log)
         return self._largest[stream]
 
     def look_again(self) -> None:

@@ -12,7 +12,7 @@ from lockstep.core.ticks import Misfire, Overlap, Policy
 from lockstep.cron import Dialect, Zone, parse
 from lockstep.errors import BadArgument, CronInvalid, ZoneUnknown
 from lockstep.schedule.bodies import PAYLOAD_PREFIX
-from lockstep.schedule.crons import GRANULARITIES, UNITS_MS
+from lockstep.schedule.cron_ticks import GRANULARITIES, UNITS_MS
 from lockstep.schedule.requests import NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, check_text
 from lockstep.schedule.rows import CronRow
 from lockstep.schedule.times import parse_time

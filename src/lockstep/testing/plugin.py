@@ -21,6 +21,7 @@ import pytest
 pytest.register_assert_rewrite(
     "lockstep.testing.contract_case",
     *(f"lockstep.testing.contract_{part}" for part in ("append", "atomic", "bus", "history", "read", "retention")),
+    *(f"lockstep.testing.contract_schedule_{part}" for part in ("queries", "store")),
 )
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep.bench.schedule.arrivals import Arrivals, event_name, lateness, shares, wrong
-from lockstep.bench.schedule.crons import expressions
+from lockstep.bench.schedule.cron_load import expressions
 from lockstep.bench.schedule.due_events import Fresh
 from lockstep.bench.schedule.peers import PACKAGES, jdbc, joined, sqlalchemy_url
 from lockstep.bench.schedule.table import PARTS, ScheduleBench

@@ -40,6 +40,11 @@ def test_next_ends_without_times(cli) -> None:
     assert cli("cron", "next", "--json", "0 0 30 2 *").object == {"next": []}
 
 
+def test_next_prints_so_many_times_at_most(cli) -> None:
+    assert len(cli("cron", "next", "--count", "10000", "--json", "* * * * *").object["next"]) == 10_000
+    assert "--count may be 10,000 at most" in cli("cron", "next", "--count", "10001", "* * * * *", code=2).err
+
+
 def test_check_says_all_there_is_to_say(cli) -> None:
     done = cli("cron", "check", "--from", "2026-01-01", "0 9 * * MON-FRI")
     lines = done.out.splitlines()

@@ -11,7 +11,7 @@ from typing import Any
 from lockstep.bench import measure
 from lockstep.bench.compare_servers import Served, Wanted, served
 from lockstep.bench.rows import Row, as_data
-from lockstep.bench.schedule import callbacks, crons, due_events, requests, takeovers
+from lockstep.bench.schedule import callbacks, cron_load, due_events, requests, takeovers
 from lockstep.bench.schedule.arrivals import shares
 from lockstep.bench.schedule.nodes import Site
 from lockstep.bench.schedule.peers import (
@@ -244,7 +244,7 @@ def _instant(bench: Bench) -> Iterator[Row]:
 def _crons(bench: Bench) -> Iterator[Row]:
     count = bench.options.events * 10
     with bench.embedded() as (site, server):
-        found = crons.many_crons(site, server, count, bench.say, bench.options.seconds)
+        found = cron_load.many_crons(site, server, count, bench.say, bench.options.seconds)
     name = f"{count:,} crons"
     yield _row(found, f"{name}: a node starts with them", found["load_s"], "s", limit=15.0, at_least=False,
                is_first=True)  # fmt: skip

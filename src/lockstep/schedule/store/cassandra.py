@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from heapq import merge
-from types import MappingProxyType
 from typing import Any
 
 from cassandra.cluster import ResponseFuture
 from cassandra.query import UNSET_VALUE, BatchStatement, BatchType
 
-from lockstep.core.agenda import ENDED, UNFIRED, Event, Status
-from lockstep.errors import BadArgument, LockstepError
+from lockstep.core.agenda import Event, Status
+from lockstep.errors import BadArgument
 from lockstep.log.port import Bus
 from lockstep.runtime import Runtime
 from lockstep.schedule.rows import KEY_BYTES, Change, CronRow, Fence, Run, ShardState
+from lockstep.schedule.store.cassandra_outbox import StoredOutbox
 from lockstep.schedule.store.cassandra_rows import (
     APART,
     CRON,
@@ -44,39 +44,36 @@ from lockstep.schedule.store.cassandra_rows import (
     PAYLOAD,
     ROWS_MAX,
     RUN,
+    STATUSES,
     Index,
     Indexes,
-    Place,
     Writes,
+    first_time,
     number_of,
     ordered,
+    write_event,
 )
 from lockstep.schedule.store.cassandra_session import DRIVER_ERRORS, Session
 from lockstep.schedule.store.cells import is_chosen
 from lockstep.schedule.store.codec import (
     pack_cron,
     pack_cursor,
-    pack_event,
     pack_run,
     unpack_cron,
     unpack_cursor,
     unpack_event,
     unpack_run,
 )
-from lockstep.schedule.store.outbox import Letter, Outbox, Refusals, Relay, unsealed
-from lockstep.schedule.store.port import EARLY_MS, Due, Filter, Page, Store, StoreIdentity
+from lockstep.schedule.store.outbox import Letter, Outbox, Refusals, Relay
+from lockstep.schedule.store.port import Due, Filter, Page, Store, StoreIdentity
 
 SCANNED_MAX = 20_000
 """A page of a list looks at so many rows at most; the rest is on the next page."""
 STATEMENTS_MAX = 65_535
 """A batch of the native protocol has no more."""
-PAYLOAD_APART = 4096
-"""A payload that is larger is a row of its own. It is written when it changes, and not with every step of its event: a
-transaction takes no more than 16 MiB."""
 FLOOR_EVERY = 1000
 """After so many rows of an index were removed, its floor is looked up and stored."""
 _FORGOTTEN_MAX = 10_000
-_RELAYED_AT_ONCE = 100
 _KEYS_AT_ONCE = 200
 _PAYLOADS_AT_ONCE = 16
 _CLAIM_TRIES = 10
@@ -188,7 +185,7 @@ class CassandraStore(Store):
             return set[int]().union(*(self.commit([change]) for change in changes))
         self._relay.catch_up({change.shard for change in changes})  # so that it is known what refuses
         refusals = self._relay.refusals()
-        letters = [self._outbox.pack(change.outgoing, refusals) for change in changes]
+        letters = [self._outbox.pack(self._outbox.sort(change.outgoing, refusals)) for change in changes]
         refused, failed, sending = set[int](), list[Exception](), set[int]()
         with self._committing:
             begun = self._send(changes, letters)
@@ -274,12 +271,7 @@ class CassandraStore(Store):
         """What a change does to rows."""
         writes = Writes(self._session, self._name, change.shard)
         for key, (before, after) in change.events.items():
-            old, new = _index(key, before), _index(key, after)
-            if old is not None and old != new:
-                writes.remove(old)
-            if new is not None and old != new:
-                writes.put(new)
-            _write_event(writes, key, before, after)
+            write_event(writes, key, before, after)
         for key, cron in change.crons.items():
             writes.replace((CRON, "", 0, key), None if cron is None else pack_cron(cron))
         for run in change.runs:
@@ -295,42 +287,15 @@ class CassandraStore(Store):
             refused |= self._relay_stored(shard, known)
         return refused
 
-    def _relay_stored(self, shard: int, known: Mapping[str, LockstepError] = MappingProxyType({})) -> Refusals:
+    def _relay_stored(self, shard: int, known: Refusals | None = None) -> Refusals:
         """Relay the outbox of a shard, but for logs that are known to refuse; return the logs of what is left in it."""
         claim = self._claims.get(shard)
         floors = self._indexes.floors(shard) if claim is None else dict(claim.floors)
         left: Refusals = {}
         for index, floor in floors.items():
             if index[0] == OUTBOX:
-                left |= self._relay_outbox(shard, index, floor, known)
+                left |= StoredOutbox(self._session, self._outbox, self._name, shard, index).relay(floor, known or {})
         return left
-
-    def _relay_outbox(self, shard: int, index: Index, start: int, known: Mapping[str, LockstepError]) -> Refusals:
-        refused, left = dict(known), Refusals()
-        is_more = True
-        while is_more:
-            found = self._session.run("outbox", (self._name, shard, *index, start, _RELAYED_AT_ONCE))
-            if not found:
-                break
-            logs = [row[1].decode() for row in found]
-            letters = [unsealed(log, row[2]) for log, row in zip(logs, found, strict=True) if log not in refused]
-            refused |= self._outbox.publish(letters)
-            left |= {log: refused[log] for log in logs if log in refused}
-            relayed = [row for log, row in zip(logs, found, strict=True) if log not in refused]
-            self._forget_letters(shard, index, relayed, all_before=not left)
-            start, is_more = found[-1][0] + 1, len(found) == _RELAYED_AT_ONCE
-        return left
-
-    def _forget_letters(self, shard: int, index: Index, rows: Sequence[tuple[Any, ...]], *, all_before: bool) -> None:
-        """Remove letters that were relayed; by one tombstone if everything before the last one may go."""
-        if not rows:
-            return
-        written = max(row[3] for row in rows)
-        if all_before:
-            self._session.run("relayed", (written, self._name, shard, *index, rows[-1][0]))
-        else:
-            places = [(row[3], self._name, shard, *index, row[0], row[1]) for row in rows]
-            self._session.run_all("relayed one", places)
 
     def forget_stream(self, name: str) -> None:
         self._outbox.forget_stream(name)
@@ -465,9 +430,9 @@ class CassandraStore(Store):
     def _places(self, shard: int, chosen: Filter, start: tuple[int, bytes]) -> Iterator[tuple[int, bytes, int]]:
         """Time, row key and shard of events, in that order: those that have ended, are unfired, and under way."""
         asked = frozenset(Status) if chosen.status is None else chosen.status
-        kinds = {kind for kind, statuses in _STATUSES.items() if asked & statuses}
+        kinds = {kind for kind, statuses in STATUSES.items() if asked & statuses}
         scans = [
-            self._indexes.scan(shard, index, max(start, (floor, b""), (_first_time(index[0], chosen), b"")))
+            self._indexes.scan(shard, index, max(start, (floor, b""), (first_time(index[0], chosen), b"")))
             for index, floor in self._indexes.floors(shard).items()
             if index[0] in kinds and (index[0] == ENDING or chosen.tenant in (None, index[1]))
         ]
@@ -479,45 +444,6 @@ class CassandraStore(Store):
     def close(self) -> None:
         self._relay.close()
         self._session.close()
-
-
-def _write_event(writes: Writes, key: bytes, before: Event | None, after: Event | None) -> None:
-    old, new = _payload_apart(before), _payload_apart(after)
-    if old != new:
-        writes.replace((PAYLOAD, "", 0, key), new)
-    row = None
-    if after is not None:
-        row = pack_event(after) if new is None else APART + pack_event(replace(after, payload=None))
-    writes.replace((EVENT, "", 0, key), row)
-
-
-def _payload_apart(event: Event | None) -> bytes | None:
-    """The payload of an event, if it is a row of its own."""
-    if event is None or event.payload is None or len(event.payload) <= PAYLOAD_APART:
-        return None
-    return event.payload
-
-
-def _index(key: bytes, event: Event | None) -> Place | None:
-    """Where an event is found by what it waits for."""
-    if event is None:
-        return None
-    if event.status in UNFIRED:
-        return (DUE, event.tenant, event.due, key)
-    if event.status is Status.FIRING:
-        return (FIRING, "", event.due, key)
-    return (ENDING, "", event.expires_from, key)
-
-
-_STATUSES: Mapping[str, frozenset[Status]] = {DUE: UNFIRED, ENDING: ENDED}
-"""The events that are in an index."""
-
-
-def _first_time(kind: str, chosen: Filter) -> int:
-    """Where a list of events begins in an index."""
-    if chosen.start is None:
-        return EARLIEST
-    return chosen.start if kind == ENDING else chosen.start - EARLY_MS
 
 
 def _is_applied(future: ResponseFuture) -> bool:

@@ -9,14 +9,18 @@ events were cancelled, an index is read in spans of time that are short enough.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from cassandra import ReadFailure
 from cassandra.query import BoundStatement
 
+from lockstep.core.agenda import ENDED, UNFIRED, Event, Status
 from lockstep.errors import ServerUnreachable
 from lockstep.schedule.store.cassandra_session import Session
+from lockstep.schedule.store.codec import pack_event
+from lockstep.schedule.store.port import EARLY_MS, Filter
 
 EVENT, DUE, FIRING, ENDING, FLOOR = "event", "due", "firing", "ended", "floor"
 CRON, RUN, EXPIRY, OUTBOX = "cron", "run", "expiry", "outbox"
@@ -28,6 +32,9 @@ HEAD = ""
 """A row that is before all others from the first claim on: what a transaction checks is read with the first row of the
 shard, so across the tombstones before it."""
 INDEXES = frozenset({DUE, FIRING, ENDING, EXPIRY, OUTBOX})
+PAYLOAD_APART = 4096
+"""A payload that is larger is a row of its own. It is written when it changes, and not with every step of its event: a
+transaction takes no more than 16 MiB."""
 ROWS_MAX = (1 << 31) - 1
 EARLIEST, LATEST = -(1 << 63), (1 << 63) - 1
 FIRST_SPAN_MS = 60_000
@@ -146,3 +153,48 @@ def ordered(number: int) -> bytes:
 def number_of(ordered: bytes) -> int:
     """The number that such bytes stand for."""
     return int.from_bytes(ordered, "big") - (1 << 63)
+
+
+def write_event(writes: Writes, key: bytes, before: Event | None, after: Event | None) -> None:
+    """Change the rows of an event: itself, where it is found, and a large payload."""
+    found_at, found_now = index_of(key, before), index_of(key, after)
+    if found_at is not None and found_at != found_now:
+        writes.remove(found_at)
+    if found_now is not None and found_at != found_now:
+        writes.put(found_now)
+    old, new = _payload_apart(before), _payload_apart(after)
+    if old != new:
+        writes.replace((PAYLOAD, "", 0, key), new)
+    row = None
+    if after is not None:
+        row = pack_event(after) if new is None else APART + pack_event(replace(after, payload=None))
+    writes.replace((EVENT, "", 0, key), row)
+
+
+def _payload_apart(event: Event | None) -> bytes | None:
+    """The payload of an event, if it is a row of its own."""
+    if event is None or event.payload is None or len(event.payload) <= PAYLOAD_APART:
+        return None
+    return event.payload
+
+
+def index_of(key: bytes, event: Event | None) -> Place | None:
+    """Where an event is found by what it waits for."""
+    if event is None:
+        return None
+    if event.status in UNFIRED:
+        return (DUE, event.tenant, event.due, key)
+    if event.status is Status.FIRING:
+        return (FIRING, "", event.due, key)
+    return (ENDING, "", event.expires_from, key)
+
+
+STATUSES: Mapping[str, frozenset[Status]] = {DUE: UNFIRED, ENDING: ENDED}
+"""The events that are in an index."""
+
+
+def first_time(kind: str, chosen: Filter) -> int:
+    """Where a list of events begins in an index."""
+    if chosen.start is None:
+        return EARLIEST
+    return chosen.start if kind == ENDING else chosen.start - EARLY_MS

@@ -59,11 +59,7 @@ _QUERIES = {
     """,
     "relayed": """
         DELETE FROM {table} USING TIMESTAMP ?
-        WHERE scheduler = ? AND shard = ? AND kind = ? AND name = ? AND time <= ?
-    """,
-    "relayed one": """
-        DELETE FROM {table} USING TIMESTAMP ?
-        WHERE scheduler = ? AND shard = ? AND kind = ? AND name = ? AND time = ? AND key = ?
+        WHERE scheduler = ? AND shard = ? AND kind = ? AND name = ? AND time > ? AND time <= ?
     """,
     "get": """
         SELECT key, row FROM {table}

@@ -26,7 +26,7 @@ from itertools import islice, takewhile
 
 from lockstep.core.agenda import ENDED, UNFIRED, Event, Status
 from lockstep.core.group import GroupState
-from lockstep.errors import BadArgument, StreamNotFound, UnsupportedByBackend
+from lockstep.errors import BadArgument, OutboxBlocked, StoreFull, StreamNotFound, UnsupportedByBackend
 from lockstep.log import codecs
 from lockstep.log.batch import NO_PRODUCER, Batch, pack
 from lockstep.log.port import Bus, Log, Transaction
@@ -62,7 +62,7 @@ class CellStore(Store):
     def __init__(self, bus: Bus, name: str, runtime: Runtime, owners: OwnersIn) -> None:
         if not (bus.promises.atomic and bus.promises.ordered_cells):
             raise UnsupportedByBackend(bus=bus.url, feature="keep the rows of a scheduler")
-        self._bus, self._runtime, self._owners = bus, runtime, owners
+        self._bus, self._name, self._runtime, self._owners = bus, name, runtime, owners
         self._space = _SPACE + name.encode() + b"\0"
         self._prefixes: dict[tuple[int, bytes], bytes] = {}
         self._streams: dict[str, list[Log]] = {}
@@ -91,6 +91,7 @@ class CellStore(Store):
             return self._commit(changes)
 
     def _commit(self, changes: Sequence[Change]) -> set[int]:
+        """OutboxBlocked if one of the streams that records are for has no room; a store without room is StoreFull."""
         placed = [self._by_log(change.outgoing) for change in changes]  # before the transaction: opening reads
 
         def work(written: Transaction) -> set[int]:
@@ -102,7 +103,14 @@ class CellStore(Store):
             self._publish(written, [mine for _, mine in kept])
             return refused
 
-        return self._bus.atomic(work)
+        try:
+            return self._bus.atomic(work)
+        except StoreFull as error:
+            full = str(error.params["stream"])
+            if all(full not in by_log for by_log in placed):
+                raise
+            stream = stream_name(full)
+            raise OutboxBlocked(name=self._name, stream=stream, reason=str(error), streams=[stream]) from error
 
     def _write(self, written: Transaction, change: Change) -> None:
         for key, (before, after) in change.events.items():

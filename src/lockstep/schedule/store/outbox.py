@@ -4,8 +4,9 @@ A batch is relayed again if its acknowledgement was lost or its owner died. Each
 that the bus or its readers drop copies. The producer stands for a shard, its seat and a log. The sequence begins
 with the epoch of the seat: it grows from owner to owner, even over a store that was emptied or restored.
 
-A stream may refuse records, by rights or by a limit that was lowered. They stay in the outbox and are tried again; the
-records of other streams pass them.
+A stream may refuse records: by rights, by a limit that was lowered, or because it is full. They stay in the outbox and
+are tried again; the records of other streams pass them, and newer ones for the same stream wait. What was taken is
+forgotten at once, so that only what was refused is sent again.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from hashlib import blake2b
 
 from google_crc32c import value as crc32c
 
-from lockstep.errors import AppendTooLarge, LockstepError, OutboxBlocked, StreamNotFound, Unavailable
+from lockstep.errors import AppendTooLarge, LockstepError, OutboxBlocked, StoreFull, StreamNotFound, Unavailable
 from lockstep.log import codecs
 from lockstep.log.batch import HEADER, NO_PRODUCER, Batch, BatchView, pack
 from lockstep.log.fitting import appends
-from lockstep.log.port import Bus, Log
+from lockstep.log.port import Bus, Limits, Log
 from lockstep.runtime import Runtime, Task, logger
 from lockstep.schedule.rows import Fence, Outgoing
 from lockstep.streams.shards import logs_of, shard_of, stream_name
@@ -35,7 +36,10 @@ RETRY_S = 1.0
 _BATCH_BYTES, _BATCH_RECORDS = 4 << 20, 10_000
 Refusals = dict[str, LockstepError]
 """By log: why it does not take records. A bus that is away refuses nothing; it is waited for."""
+ByLog = dict[str, tuple[Log, list[Outgoing]]]
 _MESSAGE_OVERHEAD, _RECORD_OVERHEAD, _HEADER_OVERHEAD = 4096, 16, 6
+_COMPRESSION_OVERHEAD = 128
+"""What can't be compressed grows by less than one part in so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,18 @@ def unsealed(log: str, data: bytes) -> Letter:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What became of letters that were appended to the bus."""
+
+    taken: frozenset[int]
+    """The places of those that need not be kept: the bus has them, or their stream is gone."""
+    refused: Refusals
+    """Logs that refuse one of their letters; it and those after it have to be kept."""
+    failure: Unavailable | None = None
+    """The bus did not take some of them, or it is not known whether it did."""
+
+
 class Outbox:
     """Packs the records of a store into batches that fit their logs, and appends such batches to the bus."""
 
@@ -73,57 +89,92 @@ class Outbox:
         self._streams: dict[str, list[Log]] = {}
         self._logs: dict[str, Log] = {}
 
-    def pack(self, records: Sequence[Outgoing], refusals: Mapping[str, LockstepError]) -> list[Letter]:
-        """Batches with all records, in order for each log.
+    def sort(self, records: Iterable[Outgoing], refusals: Mapping[str, LockstepError]) -> ByLog:
+        """Records by their logs, in order for each.
 
-        AppendTooLarge if a log can't take one of them, OutboxBlocked if earlier ones of its log wait in the outbox.
+        OutboxBlocked if a stream does not take records, or if earlier ones of it wait in the outbox.
         """
-        by_log: dict[str, tuple[Log, list[Outgoing]]] = {}
+        by_log: ByLog = {}
+        blocked = {stream_name(log): error for log, error in refusals.items()}
         for record in records:
             log = self._opened_for(record)
-            if log.name in refusals:
-                streams = sorted({stream_name(log) for log in refusals})
-                reason = str(refusals[log.name])
-                raise OutboxBlocked(name=self._scheduler, stream=record.stream, reason=reason, streams=streams)
+            if record.stream in blocked:  # whichever of its shards refuses: it may have others by now
+                raise self._blocked(record.stream, blocked[record.stream], sorted(blocked))
             by_log.setdefault(log.name, (log, []))[1].append(record)
-        return [Letter(log.name, self._pack(log, part)) for log, mine in by_log.values() for part in _parts(log, mine)]
+        return by_log
 
-    def publish(self, letters: Sequence[Letter]) -> Refusals:
-        """Append batches in order, each log's in as few appends as it takes; copies of earlier ones do no harm.
+    def pack(self, by_log: ByLog) -> list[Letter]:
+        """Batches with all records; OutboxBlocked if a stream can't take one of them."""
+        try:
+            return [
+                Letter(log.name, self._pack(log, part)) for log, mine in by_log.values() for part in _parts(log, mine)
+            ]
+        except AppendTooLarge as error:
+            stream = stream_name(str(error.params["stream"]))
+            raise self._blocked(stream, error, [stream]) from error
 
-        Return the logs that refuse theirs: all letters for them have to be kept. What is for a stream that was deleted
-        is dropped with a warning: it would have been deleted with the stream.
+    def publish(self, letters: Sequence[Letter], *, stored: bool = False) -> Published:
+        """Append letters in order, those of each log in as few appends as it takes; copies of earlier ones do no harm.
+
+        `stored` letters were packed earlier, perhaps for a stream that was deleted and made anew since. What is for a
+        stream that was deleted is dropped with a warning: it would have been deleted with the stream.
         """
-        by_log: dict[str, list[Batch]] = {}
-        refused: Refusals = {}
-        for letter in letters:
-            by_log.setdefault(letter.log, []).append(letter.batch)
-        for name, batches in by_log.items():
-            try:
-                self._append(name, batches)
-            except StreamNotFound:
-                count = sum(batch.count for batch in batches)
-                logger.warning(
-                    "records for a deleted stream dropped", extra={"action": "drop", "stream": name, "count": count}
-                )
-            except Unavailable:
-                raise
-            except LockstepError as error:
+        by_log: dict[str, list[int]] = {}
+        for place, letter in enumerate(letters):
+            by_log.setdefault(letter.log, []).append(place)
+        taken, refused, failure = set[int](), Refusals(), None
+        for name, places in by_log.items():
+            done, error = self._publish_to(name, [letters[place].batch for place in places], stored=stored)
+            taken |= set(places[:done])
+            if isinstance(error, Unavailable) and not isinstance(error, StoreFull):
+                failure = error  # the others would wait as long for nothing
+                break
+            if error is not None:
                 refused[name] = error
-        return refused
+        return Published(frozenset(taken), refused, failure)
+
+    def _publish_to(self, name: str, batches: Sequence[Batch], *, stored: bool) -> tuple[int, LockstepError | None]:
+        """Append the batches of a log; return how many of them need not be kept, and what went wrong with the next."""
+        done = 0
+        try:
+            for part in appends(batches, self._limits(name)):
+                self._append(name, part, stored=stored)
+                done += len(part)
+        except StreamNotFound:
+            count = sum(batch.count for batch in batches[done:])
+            logger.warning(
+                "records for a deleted stream dropped", extra={"action": "drop", "stream": name, "count": count}
+            )
+            return len(batches), None
+        except LockstepError as error:
+            return done, error
+        return done, None
 
     def forget_stream(self, name: str) -> None:
         """Look a stream up again: it was deleted, perhaps made anew."""
         self._streams.pop(name, None)
         self._logs = {log: handle for log, handle in list(self._logs.items()) if stream_name(log) != name}
 
-    def _append(self, name: str, batches: Sequence[Batch]) -> None:
+    def _limits(self, name: str) -> Limits:
         try:
-            _append_to(self._open(name), batches)
+            return self._open(name).limits
+        except StreamNotFound:  # of the stream that has its name now
+            return logs_of(self._bus, stream_name(name))[0].limits
+
+    def _append(self, name: str, batches: Sequence[Batch], *, stored: bool) -> None:
+        try:
+            if stored:
+                self._append_placed(stream_name(name), name, batches)
+            else:
+                self._open(name).append(batches)
         except StreamNotFound:  # perhaps it was made anew, with as many shards or others
             self.forget_stream(stream_name(name))
-            for log, own in self._placed(stream_name(name), batches):
-                _append_to(log, own)
+            self._append_placed(stream_name(name), name, batches)
+
+    def _append_placed(self, stream: str, packed_for: str, batches: Sequence[Batch]) -> None:
+        for log, own in self._placed(stream, packed_for, batches):
+            for part in appends(own, log.limits):
+                log.append(part)
 
     def _open(self, name: str) -> Log:
         if name not in self._logs:
@@ -133,18 +184,20 @@ class Outbox:
             self._logs[name] = log
         return self._logs[name]
 
-    def _placed(self, stream: str, batches: Sequence[Batch]) -> list[tuple[Log, list[Batch]]]:
-        """Batches that were packed for an earlier stream of a name, by the logs that it has now; numbered as before."""
+    def _placed(self, stream: str, packed_for: str, batches: Sequence[Batch]) -> list[tuple[Log, list[Batch]]]:
+        """Batches by the logs that their stream has now; numbered as before."""
         found: dict[str, tuple[Log, list[Batch]]] = {}
         for batch in batches:
             view = BatchView(0, batch.seal(0), stream)
-            by_log: dict[str, tuple[Log, list[Outgoing]]] = {}
+            by_log: ByLog = {}
             for value, key, headers in zip(view.values(), view.keys(), view.headers(), strict=True):
                 record = Outgoing(stream, value, key, headers)
                 log = self._log_for(record)
                 by_log.setdefault(log.name, (log, []))[1].append(record)
             for log, records in by_log.values():
-                own = replace(self._pack(log, records), producer=batch.producer, sequence=batch.sequence)
+                own = batch
+                if by_log.keys() != {packed_for}:
+                    own = replace(self._pack(log, records), producer=batch.producer, sequence=batch.sequence)
                 found.setdefault(log.name, (log, []))[1].append(own)
         return list(found.values())
 
@@ -155,8 +208,10 @@ class Outbox:
         except (Unavailable, StreamNotFound):
             raise
         except LockstepError as error:
-            stream = record.stream
-            raise OutboxBlocked(name=self._scheduler, stream=stream, reason=str(error), streams=[stream]) from error
+            raise self._blocked(record.stream, error, [record.stream]) from error
+
+    def _blocked(self, stream: str, error: LockstepError, streams: Sequence[str]) -> OutboxBlocked:
+        return OutboxBlocked(name=self._scheduler, stream=stream, reason=str(error), streams=list(streams))
 
     def _log_for(self, record: Outgoing) -> Log:
         logs = self._streams.get(record.stream)
@@ -186,9 +241,12 @@ class Outbox:
         return batch
 
 
-def _append_to(log: Log, batches: Sequence[Batch]) -> None:
-    for part in appends(batches, log.limits):
-        log.append(part)
+def largest_record(log: Log) -> int:
+    """How many bytes a record of a log may have, with its key and headers, so that a batch of it alone fits."""
+    limit = log.limits.append_bytes
+    if limit is None:
+        return log.config.max_record_bytes
+    return min(log.config.max_record_bytes, limit - limit // _COMPRESSION_OVERHEAD - 2 * _MESSAGE_OVERHEAD)
 
 
 def _parts(log: Log, records: Sequence[Outgoing]) -> Iterator[list[Outgoing]]:
@@ -209,8 +267,10 @@ def _parts(log: Log, records: Sequence[Outgoing]) -> Iterator[list[Outgoing]]:
 
 
 def _size(record: Outgoing) -> int:
-    headers = sum(len(name.encode()) + len(value) + _HEADER_OVERHEAD for name, value in record.headers)
-    return len(record.value) + len(record.key or b"") + headers + _RECORD_OVERHEAD
+    size = len(record.value) + len(record.key or b"") + _RECORD_OVERHEAD
+    for name, value in record.headers:
+        size += (len(name) if name.isascii() else len(name.encode())) + len(value) + _HEADER_OVERHEAD
+    return size
 
 
 class Relay:
@@ -236,7 +296,10 @@ class Relay:
         return {log: error for refused in list(self._refused.values()) for log, error in refused.items()}
 
     def run(self, shard: int) -> None:
-        """Relay what is stored for a shard, also to logs that refused it before; Unavailable if the bus is away."""
+        """Relay what is stored for a shard, also to logs that refused it before; Unavailable if the bus is away.
+
+        Until the whole outbox was read, what is known to be refused stays known.
+        """
         with self._relaying:
             refused = self._relay_stored(shard)
             self._behind.discard(shard)

@@ -55,7 +55,8 @@ class Store(ABC):
     Contract (checked by tests/contract for every backend): `commit` stores a change as a whole or not at all; a change
     whose fence was claimed by a later epoch is refused and changes nothing; what was committed is read by everybody
     from then on; a store that is away raises Unavailable, and nothing is half done. After Unavailable from `commit`
-    each change is stored or not: claim the shard again to learn which.
+    each change is stored or not: claim the shard again to learn which. OutboxBlocked is the exception: it names streams
+    that do not take records, and nothing was stored.
     """
 
     exactly_once: bool

@@ -8,7 +8,7 @@ lockstep.schedule.store.outbox. The tables are in postgres.sql and are created w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from importlib.resources import files
 from typing import Any
@@ -93,15 +93,18 @@ class PostgresStore(Store):
             return set[int]().union(*(self.commit([change]) for change in changes))
         self._relay.catch_up({change.shard for change in changes})  # so that it is known what refuses
         refusals = self._relay.refusals()
-        letters = [self._outbox.pack(change.outgoing, refusals) for change in changes]
+        outgoing = [self._outbox.sort(change.outgoing, refusals) for change in changes]
         with self._connections.use() as connection, connection.transaction():
             sent = self._fences(connection, changes)
-            kept = [(change, mine) for change, mine in zip(changes, letters, strict=True) if change.shard in sent]
-            self._write(connection, [change for change, _ in kept])
-            numbered = _numbered(self._name, kept, sent)
-            self._advance(connection, [change for change, _ in kept], sent)
-            stored = self._put_outbox(connection, numbered)
-        self._sent |= {change.shard: (change.fence, sent[change.shard]) for change, _ in kept}
+            kept = [change for change in changes if change.shard in sent]
+            with connection.pipeline():
+                self._write(connection, kept)
+                # The server writes the rows while these are packed.
+                letters = [self._outbox.pack(mine) for mine in outgoing]
+                numbered = _numbered(self._name, zip(changes, letters, strict=True), sent)
+                self._advance(connection, kept, sent)
+                stored = self._put_outbox(connection, numbered)
+        self._sent |= {change.shard: (change.fence, sent[change.shard]) for change in kept}
         if stored:
             self._relay.send({shard for shard, _ in numbered}, lambda: self._publish(stored))
         return {change.shard for change in changes} - set(sent)
@@ -177,20 +180,22 @@ class PostgresStore(Store):
         found = connection.execute(statements.PUT_OUTBOX, [self._name, shards, logs, batches]).fetchall()
         return [(row[0], letter) for row, (_, letter) in zip(found, letters, strict=True)]
 
-    def _publish(self, stored: Sequence[tuple[int, Letter]]) -> Refusals:
+    def _publish(self, letters: Sequence[tuple[int, Letter]], *, stored: bool = False) -> Refusals:
         """Relay letters, then forget them; if forgetting fails, they are relayed again and dropped as copies."""
-        refused = self._outbox.publish([letter for _, letter in stored])
-        relayed = [number for number, letter in stored if letter.log not in refused]
+        published = self._outbox.publish([letter for _, letter in letters], stored=stored)
+        relayed = [letters[place][0] for place in sorted(published.taken)]
         if relayed:
             with self._connections.use() as connection, connection.transaction():
                 connection.execute(statements.NO_WAIT_FOR_DISK)
                 connection.execute(statements.DELETE_OUTBOX, [relayed])
-        return refused
+        if published.failure is not None:
+            raise published.failure
+        return published.refused
 
     def _relay_stored(self, shard: int) -> Refusals:
         refused: Refusals = {}
         while found := self._read(statements.READ_OUTBOX, [self._name, shard, list(refused), _RELAYED_AT_ONCE]):
-            refused |= self._publish([(number, unsealed(log, batch)) for number, log, batch in found])
+            refused |= self._publish([(number, unsealed(log, batch)) for number, log, batch in found], stored=True)
         return refused
 
     def forget_stream(self, name: str) -> None:
@@ -279,12 +284,12 @@ class PostgresStore(Store):
 
 
 def _numbered(
-    scheduler: str, kept: Sequence[tuple[Change, Sequence[Letter]]], sent: dict[int, int]
+    scheduler: str, packed: Iterable[tuple[Change, Sequence[Letter]]], sent: dict[int, int]
 ) -> list[tuple[int, Letter]]:
-    """The letters of all changes with their shards, numbered; `sent` counts on."""
+    """The letters of changes whose fence holds, with their shards, numbered; `sent` counts on."""
     found = []
-    for change, letters in kept:
-        for letter in letters:
+    for change, letters in packed:
+        for letter in letters if change.shard in sent else ():
             found.append((change.shard, letter.numbered(scheduler, change.shard, change.fence, sent[change.shard])))
             sent[change.shard] += letter.batch.count
     return found

@@ -15,7 +15,7 @@ from lockstep.runtime import Runtime, logger
 from lockstep.schedule.times import java_text
 from lockstep.schedule.validation import ID_BYTES_MAX
 from lockstep.server.schedule.bigben import BigBenRoutes
-from lockstep.server.schedule.crons import CronRoutes
+from lockstep.server.schedule.cron_routes import CronRoutes
 from lockstep.server.schedule.documents import Reply, error_reply, failure_reply, reply
 from lockstep.server.schedule.events import EventRoutes
 from lockstep.server.schedule.openapi import document

@@ -7,18 +7,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from itertools import groupby
+from itertools import groupby, islice
 
 from lockstep.core import ticks
 from lockstep.core.agenda import Event, Form, Status
 from lockstep.core.ticks import Decision
 from lockstep.cron import parse
 from lockstep.cron.instants import first_after
+from lockstep.errors import BadArgument
 from lockstep.schedule.fired_spans import after_decisions, unfired
 from lockstep.schedule.rows import CronRow, tick_key
 from lockstep.schedule.times import LAST_MS, java_text
 from lockstep.schedule.zones import zone_of
 
+BACKFILL_MAX = 10_000
+"""Ticks that one request may ask for."""
 GRANULARITIES = ("MINUTES", "HOURS", "DAYS", "WEEKS", "MONTHS", "YEARS")
 UNITS_MS = {
     "NANOSECONDS": 1e-6, "MICROSECONDS": 1e-3, "MILLISECONDS": 1, "SECONDS": 1000, "MINUTES": 60_000,
@@ -33,6 +36,21 @@ def nominal_ticks(row: CronRow, start: int, stop: int) -> Iterator[int]:
     while at is not None and at <= stop:
         yield at
         at = first_after(cron, at, zone)
+
+
+def count_ticks(rows: Iterable[CronRow], start: int, stop: int, now_ms: int, name: str) -> int:
+    """Return how many nominal ticks crons have, for a backfill.
+
+    BadArgument for the argument `name` if one has more than 10,000 of them, or if some of that time is still to come.
+    """
+    if stop * 1000 > now_ms:
+        reason = "it is in the future; ticks that are to come fire by themselves"
+        raise BadArgument(name=name, value=java_text(stop * 1000), reason=reason)
+    counts = [sum(1 for _ in islice(nominal_ticks(row, start, stop), BACKFILL_MAX + 1)) for row in rows]
+    if max(counts, default=0) > BACKFILL_MAX:
+        reason = f"the cron has more than {BACKFILL_MAX:,} ticks until then; do it in several steps"
+        raise BadArgument(name=name, value=java_text(stop * 1000), reason=reason)
+    return sum(counts)
 
 
 def decided(row: CronRow, nominal: list[int], now: int, latest: int | None = None) -> list[Decision]:

@@ -8,6 +8,7 @@ from typing import Any
 from lockstep.core.agenda import Verdict
 from lockstep.cron import Zone, parse
 from lockstep.errors import BadArgument, CronInvalid
+from lockstep.schedule.cron_ticks import count_ticks
 from lockstep.schedule.requests import ALL_TYPES, PauseCron, PutCron, RemoveCron, Request, TriggerCron
 from lockstep.schedule.rows import CronRow
 from lockstep.schedule.times import parse_time, to_datetime
@@ -64,7 +65,8 @@ class CronRoutes:
             *self._both("POST", "/trigger", self.trigger, "Fire a cron now, beside its ticks",
                         answers={200: OK, 404: examples.ERROR}),
             *self._both("POST", "/backfill", self.backfill, "Fire every nominal tick after `from` and up to `to`, now",
-                        body=examples.BACKFILL, answers={200: OK, 404: examples.ERROR}),
+                        body=examples.BACKFILL,
+                        answers={200: {**OK, "ticks": 7}, 400: examples.ERROR, 404: examples.ERROR}),
         ]  # fmt: skip
 
     def _both(
@@ -148,12 +150,14 @@ class CronRoutes:
         return self._ask(call, TriggerCron)
 
     def backfill(self, call: Call) -> Reply:
-        """Times are instants in ISO 8601; at most 10,000 ticks fire."""
+        """Times are instants in ISO 8601; 400 if there are more than 10,000 ticks."""
         fields = parse_object(call.body, BACKFILL_FIELDS)
         start, stop = (parse_time(_text(fields, name, None)) // 1000 for name in ("from", "to"))
         if start >= stop:
             raise BadArgument(name="to", value=fields["to"], reason="it must be after from")
-        return self._ask(call, lambda tenant, name, kind: TriggerCron(tenant, name, kind, start, stop))
+        ticks = count_ticks(self._rows(call), start, stop, self._site.now, "to")
+        self._ask(call, lambda tenant, name, kind: TriggerCron(tenant, name, kind, start, stop))
+        return reply({**OK, "ticks": ticks})
 
     def _ask(self, call: Call, made: Callable[[str, str, str], Request]) -> Reply:
         kind = _type_of(call)
