@@ -24,7 +24,7 @@ from lockstep.engine.run.persister import failure_note
 from lockstep.engine.run.persisting import SnapshotStore, snapshot_name
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.reading import Range, RangeReader
-from lockstep.engine.run.records import bad_tree, broken_tree, notice_tree, with_all_fields
+from lockstep.engine.run.records import bad_tree, broken_tree, notice_trees, with_all_fields
 from lockstep.engine.run.replacing import Seat, Standing, empty_windows, page_changes, replace_model, seated
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.snapshot import HEAD, Head, Pages, decode_head, encode_head, seal, unseal
@@ -250,7 +250,7 @@ class ShardWorker:
             position=taken.end.tree(),
             frames=frames,
             bad=[*map(broken_tree, broken), *map(bad_tree, self._whole(results.bad, start))],
-            notices=[*map(notice_tree, results.notices)],
+            notices=notice_trees(self._graph.project.name, results.notices),
             counts=counts,
             seconds=self._runtime.monotonic() - began,
             lineage=taken.lineage,
