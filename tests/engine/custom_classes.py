@@ -180,6 +180,18 @@ class Sources(Window):
         yield Event(Opcode.INSERT, Flag.NORMAL, (self.state["n"], f"{change!r} {change.before}"))
 
 
+class Places(Window):
+    """Tells where and when it is called."""
+
+    version = "1"
+
+    def on_event(self, change):
+        yield change["id"], f"block {self.block}, time {self.time_us}"
+
+    def on_tick(self, time_us, lagging):
+        yield -self.block, f"tick, time {self.time_us}"
+
+
 class Unversioned(Window):
     def on_event(self, change):
         return None

@@ -85,6 +85,16 @@ def test_a_change_names_its_source_its_fields_and_the_row_before():
     assert three.values == (3, "Change('Right', D, {'x': 'k'}) None")
 
 
+def test_a_class_knows_its_block_and_the_models_clock():
+    lab = bench(c.Places, "n*:int64,what:string", tick_us=SECOND)
+    found = [*lab.take(ins(1, "a", 1.0)), *lab.tick(7 * SECOND), *lab.take(ins(2, "b", 1.0))]
+    assert [event.values for event in found] == [
+        (1, "block 1, time None"),
+        (-2, "tick, time 7000000"),
+        (2, "block 3, time 7000000"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("gives", "words"),
     [

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from lockstep.testing.faults import FaultPlan, FaultyBus, FaultyLog
     from lockstep.testing.schedule import VirtualClock, VirtualScheduler
     from lockstep.testing.virtual import VirtualRuntime, VirtualTask, VirtualWaiter
-    from lockstep.testing.window_check import WindowDiffers, WindowReport, check_window
+    from lockstep.testing.window_check import WindowReport, check_window
+    from lockstep.testing.window_process import WindowDiffers
 
 __all__ = [
     "FaultPlan",
@@ -34,7 +35,8 @@ _MODULES = {
     "Fault": "faults",
     "VirtualClock": "schedule",
     "VirtualScheduler": "schedule",
-    "Window": "window_check",
+    "WindowReport": "window_check",
+    "WindowDiffers": "window_process",
     "check_window": "window_check",
 }
 """Names, or how they begin, and where they are; the others are in `virtual`."""

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgpack
-
 from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.script import read_script
 from lockstep.engine.model.builder import ProjectBuilder
 from lockstep.engine.model.builder_parts import Duration, Fields
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.model.loading import parse_yaml, to_yaml
 from lockstep.engine.model.project import Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.windows.custom_window import Window
 from lockstep.errors import BadArgument
-from lockstep.testing.window_runs import Answer, PiecesRun, run_in_one_go
-
-_PROCESS_S = 120.0
-
-
-class WindowDiffers(AssertionError):
-    """Two runs over the same events gave different answers."""
-
-    def __init__(self, lines: Sequence[str]) -> None:
-        super().__init__("\n".join(lines))
+from lockstep.testing.window_process import Answer, WindowDiffers, run_elsewhere, run_in_one_go
+from lockstep.testing.window_runs import PiecesRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +58,7 @@ def check_window(
     wanted = run_in_one_go(graph, blocks)
     _compare_all(run_in_one_go(graph, blocks), wanted, "the same run again in this process")
     if second_process:
-        found = _elsewhere(project, blocks)
+        found = run_elsewhere(project, blocks)
         _compare_all(found, wanted, "the same run in another process, with another hash seed")
     made = [_in_pieces(graph, blocks, wanted, seed + number) for number in range(runs)]
     _compare_states(made)
@@ -167,46 +152,3 @@ def _compare(found: Answer, wanted: Answer, number: int, run: str) -> None:
         f"  here:                {made[at] if at < len(made) else 'nothing'}",
     ]
     raise WindowDiffers(lines)
-
-
-def _elsewhere(project: Project, blocks: Sequence[InputBlock]) -> list[Answer]:
-    """The answers of a process of its own, in which sets have another order."""
-    other = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
-    environment = {**os.environ, "PYTHONHASHSEED": other, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    given = msgpack.packb({"model": to_yaml(project), "blocks": [_tree(block) for block in blocks]})
-    command = [sys.executable, "-m", "lockstep.testing.window_check"]
-    done = subprocess.run(  # noqa: S603 - this very program
-        command, input=given, env=environment, capture_output=True, timeout=_PROCESS_S, check=False
-    )
-    if done.returncode:
-        lines = ["In another process the window fails:", done.stderr.decode(errors="replace")[-2000:]]
-        raise WindowDiffers(lines)
-    answers: list[Answer] = msgpack.unpackb(done.stdout)
-    return answers
-
-
-def _tree(block: InputBlock) -> list[Any]:
-    events = [[int(event.opcode), int(event.flags), list(event.values)] for event in block.events]
-    return [block.number, block.window, events, block.transactional, block.tick_us, block.lagging]
-
-
-def _block(tree: Sequence[Any]) -> InputBlock:
-    number, window, events, *others = tree
-    made = tuple(Event(Opcode(opcode), Flag(flags), _row(values)) for opcode, flags, values in events)
-    return InputBlock(number, window, made, *others)
-
-
-def _row(values: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(tuple(value) if isinstance(value, list) else value for value in values)
-
-
-def main() -> None:
-    """The second process: a model and blocks come in, the answers go out."""
-    given = msgpack.unpackb(sys.stdin.buffer.read())
-    graph = compile_project(parse_yaml(given["model"], "the model"))
-    answers = run_in_one_go(graph, [_block(tree) for tree in given["blocks"]])
-    sys.stdout.buffer.write(msgpack.packb(answers))
-
-
-if __name__ == "__main__":
-    main()

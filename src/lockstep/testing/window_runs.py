@@ -1,4 +1,4 @@
-"""Runs of a model whose answers are compared: in one go by the interpreter, and in pieces by the fast path."""
+"""Runs of a model in random pieces on the fast path, with restarts and kills."""
 
 from __future__ import annotations
 
@@ -15,28 +15,9 @@ from lockstep.engine.kernels import pages
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.kernels.span import Results, Span
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.windows.interpreter import Interpreter
-from lockstep.engine.windows.operator import BadEvent, Notice
+from lockstep.testing.window_process import Answer, add_bad, add_event, add_notice
 
-Answer = dict[str, list[str]]
-"""What a block gave: events, notices and bad events as text, by what and whose they are."""
 _KILLS_MAX = 5
-
-
-def run_in_one_go(graph: Graph, blocks: Sequence[InputBlock]) -> list[Answer]:
-    """The answer of the row form, block by block."""
-    answers: list[Answer] = []
-    interpreter = Interpreter(
-        graph,
-        on_bad=lambda bad: _add(answers[-1], _bad_key(bad), _bad_text(bad)),
-        on_notice=lambda notice: _add(answers[-1], _notice_key(notice), _notice_text(notice)),
-    )
-    for block in blocks:
-        answers.append({})
-        for path, events in interpreter.evaluate(block).items():
-            for event in events:
-                _add(answers[-1], _events_key(path), _event_text(event))
-    return answers
 
 
 class PiecesRun:
@@ -122,11 +103,11 @@ def answers_of(results: Results, first: int, count: int) -> list[Answer]:
     for path, batch in results.outputs.items():
         for number, events in batch.blocks():
             for event in events:
-                _add(answers[number - first], _events_key(path), _event_text(event))
+                add_event(answers[number - first], path, event)
     for bad in results.bad:
-        _add(answers[bad.block - first], _bad_key(bad), _bad_text(bad))
+        add_bad(answers[bad.block - first], bad)
     for notice in results.notices:
-        _add(answers[notice.block - first], _notice_key(notice), _notice_text(notice))
+        add_notice(answers[notice.block - first], notice)
     return answers
 
 
@@ -137,31 +118,3 @@ def canonical(tree: Any) -> str:
     if isinstance(tree, list | tuple):
         return "[" + ", ".join(map(canonical, tree)) + "]"
     return tree.tobytes().hex() if isinstance(tree, np.ndarray) else repr(tree)
-
-
-def _add(answer: Answer, key: str, text: str) -> None:
-    answer.setdefault(key, []).append(text)
-
-
-def _events_key(path: str) -> str:
-    return f"window {path}"
-
-
-def _event_text(event: Event) -> str:
-    return f"{event.opcode.letter},{event.flags.letters},{tuple(event.values)!r}"
-
-
-def _bad_key(bad: BadEvent) -> str:
-    return f"bad events of {bad.window}"
-
-
-def _bad_text(bad: BadEvent) -> str:
-    return f"{bad.reason}: {_event_text(bad.event)}"
-
-
-def _notice_key(notice: Notice) -> str:
-    return f"notices of {notice.window}"
-
-
-def _notice_text(notice: Notice) -> str:
-    return repr((notice.kind, notice.key, notice.headers, notice.body, notice.content))

@@ -53,7 +53,7 @@ class CustomOperator(Operator):
 
     def on_change(self, port: int, event: Event, old: Row | None, moment: Moment, out: list[Event]) -> None:
         """Hand a change over, and take what comes back."""
-        self.code.block = moment.block
+        self._at(moment)
         source, places = self._inputs[port]
         change = Change(source, event.opcode, event.values, old, places)
         self._take(self.code.answers(event, self.window.on_event, change), event, moment, out)
@@ -63,12 +63,18 @@ class CustomOperator(Operator):
         if self._tick_us is None or moment.clock_us // self._tick_us <= self._beats:
             return
         self._beats, self._ticked = moment.clock_us // self._tick_us, True
-        self.code.block, cause = moment.block, f"tick,{moment.clock_us}"
+        self._at(moment)
+        cause = f"tick,{moment.clock_us}"
         answers = self.code.answers(cause, self.window.on_tick, moment.clock_us, moment.is_lagging)
         self._take(answers, cause, moment, out)
 
+    def _at(self, moment: Moment) -> None:
+        self.code.block = self.window.block = moment.block
+        self.window.time_us = moment.known_us
+
     def call_batch(self, batch: Any) -> Any:
         """What the column form makes of a batch."""
+        assert self.window.on_batch is not None, "asked of windows with a column form"
         self._note_change()
         return self.code.call(None, self.window.on_batch, batch)
 

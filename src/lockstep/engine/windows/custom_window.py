@@ -104,6 +104,10 @@ class Window(ABC):
     """
 
     version: ClassVar[str]
+    block: int = 0
+    """The number of the block at hand, the same on every engine."""
+    time_us: int | None = None
+    """The model's clock at the event or tick at hand: the time of the last tick, None before the first."""
     on_batch: Callable[[Any], Any] | None = None
     """The column form of `on_event`, if there is one and the window has one input: on_batch(batch) gives a batch.
 
