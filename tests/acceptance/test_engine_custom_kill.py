@@ -22,6 +22,7 @@ from lockstep.engine.run.asking import Asker
 from lockstep.engine.run.beats import last_beat
 from lockstep.engine.run.feeding import EventPublisher, out_batches
 from lockstep.engine.run.reading import values_between
+from lockstep.engine.run.records import origin_of
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.windows.interpreter import Interpreter
 from lockstep.streams.client import Lockstep, connect
@@ -55,7 +56,7 @@ class Shop:
             events = events[size:]
         self.sent = 0
 
-    def expected(self) -> tuple[list[tuple[int, list[Event]]], list[dict[str, object]]]:
+    def expected(self, origin: str) -> tuple[list[tuple[int, list[Event]]], list[dict[str, object]]]:
         """Blocks and notices."""
         interpreter, rows, told = Interpreter(self.graph), [], []
         for number, events in enumerate(self.blocks, 1):
@@ -65,7 +66,7 @@ class Shop:
             index = counts[one.block] = counts.get(one.block, -1) + 1
             told.append(
                 {"block": one.block, "window": "q/Sums", "kind": "mail", "number": index,
-                 "id": f"shop/q/Sums/{one.block}/{index}", "key": one.key, "headers": dict(one.headers),
+                 "id": f"{origin}/q/Sums/{one.block}/{index}", "key": one.key, "headers": dict(one.headers),
                  "body": b64encode(one.body or b"").decode(), "index": index}
             )  # fmt: skip
         return rows, told
@@ -99,13 +100,13 @@ def test_an_engine_with_a_custom_window_is_killed_and_gives_every_byte_and_notic
     # Given a model with a custom window, and what the plain interpreter makes of its orders
     shop = Shop()
     (tmp_path / "shop.yaml").write_text(to_yaml(shop.graph.project))
-    rows, told = shop.expected()
     url = f"lmdb:{tmp_path / 'bus'}"
     run = ("engine", "run", "shop.yaml", "--url", url, "--publish", "Sums", "--batch", "200",
            "--state", "state", "--persist-to", "kept")  # fmt: skip
     with connect(url) as client:
         streams, (source, sums) = ProjectStreams(cluster="local", project="shop"), shop.graph.nodes
         streams.create(client.bus, shop.graph, frozenset({sums.path}))
+        rows, told = shop.expected(origin_of("shop", client.bus.open(streams.sequence).identity))
         publisher = EventPublisher(client, streams.input(source), source.schema)
         # When the engine is killed again and again in the middle of its work
         chance = random.Random(5)

@@ -110,6 +110,7 @@ def test_a_class_knows_its_block_and_the_models_clock():
         ([Notice("mail", headers={"a": 1})], "headers texts by name"),
         ([Notice("mail", headers=[("a", "b")])], "headers texts by name"),
         ([Notice("mail", key="\udfff")], "kind and key must be texts"),
+        ([Notice("mail", body=b"x" * (1 << 18))], "a notice of 262148 bytes"),
     ],
 )
 def test_what_is_no_answer_is_an_error_with_window_block_and_event(monkeypatch, gives, words):

@@ -15,6 +15,7 @@ from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.run.decisions import Decision
+from lockstep.engine.run.records import origin_of
 
 pytestmark = pytest.mark.slow
 WANTED = frozenset({"q/mine"})
@@ -86,8 +87,9 @@ def test_notices_are_on_their_stream_once_with_an_id_that_follows_from_the_log(c
     cluster.settle()
     cluster.check()
     found = notices(cluster)
-    assert found[0] == ("p/q/mine/10/0", "mail", "bob", {"to": "bob@example.org"}, b"22.0")
-    assert [one[0] for one in found] == [f"p/q/mine/{block}/0" for block in (10, 11, 12, 13, 14, 15)]
+    origin = origin_of("p", cluster.bus.open(cluster.streams.sequence).identity)
+    assert found[0] == (f"{origin}/q/mine/10/0", "mail", "bob", {"to": "bob@example.org"}, b"22.0")
+    assert [one[0] for one in found] == [f"{origin}/q/mine/{block}/0" for block in (10, 11, 12, 13, 14, 15)]
     assert b.is_active
 
 

@@ -162,7 +162,7 @@ def fields(heading: str) -> list[str]:
 def test_fields_of_the_records():
     event = Event(Opcode.INSERT, Flag.NORMAL, (1,))
     bad, broken = bad_tree(BadEvent(1, "q/w", "null-key", "", event)), broken_tree(BrokenFrame("s", 0, 1, ""))
-    notices = notice_trees("p", [Notice(1, "q/w", "email", ()), Notice(1, "q/w", "mine", body=b"x")])
+    notices = notice_trees("p/0", [Notice(1, "q/w", "email", ()), Notice(1, "q/w", "mine", body=b"x")])
     shown = [list(item) for item in numbered([bad, broken, *notices])]
     assert [fields("Bad records")] * 2 + [fields("Notices"), fields("Notices of custom windows")] == shown
     assert fields("Reports") == ["kind", *(field.name for field in dataclasses.fields(Report))]

@@ -64,13 +64,21 @@ def broken_tree(broken: BrokenFrame) -> dict[str, Any]:
     }
 
 
-def notice_trees(project: str, notices: Iterable[Notice]) -> list[dict[str, Any]]:
+def origin_of(project: str, sequence: str) -> str:
+    """How the ids of a project's notices begin.
+
+    Part of the identity of its sequence log tells a project apart from one of the same name that was deleted before.
+    """
+    return f"{project}/{sequence.rpartition('-')[2][:12]}"
+
+
+def notice_trees(origin: str, notices: Iterable[Notice]) -> list[dict[str, Any]]:
     """Notices of whole blocks, each with an id that follows from the log alone: whoever computes it again finds it."""
     counts: Counter[tuple[int, str]] = Counter()
-    return [_notice_tree(project, notice, counts) for notice in notices]
+    return [_notice_tree(origin, notice, counts) for notice in notices]
 
 
-def _notice_tree(project: str, notice: Notice, counts: Counter[tuple[int, str]]) -> dict[str, Any]:
+def _notice_tree(origin: str, notice: Notice, counts: Counter[tuple[int, str]]) -> dict[str, Any]:
     place = (notice.block, notice.window)
     number, counts[place] = counts[place], counts[place] + 1
     told: dict[str, Any] = {
@@ -78,7 +86,7 @@ def _notice_tree(project: str, notice: Notice, counts: Counter[tuple[int, str]])
         "window": notice.window,
         "kind": notice.kind,
         "number": number,
-        "id": f"{project}/{notice.window}/{notice.block}/{number}",
+        "id": f"{origin}/{notice.window}/{notice.block}/{number}",
     }
     if notice.body is None:
         return told | {"content": dict(notice.content)}

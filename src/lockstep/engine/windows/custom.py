@@ -23,6 +23,8 @@ _ROW_PAGES = 256
 _PAGE, _ROWS, _CLOCK, _STATE = "page.", "rows.", "clock", "state"
 """How pages are called: the user's, those of the rows, the one of the clock; and the only one of a small window."""
 _NAME_MAX = 500
+_NOTICE_MAX = 1 << 18
+"""Bytes of a notice: its record then fits into a message of any bus."""
 
 
 class CustomOperator(Operator):
@@ -119,6 +121,9 @@ class CustomOperator(Operator):
         if headers is None or not is_sound or not made.kind or not isinstance(made.body, bytes):
             wanted = "kind and key must be texts, body bytes, and headers texts by name"
             self.code.fail(cause, f"it gave {shown(made)}; {wanted}")
+        size = len(made.body) + sum(len(text.encode()) for text in texts)
+        if size > _NOTICE_MAX:
+            self.code.fail(cause, f"it gave a notice of {size} bytes; at most {_NOTICE_MAX} are allowed")
         return PlacedNotice(
             self.code.block, self.node.path, made.kind, key=made.key, headers=tuple(headers.items()), body=made.body
         )
