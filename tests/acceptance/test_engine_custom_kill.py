@@ -10,6 +10,7 @@ from base64 import b64encode
 from pathlib import Path
 
 import pytest
+from cli_command import Command
 from custom_orders import Sums
 from test_engine_kill import TIMEOUT_S, Sparkless, wait_for
 
@@ -31,8 +32,8 @@ EVENTS, AHEAD, KILLS = 3_000, 300, 3
 
 
 @pytest.fixture
-def sparkless(tmp_path):
-    command = Sparkless(tmp_path)
+def lockstep(tmp_path, request):
+    command = (Command if getattr(request, "param", None) == "spark" else Sparkless)(tmp_path)
     command.environ["PYTHONPATH"] = str(Path(__file__).parent)
     yield command
     command.close()
@@ -96,7 +97,8 @@ def notices(client: Lockstep) -> list[dict[str, object]]:
 @pytest.mark.slow
 @pytest.mark.acceptance
 @pytest.mark.timeout(600)
-def test_an_engine_with_a_custom_window_is_killed_and_gives_every_byte_and_notice_once(sparkless, tmp_path):
+@pytest.mark.parametrize("lockstep", ["sparkless", pytest.param("spark", marks=pytest.mark.soak)], indirect=True)
+def test_an_engine_with_a_custom_window_is_killed_and_gives_every_byte_and_notice_once(lockstep, tmp_path):
     # Given a model with a custom window, and what the plain interpreter makes of its orders
     shop = Shop()
     (tmp_path / "shop.yaml").write_text(to_yaml(shop.graph.project))
@@ -111,7 +113,7 @@ def test_an_engine_with_a_custom_window_is_killed_and_gives_every_byte_and_notic
         # When the engine is killed again and again in the middle of its work
         chance = random.Random(5)
         for turn in range(KILLS):
-            engine, before = sparkless.start(*run), published(client)
+            engine, before = lockstep.start(*run), published(client)
             target = before + chance.randint(50, len(shop.blocks) // (KILLS + 1))
 
             def is_there(target=target):
@@ -128,7 +130,7 @@ def test_an_engine_with_a_custom_window_is_killed_and_gives_every_byte_and_notic
         assert 0 < published(client) < len(shop.blocks)
         shop.feed(publisher, len(shop.blocks))
         # Then a last run finishes it: every row and every notice as if nothing had been
-        last = sparkless.start(*run, "--until-idle")
+        last = lockstep.start(*run, "--until-idle")
         _, errors = last.communicate(timeout=TIMEOUT_S)
         assert last.returncode == 0, errors
         found = [
@@ -142,10 +144,10 @@ def test_an_engine_with_a_custom_window_is_killed_and_gives_every_byte_and_notic
 
 @pytest.mark.slow
 @pytest.mark.acceptance
-def test_another_version_of_the_class_is_an_error_before_anything_is_computed(sparkless, tmp_path):
+def test_another_version_of_the_class_is_an_error_before_anything_is_computed(lockstep, tmp_path):
     text = to_yaml(Shop().graph.project).replace("version: '7'", "version: '8'")
     (tmp_path / "shop.yaml").write_text(text)
-    engine = sparkless.start("engine", "run", "shop.yaml", "--url", f"lmdb:{tmp_path / 'bus'}", "--until-idle")
+    engine = lockstep.start("engine", "run", "shop.yaml", "--url", f"lmdb:{tmp_path / 'bus'}", "--until-idle")
     _, errors = engine.communicate(timeout=TIMEOUT_S)
     assert engine.returncode == 2, errors
     for word in (b"MODEL_INVALID", b"q/Sums", b"custom_orders.Sums", b"'7' here", b"version '8'"):

@@ -38,7 +38,7 @@ def check(cls, text=None, *, schema=c.TOTALS, second_process=False, runs=6, **mo
 
 @pytest.mark.parametrize("cls", [c.Totals, c.Paged])
 def test_a_sound_window_passes(cls):
-    report = check(cls, tick="5 seconds", properties={"limit": "50"}, runs=12)
+    report = check(cls, tick="20 seconds", properties={"limit": "50"}, runs=12)
     assert report.restarts > 3
     assert report.kills > 3
     assert report.blocks > 20

@@ -91,6 +91,14 @@ def test_notices_are_on_their_stream_once_with_an_id_that_follows_from_the_log(c
     assert found[0] == (f"{origin}/q/mine/10/0", "mail", "bob", {"to": "bob@example.org"}, b"22.0")
     assert [one[0] for one in found] == [f"{origin}/q/mine/{block}/0" for block in (10, 11, 12, 13, 14, 15)]
     assert b.is_active
+    # And those of one block are in the order in which the window gave them
+    cluster.publish("q/Orders", [event for number in (16, 17, 18) for event in order(number)])
+    cluster.settle()
+    assert [(one[0], one[2]) for one in notices(cluster)[-3:]] == [
+        (f"{origin}/q/mine/16/0", "bob"),
+        (f"{origin}/q/mine/16/1", "carl"),
+        (f"{origin}/q/mine/16/2", "anna"),
+    ]
 
 
 def test_an_engine_with_another_version_of_the_class_does_not_start(cluster, monkeypatch):
@@ -136,5 +144,28 @@ def test_a_new_class_beside_the_old_one_takes_its_place_and_knows_the_past(clust
     cluster.nodes["a"].kill()
     cluster.nodes["a"].start()
     send(cluster, 13, 15)
+    cluster.settle()
+    cluster.check()
+
+
+def test_a_lagging_tick_stays_one_when_the_past_is_replayed_through_another_model(tmp_path):
+    cluster = LocalCluster(custom_graph(tick="1 second"), WANTED, tmp_path)
+    node = cluster.start("a")
+    cluster.until_active("a")
+    cluster.publish("q/Orders", [Event(Opcode.UPSERT, Flag.NORMAL, (1, "anna", 5.0))])
+    cluster.settle()
+    node.ask_for(Decision({}, 0, 0, tick_us=1_000_000, lagging=True))  # a tick that counts would let anna go
+    cluster.settle()
+    cluster.publish("q/Orders", [Event(Opcode.UPSERT, Flag.NORMAL, (2, "anna", 20.0))])
+    cluster.settle()
+    for limit in ("30", "40"):  # the second one reads through two models
+        other = graph_of(c.Totals, properties={"limit": limit}, tick="1 second")
+        assert cluster.ask("replace", {"model": to_yaml(other.project)}).result["changed"]
+        cluster.graph = other
+        cluster.publish("q/Orders", [Event(Opcode.UPSERT, Flag.NORMAL, (3, "anna", 1.0))])
+        cluster.settle()
+    cluster.check()
+    assert "26.0" in str(cluster.subscribers["q/mine"].got)
+    node.ask_for(Decision({}, 0, 0, tick_us=2_000_000))
     cluster.settle()
     cluster.check()
