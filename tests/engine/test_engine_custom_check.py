@@ -83,11 +83,12 @@ def test_a_whole_model_and_blocks_are_taken_too():
     project = ProjectBuilder("shop")
     orders = project.query("q").source("Orders", c.ORDERS)
     orders.custom("Sums", c.TOTALS, c.Totals).filter("Large", "total > 20")
+    orders.copy("Last", retain="bycount_sliding 7").aggregate("Mean", by="customer", mean="ESP_aAve(amount)")
     blocks = [
         InputBlock(0, "Orders", (Event(Opcode.UPSERT, Flag.NORMAL, (n % 3, NAMES[n % 3], float(n))),))
         for n in range(20)
     ]
-    report = check_window(project.build(), blocks, second_process=False, runs=4)
+    report = check_window(project.build(), blocks, second_process=False, runs=8)
     assert report.blocks == 20
 
 

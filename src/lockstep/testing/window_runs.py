@@ -15,6 +15,7 @@ from lockstep.engine.kernels import pages
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.kernels.span import Results, Span
 from lockstep.engine.model.graph import Graph
+from lockstep.engine.model.windows import CustomWindow
 from lockstep.testing.window_process import Answer, add_bad, add_event, add_notice
 
 _KILLS_MAX = 5
@@ -46,9 +47,14 @@ class PiecesRun:
             self._disturb()
 
     def final_pages(self) -> dict[str, str]:
-        """The state at the end, by the names of its pages; equal for equal states."""
+        """The state of the custom windows at the end, by the names of its pages; equal for equal states.
+
+        Other windows may keep the same in different ways.
+        """
         self._keep()
-        return {name: canonical(pages.unpack(page)) for name, page in self._pages.items()}
+        mine = {node.path for node in self.graph.nodes if isinstance(node.window, CustomWindow)}
+        found = {name: page for name, page in self._pages.items() if name.rpartition(":")[0] in mine}
+        return {name: canonical(pages.unpack(page)) for name, page in found.items()}
 
     def _disturb(self) -> None:
         what = self.chance.choice(("nothing", "nothing", "snapshot", "restart", "kill"))
