@@ -32,10 +32,10 @@ class Silence(Window):
     version = "1"
 
     def on_event(self, change: Change) -> Iterator[Made]:
-        host = change["host"]
+        host = str(change["host"])
         if self.state.get(host, 0) is None:
             yield {"host": host, "silent": 0}
-            yield Notice("mail", key=str(host), body=f"{host} is back".encode())
+            yield Notice("mail", key=host, body=f"{host} is back".encode())
         self.state[host] = 0
 
     def on_tick(self, time_us: int, lagging: bool) -> Iterator[Made]:
