@@ -22,6 +22,7 @@ SAYS = {
     "dead_letters.py": "Put aside: offset 2 of orders, 3 attempts",
     "engine_quickstart.py": "5 trades, 15 events out: the same as without Spark.",
     "spark_rows.py": "The last batch ran twice and was written once.",
+    "custom_window.py": "kills gave the same.",
     "request_reply.py": "3 questions, 3 answers on 2 reply streams.",
     "schedule_delayed_job.py": "One job ran once, after its delay; the cancelled one never will.",
     "schedule_backoff.py": "B was called 5 times: at once, and 1m, 10m, 1h and 12h after the try before.",

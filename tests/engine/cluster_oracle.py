@@ -104,7 +104,7 @@ class Oracle:
                         found.take(block)
             found.ends = now
             if decision.tick_us is not None:
-                found.take(InputBlock(found.blocks + 1, tick_us=decision.tick_us))
+                found.take(InputBlock(found.blocks + 1, tick_us=decision.tick_us, lagging=bool(decision.lagging)))
         return found
 
     def left_over(self, recorder: Recorder) -> dict[str, int]:

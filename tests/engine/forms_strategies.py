@@ -188,6 +188,14 @@ BODIES = {
         "properties": some(context_properties(), 2),
     },
     w.ProceduralWindow: {"schema": schemas(), "module": names, "handler": names},
+    w.CustomWindow: {
+        "schema": schemas(),
+        "module": names,
+        "class_": names,
+        "version": names,
+        "properties": some(st.tuples(names, free), 2),
+        "tick_us": st.none() | micros,
+    },
 }
 
 

@@ -39,6 +39,14 @@ def test_a_script_says_the_order_of_blocks_and_ticks():
     assert [one.line for one in found] == [2, 6, 8, 10, 11, 12]
 
 
+def test_a_tick_may_be_a_lagging_one():
+    found = read("tick,1\ntick,2,lagging\ntick,1970-01-01T00:00:07, Lagging\n")
+    assert [(one.tick_us, one.lagging) for one in found] == [(1, False), (2, True), (7_000_000, True)]
+    for words in ("late", "", "lagging,lagging"):
+        with pytest.raises(BadEventText, match="write lagging"):
+            read(f"tick,1,{words}\n")
+
+
 def test_another_window_begins_another_block():
     assert [one.window for one in read("Trades,I,N,1,1\nRates,I,N,a,1\nTrades,I,N,2,1\n")] == [
         "Trades",

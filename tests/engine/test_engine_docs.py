@@ -27,7 +27,7 @@ from lockstep.engine.run.beats import Beat
 from lockstep.engine.run.decisions import Decision, encode
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.reading import BrokenFrame
-from lockstep.engine.run.records import bad_tree, broken_tree, notice_tree
+from lockstep.engine.run.records import bad_tree, broken_tree, notice_trees
 from lockstep.engine.run.reports import Report
 from lockstep.engine.run.sidelog import numbered
 from lockstep.engine.run.snapshot import HEAD, VERSION, Head, encode_head, unseal
@@ -44,6 +44,7 @@ WITH_MODELS = [
     DOCS / "reference" / "windows.md",
     DOCS / "reference" / "models-yaml.md",
     DOCS / "howto" / "models.md",
+    DOCS / "howto" / "custom-windows.md",
     DOCS.parent / "README.md",
 ]
 FENCE = re.compile(r"^```(yaml|xml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -79,7 +80,7 @@ def written(page: Path, heading: str) -> dict[str, str]:
 def options_of(cls: type, without: type | None = None) -> dict[str, str]:
     inherited = {field.name for field in dataclasses.fields(without)} if without else set()
     found = [field for field in dataclasses.fields(cls) if field.name not in inherited]
-    return {field.name.removesuffix("_us"): default_of(field) for field in found}
+    return {field.name.removesuffix("_us").removesuffix("_"): default_of(field) for field in found}
 
 
 def default_of(field: dataclasses.Field) -> str:
@@ -161,8 +162,9 @@ def fields(heading: str) -> list[str]:
 def test_fields_of_the_records():
     event = Event(Opcode.INSERT, Flag.NORMAL, (1,))
     bad, broken = bad_tree(BadEvent(1, "q/w", "null-key", "", event)), broken_tree(BrokenFrame("s", 0, 1, ""))
-    shown = [list(item) for item in numbered([bad, broken, notice_tree(Notice(1, "q/w", "email", ()))])]
-    assert [fields("Bad records")] * 2 + [fields("Notices")] == shown
+    notices = notice_trees("p/0", [Notice(1, "q/w", "email", ()), Notice(1, "q/w", "mine", body=b"x")])
+    shown = [list(item) for item in numbered([bad, broken, *notices])]
+    assert [fields("Bad records")] * 2 + [fields("Notices"), fields("Notices of custom windows")] == shown
     assert fields("Reports") == ["kind", *(field.name for field in dataclasses.fields(Report))]
     assert fields("Beats") == ["kind", *(field.name for field in dataclasses.fields(Beat))]
     assert fields("The body of an entry") == [field.name for field in dataclasses.fields(Decision)]

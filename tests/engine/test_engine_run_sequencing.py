@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 from run_worlds import frame, put, recent_graph, sums_graph, two_sources_graph
 
-from lockstep.core.sequence import Mark
+from lockstep.core.sequence import Entry, Mark
 from lockstep.engine.errors import InputChanged, LogShortened, LogTooShort, SequenceBroken
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.graph import Graph
+from lockstep.engine.run import sequencing
 from lockstep.engine.run.decisions import Decision, counted, encode
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.reading import RangeReader, values_between
@@ -170,6 +171,46 @@ def test_a_new_leader_counts_what_the_old_one_decided_whether_from_the_start_or_
     assert by_fold.position == by_beat.position == read == old.position
     by_beat.step()
     assert by_beat.leads
+
+
+def test_a_tick_is_lagging_if_its_entry_leaves_input_that_was_there():
+    lab = Lab()
+    sequencer = lab.sequencer(tick_us=1_000_000, entry_events=4)
+    put(lab.inputs[0], *(frame([n]) for n in range(10)))
+    for _ in range(20):
+        sequencer.step()
+        lab.runtime.advance(1.0)
+    ticks = [(decision.ends["q/in"], decision.lagging) for decision in lab.decisions() if decision.tick_us]
+    assert ticks[:3] == [(4, True), (8, True), (10, None)]
+    assert {lagging for end, lagging in ticks if end == 10} == {None}
+    # Whoever reads it later sees the same ticks lag
+    span = lab.reader.read(lab.reader.start(), sequencer.position.number).span
+    assert len(span.lagging) == 2
+    assert span.lagging == {block for block, _ in span.ticks[:2]}
+
+
+def test_a_tick_can_not_speak_for_now_if_the_inputs_were_read_long_ago(monkeypatch):
+    lab = Lab()
+    sequencer = lab.sequencer(tick_us=1_000_000)
+    put(lab.inputs[0], frame([1]))
+    slow = sequencing.take_frames
+
+    def paused(*args):
+        lab.runtime.advance(1.5)
+        return slow(*args)
+
+    monkeypatch.setattr(sequencing, "take_frames", paused)
+    for _ in range(3):
+        sequencer.step()
+    assert next(decision.lagging for decision in lab.decisions()) is True
+
+
+def test_a_tick_of_an_older_version_does_not_lag():
+    decision = Decision({"q/in": 1}, 2, 1, 5)
+    assert '"lagging"' not in decision.body()
+    assert Decision.of(Entry(1, "x", 1, "", decision.body())) == decision
+    told = Decision({"q/in": 1}, 2, 1, 5, lagging=True)
+    assert Decision.of(Entry(1, "x", 1, "", told.body())) == told
 
 
 def test_ticks_are_numbered_like_blocks_and_come_behind_the_events_of_their_entry():

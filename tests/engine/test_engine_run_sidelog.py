@@ -10,7 +10,7 @@ import pytest
 from lockstep.engine.run import sidelog
 from lockstep.engine.run.reading import values_between
 from lockstep.engine.run.sidelog import SideLog
-from lockstep.log.batch import Batch
+from lockstep.log.batch import Batch, BatchView
 from lockstep.log.config import StreamConfig
 from lockstep.log.memory import Grid
 from lockstep.log.port import Log
@@ -106,3 +106,18 @@ def test_a_stream_that_keeps_the_newest_only_does_not_stop_it(bus, clock):
     for block in range(1, 9):
         assert side.write([{"block": block}])
     assert places(log)[-1] == (8, 0)
+
+
+def test_large_items_go_out_in_batches_that_any_bus_takes(log, clock):
+    sizes = [300_000, 300_000, 10, 10, 600_000, 10]
+    items = [{"block": number, "body": "x" * size} for number, size in enumerate(sizes, 1)]
+    side = opened(log, clock)
+    assert side.write(items)
+    assert [block for block, _ in places(log)] == [1, 2, 3, 4, 5, 6]
+    stored, at = [], log.bounds().first
+    while found := log.read(at):
+        for entry in found:
+            view = BatchView(entry.base, entry.data, log.name)
+            stored.append(len(view.values()))
+            at = view.end
+    assert stored == [1, 3, 1, 1]

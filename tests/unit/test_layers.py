@@ -23,9 +23,10 @@ MAY_IMPORT = {
     "schedule": {"errors", "runtime", "log", "core", "cron", "streams", "schedule"},
     "schedule/spark": {"errors", "runtime", "log", "core", "cron", "streams", "schedule", "engine"},
     "engine": {"errors", "runtime", "log", "core", "streams", "engine"},
+    "windows": {"engine"},
     "events": {"errors", "runtime", "log", "core", "streams", "engine", "events"},
     "server": {"errors", "runtime", "log", "core", "cron", "streams", "schedule", "engine", "server", ""},
-    "testing": {"errors", "runtime", "log", "core", "cron", "streams", "schedule", "testing"},
+    "testing": {"errors", "runtime", "log", "core", "cron", "streams", "schedule", "engine", "testing"},
     "bench": {"errors", "runtime", "log", "core", "cron", "streams", "engine", "schedule", "dev", "bench", ""},
     "drill": {"errors", "runtime", "log", "core", "streams", "engine", "events", "bench", "dev", "drill", ""},
     "dev": {"errors", "runtime", "dev"},
@@ -113,8 +114,8 @@ def test_the_public_names_are_exactly_those_exported():
         getattr(lockstep, name)  # those of the scheduler are imported when they are asked for
     public = {name for name in vars(lockstep) if name.isidentifier() and not name.startswith("_")} | {"__version__"}
     parts = {"core", "cron", "log", "streams", "runtime", "testing", "cli", "bench", "simulation", "engine", "events",
-             "connectors", "dev", "esp", "server", "drill", "schedule", "platform", "annotations", "import_module",
-             "TYPE_CHECKING"}  # fmt: skip
+             "connectors", "dev", "esp", "server", "drill", "schedule", "platform", "windows", "annotations",
+             "import_module", "TYPE_CHECKING"}  # fmt: skip
     assert public - parts == set(lockstep.__all__)
 
 

@@ -1,5 +1,7 @@
 """What Lockstep tests itself with, for your tests too: virtual time, a scheduler in it, a bus that misbehaves on order.
 
+`check_window` runs a window of your own with cuts, restarts and kills.
+
 `lockstep.testing.contract` holds the suites for backends of your own, `lockstep.testing.plugin` the fixtures; they need
 pytest, and nothing else here does.
 """
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from lockstep.testing.faults import FaultPlan, FaultyBus, FaultyLog
     from lockstep.testing.schedule import VirtualClock, VirtualScheduler
     from lockstep.testing.virtual import VirtualRuntime, VirtualTask, VirtualWaiter
+    from lockstep.testing.window_check import WindowReport, check_window
+    from lockstep.testing.window_process import WindowDiffers
 
 __all__ = [
     "FaultPlan",
@@ -23,8 +27,18 @@ __all__ = [
     "VirtualScheduler",
     "VirtualTask",
     "VirtualWaiter",
+    "WindowDiffers",
+    "WindowReport",
+    "check_window",
 ]
-_MODULES = {"Fault": "faults", "VirtualClock": "schedule", "VirtualScheduler": "schedule"}
+_MODULES = {
+    "Fault": "faults",
+    "VirtualClock": "schedule",
+    "VirtualScheduler": "schedule",
+    "WindowReport": "window_check",
+    "WindowDiffers": "window_process",
+    "check_window": "window_check",
+}
 """Names, or how they begin, and where they are; the others are in `virtual`."""
 
 

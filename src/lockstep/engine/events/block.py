@@ -11,7 +11,8 @@ from lockstep.engine.events.event import Event
 class InputBlock:
     """Block `number` of a project: events for one source window, or a tick of the model's clock.
 
-    A transactional block is taken whole or not at all. `tick_us` is the new time of the clock, in microseconds.
+    A transactional block is taken whole or not at all. `tick_us` is the new time of the clock, in microseconds;
+    `lagging`: input that was there at this tick comes in a later block.
     """
 
     number: int
@@ -19,6 +20,7 @@ class InputBlock:
     events: tuple[Event, ...] = ()
     transactional: bool = False
     tick_us: int | None = None
+    lagging: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ Trades,D,N,1                  a block that is taken whole or not at all
 
 tick,5000000                  the clock of the model, in microseconds since 1970
 tick,2024-01-02T14:30:00      or as ISO text, in UTC
+tick,6000000,lagging          a tick at which input is behind: windows of your own are told so
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.text import BLANK, UNPARSABLE, BadText
 from lockstep.errors import LockstepError
 
+LAGGING = "lagging"
 _MICROSECONDS = re.compile("-?[0-9]{1,18}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -36,13 +38,14 @@ SchemaOf = Callable[[str], Schema]
 
 @dataclass(frozen=True, slots=True)
 class ScriptBlock:
-    """Events for one window, or a tick; `line` is where it begins."""
+    """Events for one window, or a tick, which may be a lagging one; `line` is where it begins."""
 
     line: int
     window: str = ""
     events: tuple[Event, ...] = ()
     transactional: bool = False
     tick_us: int | None = None
+    lagging: bool = False
 
 
 def read_script(
@@ -109,7 +112,10 @@ class _Reader:
                 self.transactional = True
             elif name.strip(BLANK).lower() == "tick":
                 yield from self.end()
-                yield ScriptBlock(number, tick_us=parse_tick(rest))
+                time, comma, more = rest.partition(",")
+                if comma and more.strip(BLANK).lower() != LAGGING:
+                    raise BadText(UNPARSABLE, f"{more.strip(BLANK)!r} stands after a tick's time; write {LAGGING}")
+                yield ScriptBlock(number, tick_us=parse_tick(time), lagging=bool(comma))
             else:
                 yield from self._event(number, text, damage)
         except BadText as fault:

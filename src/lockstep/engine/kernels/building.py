@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lockstep.engine.kernels.aggregate import AggregateColumns
 from lockstep.engine.kernels.copying import CopyColumns, PassColumns
+from lockstep.engine.kernels.custom import CustomColumns
 from lockstep.engine.kernels.division import Duty
 from lockstep.engine.kernels.functions import column_calls
 from lockstep.engine.kernels.members import KeptMembers, LoggedMembers, Members
@@ -21,6 +22,7 @@ from lockstep.engine.model.windows import (
     AggregateWindow,
     ComputeWindow,
     CopyWindow,
+    CustomWindow,
     FilterWindow,
     Retention,
     SourceWindow,
@@ -62,6 +64,8 @@ class Builder:
             found = column_calls(node, parent)
             if found is not None:
                 return AggregateColumns(node, *found)
+        if isinstance(window, CustomWindow):
+            return CustomColumns(node)
         return RowOperator(node, is_divided=node.index in self._duty.divided)
 
     def _passes(self, node: Node, window: CopyWindow, parent: Traits) -> bool:

@@ -37,7 +37,10 @@ class Walker:
             self._clock_us = max(self._clock_us, self._times[self._next][1])
             self._next += 1
         report, notify = self._moments.report, self._moments.notify
-        return Moment(block, self._clock_us, block in self._ticks, block in self._transactional, report, notify)
+        is_lagging = block in self._moments.span.lagging
+        return Moment(
+            block, self._clock_us, block in self._ticks, block in self._transactional, report, notify, is_lagging
+        )
 
     def blocks(self, inputs: Sequence[dict[int, list[Event]]]) -> list[int]:
         """The blocks in which something happens: events came, or the clock ticked."""

@@ -31,6 +31,8 @@ class Span:
     ticks: tuple[tuple[int, int], ...] = ()
     """Pairs of a block number and the new time of the clock in microseconds."""
     transactional: Int64s = field(default_factory=no_blocks)
+    lagging: frozenset[int] = frozenset()
+    """The ticks among `ticks`, by block number, at which input that was there had not been taken yet."""
 
 
 class History(Protocol):

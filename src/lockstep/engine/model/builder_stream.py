@@ -277,6 +277,32 @@ class Stream:
         window = w.ProceduralWindow(name=name, schema=as_schema(schema), module=module, handler=function)
         return self._query.add(window, self, *others)
 
+    def custom(
+        self,
+        name: str,
+        schema: Fields,
+        cls: str | type,
+        *others: Stream,
+        version: str | None = None,
+        properties: Pairs = (),
+        tick: Duration | None = None,
+    ) -> Stream:
+        """Rows that a window class of yours makes: the class itself, or "module:Class" with its version."""
+        module, class_ = place_of(cls)
+        known = getattr(cls, "version", None) if version is None else version
+        if not isinstance(known, str):
+            raise BadArgument(name="version", value=known, reason="give the version of the class, as a text")
+        window = w.CustomWindow(
+            name=name,
+            schema=as_schema(schema),
+            module=module,
+            class_=class_,
+            version=known,
+            properties=as_pairs(properties),
+            tick_us=maybe_microseconds(tick),
+        )
+        return self._query.add(window, self, *others)
+
 
 def _initializer(given: w.Initializer | str | None) -> w.Initializer | None:
     return w.Initializer(text=given) if isinstance(given, str) else given

@@ -12,7 +12,7 @@ from lockstep.engine.model.windows import (
     Window,
 )
 
-_SEVERAL = ("union", "pattern", "counter", "procedural", "join", "functional", "notification")
+_SEVERAL = ("union", "pattern", "counter", "procedural", "custom", "join", "functional", "notification")
 """Kinds that can have more than one input."""
 
 

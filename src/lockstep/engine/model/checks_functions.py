@@ -1,4 +1,4 @@
-"""Checks of functional, notification and procedural windows."""
+"""Checks of functional, notification, procedural and custom windows."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from lockstep.engine.errors import BadExpression
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.checks_fields import check_plug
 from lockstep.engine.model.checks_names import check_positive
-from lockstep.engine.model.checks_survey import Placed
+from lockstep.engine.model.checks_survey import Placed, Survey
 from lockstep.engine.model.checks_windows import report_expression
+from lockstep.engine.model.durations import duration_text
 from lockstep.engine.model.faults import Findings, did_you_mean, duplicates
 from lockstep.engine.model.windows import (
     Channel,
     ContextProperty,
+    CustomWindow,
     EventLoop,
     FunctionalWindow,
     NotificationWindow,
@@ -184,6 +186,22 @@ def check_procedural(placed: Placed, findings: Findings) -> None:
     window = placed.window
     assert isinstance(window, ProceduralWindow)
     check_plug(window.module, window.handler, placed.path, "handler", findings)
+
+
+def check_custom(placed: Placed, seen: Survey, findings: Findings) -> None:
+    """The class must look like a Python class, it needs a version, and it can't tick faster than the model's clock."""
+    window = placed.window
+    assert isinstance(window, CustomWindow)
+    check_plug(window.module, window.class_, placed.path, "class", findings)
+    if not window.version.strip():
+        findings.add(placed.path, "It names no version of its class.", "Write version: the class's `version`.")
+    for name in duplicates(name for name, _ in window.properties):
+        findings.add(placed.path, f"Two of its properties are called {name!r}.", "Give each a name of its own.")
+    heartbeat = seen.project.heartbeat_us
+    if window.tick_us is not None and window.tick_us < heartbeat:
+        problem = f"Its tick of {duration_text(window.tick_us)} is shorter than the project's heartbeat."
+        remedy = f"Make it at least {duration_text(heartbeat)}, or the project's heartbeat shorter."
+        findings.add(placed.path, problem, remedy)
 
 
 def _check_texts(functions: Iterable[tuple[str, str]], known: _Known, place: str, findings: Findings) -> _Known:

@@ -1,6 +1,7 @@
 """How dataclasses become documents and back: one codec for each type, records made from their type hints.
 
-What has its default is left out of a document. A field NAME_us is written as NAME, as a duration with a unit.
+What has its default is left out of a document. A field NAME_us is written as NAME, as a duration with a unit; a field
+NAME_, called so because NAME is a word of Python's, as NAME.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class Entry:
 def _entry(field: Field[Any], hint: Any, special: Codec[Any] | None) -> Entry:
     if field.name.endswith("_us"):
         return Entry(field.name.removesuffix("_us"), field, special or DURATION)
-    return Entry(field.name, field, special or codec_of(hint))
+    return Entry(field.name.removesuffix("_"), field, special or codec_of(hint))
 
 
 _FIRST = ("name", "description")

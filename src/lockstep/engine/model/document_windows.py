@@ -28,6 +28,7 @@ from lockstep.engine.model.windows import (
     ComputeWindow,
     CopyWindow,
     CounterWindow,
+    CustomWindow,
     FieldPlug,
     FilterWindow,
     FunctionalWindow,
@@ -65,6 +66,7 @@ WINDOWS: Mapping[str, type[Window]] = {
         RemoveStateWindow,
         NotificationWindow,
         ProceduralWindow,
+        CustomWindow,
     )
 }
 """The classes of windows by kind."""

@@ -83,4 +83,5 @@ _WORDS: dict[type[w.Window], Callable[[Any], str]] = {
     w.RemoveStateWindow: _remove_state,
     w.NotificationWindow: _notification,
     w.ProceduralWindow: lambda window: f"{window.module}:{window.handler}",
+    w.CustomWindow: lambda window: f"{window.module}:{window.class_} {window.version}",
 }

@@ -18,6 +18,7 @@ from lockstep.engine.model.windows import (
     AggregateWindow,
     ComputeWindow,
     CounterWindow,
+    CustomWindow,
     FilterWindow,
     FunctionalWindow,
     Initializer,
@@ -93,6 +94,8 @@ def _reason_of_kind(node: Node) -> tuple[str, str] | None:
     window = node.window
     if isinstance(window, CounterWindow):
         return "its rates and intervals follow the model's clock", "Count with an aggregate window instead."
+    if isinstance(window, CustomWindow) and window.tick_us is not None:
+        return "its tick follows the model's clock", "Take tick away, or don't compare it from run to run."
     if isinstance(window, TransposeWindow) and window.clear_us is not None:
         return "its clear-timeout follows the model's clock", "Take clear-timeout away."
     if isinstance(window, PatternWindow) and any(needs_ticks(pattern) for pattern in window.patterns):

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from lockstep.engine.model.project import Project
-from lockstep.engine.model.windows import AggregateWindow, FieldPlug, ProceduralWindow, Window
+from lockstep.engine.model.windows import AggregateWindow, CustomWindow, FieldPlug, ProceduralWindow, Window
 
 
 class MissingModule(NamedTuple):
@@ -32,7 +32,7 @@ def missing_modules(project: Project) -> list[MissingModule]:
 
 
 def _modules(window: Window) -> Iterator[str]:
-    if isinstance(window, ProceduralWindow):
+    if isinstance(window, ProceduralWindow | CustomWindow):
         yield window.module
     elif isinstance(window, AggregateWindow):
         yield from (maker.module for maker in window.fields if isinstance(maker, FieldPlug))

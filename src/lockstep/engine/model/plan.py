@@ -9,6 +9,7 @@ from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.guard import clock_of
 from lockstep.engine.model.plan_division import Division, Split, find_division
 from lockstep.engine.model.plan_state import Keeping
+from lockstep.engine.model.windows import CustomWindow
 
 __all__ = ["Plan", "Split", "Step", "make_plan"]
 
@@ -26,7 +27,7 @@ class Step:
     members: str
     """Where the rows are that it must remember: log, state or none."""
     form: str
-    """columns or rows."""
+    """columns or rows; for a custom window its class decides, which is not loaded for a plan."""
     why: str
 
 
@@ -66,9 +67,15 @@ def _step(keeping: Keeping, node: Node, mode: str, why: str) -> Step:
         state=keeping.state(node),
         clock=clock_of(node),
         members=keeping.members(node),
-        form="columns" if keeping.works_on_columns(node) else "rows",
+        form=_form(keeping, node),
         why=why,
     )
+
+
+def _form(keeping: Keeping, node: Node) -> str:
+    if isinstance(node.window, CustomWindow):
+        return "as its class"
+    return "columns" if keeping.works_on_columns(node) else "rows"
 
 
 def _mode(

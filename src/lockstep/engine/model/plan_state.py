@@ -36,6 +36,7 @@ _PLAIN = {
     "remove-state": "the number of the last event",
     "notification": "whom each channel told when",
     "procedural": "what its handler keeps",
+    "custom": "what its class keeps, and its rows by key",
     "functional": "the number of the last event, and its rows by key",
 }
 """Kinds whose state does not depend on what is around them."""
@@ -94,7 +95,7 @@ class Keeping:
             return "none" if self._is_additive(node, window) else "state"
         if window.kind in ("union", "functional"):
             return "state" if node.is_indexed else "none"
-        return "state" if window.kind in ("join", "pattern", "transpose", "procedural") else "none"
+        return "state" if window.kind in ("join", "pattern", "transpose", "procedural", "custom") else "none"
 
     def _copy_members(self, node: Node, window: CopyWindow) -> str:
         parent = self.parent_traits(node)

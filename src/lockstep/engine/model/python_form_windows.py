@@ -124,6 +124,15 @@ def _procedural(window: w.ProceduralWindow, inputs: list[str], _: Code) -> tuple
     return [quoted(str(window.schema)), quoted(f"{window.module}:{window.handler}"), *inputs[1:]], []
 
 
+def _custom(window: w.CustomWindow, inputs: list[str], code: Code) -> tuple[list[str], list[str]] | None:
+    if not inputs or ":" in window.module:
+        return None
+    place = quoted(f"{window.module}:{window.class_}")
+    tick = [f"tick={quoted(duration_text(window.tick_us))}"] if window.tick_us is not None else []
+    named = [f"version={quoted(window.version)}", *tick, *code.options(window, ("properties",))]
+    return [quoted(str(window.schema)), place, *inputs[1:]], named
+
+
 def _pattern(window: w.PatternWindow, inputs: list[str], code: Code) -> tuple[list[str], list[str]] | None:
     if not inputs:
         return None
@@ -145,4 +154,5 @@ _SHORT: dict[type[w.Window], Short] = {
     w.TransposeWindow: _transpose,
     w.ProceduralWindow: _procedural,
     w.PatternWindow: _pattern,
+    w.CustomWindow: _custom,
 }

@@ -23,6 +23,7 @@ from lockstep.engine.model.windows import (
     ComputeWindow,
     CopyWindow,
     CounterWindow,
+    CustomWindow,
     FilterWindow,
     FunctionalWindow,
     JoinField,
@@ -44,7 +45,15 @@ NOTIFICATION = (
 EVENT_NUMBER = Field("eventNumber", FieldType.INT64, True)
 LOG_FIELDS = (Field("originalOC", FieldType.STRING), Field("originalFL", FieldType.STRING))
 
-DECLARED = (SourceWindow, AggregateWindow, ComputeWindow, PatternWindow, FunctionalWindow, ProceduralWindow)
+DECLARED = (
+    SourceWindow,
+    AggregateWindow,
+    ComputeWindow,
+    PatternWindow,
+    FunctionalWindow,
+    ProceduralWindow,
+    CustomWindow,
+)
 """Windows that say themselves what their rows look like."""
 
 

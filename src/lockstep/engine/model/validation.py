@@ -12,7 +12,12 @@ from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.checks_connectors import check_connectors
 from lockstep.engine.model.checks_edges import check_edges, has_index
 from lockstep.engine.model.checks_fields import check_aggregate, check_compute, check_filter
-from lockstep.engine.model.checks_functions import check_functional, check_notification, check_procedural
+from lockstep.engine.model.checks_functions import (
+    check_custom,
+    check_functional,
+    check_notification,
+    check_procedural,
+)
 from lockstep.engine.model.checks_joins import check_join
 from lockstep.engine.model.checks_names import check_names, check_project
 from lockstep.engine.model.checks_patterns import check_pattern
@@ -38,6 +43,7 @@ _ALONE: Mapping[str, Callable[[Placed, Findings], None]] = {
     "remove-state": check_remove_state,
 }
 _AMONG_OTHERS: Mapping[str, Callable[[Placed, Survey, Findings], None]] = {
+    "custom": check_custom,
     "source": check_source,
     "copy": check_copy,
     "union": check_union,

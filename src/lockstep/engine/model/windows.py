@@ -329,6 +329,23 @@ class ProceduralWindow(Window):
     handler: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CustomWindow(Window):
+    """A window class of the user's: module and name of a subclass of `lockstep.windows.Window`, and its version.
+
+    With `tick_us` the class is called when the model's clock reaches a multiple of it.
+    """
+
+    kind: ClassVar[str] = "custom"
+
+    schema: Schema
+    module: str
+    class_: str
+    version: str
+    properties: tuple[tuple[str, str], ...] = ()
+    tick_us: int | None = None
+
+
 AnyWindow = (
     SourceWindow
     | CopyWindow
@@ -344,4 +361,5 @@ AnyWindow = (
     | RemoveStateWindow
     | NotificationWindow
     | ProceduralWindow
+    | CustomWindow
 )

@@ -100,6 +100,12 @@ KINDS: Mapping[type[w.Window], Table] = {
         ("group-by", "group_by", COMMAS),
         ("clear-timeout", "clear_us", TIMEOUT),
     ),
+    w.CustomWindow: table(
+        ("module", "module", TEXT),
+        ("class", "class_", TEXT),
+        ("version", "version", TEXT),
+        ("tick", "tick_us", DURATION),
+    ),
     w.RemoveStateWindow: table(("remove", "remove", WORDS), ("add-log-fields", "add_log_fields", FLAG)),
 }
 PROJECT = table(

@@ -287,6 +287,12 @@ def _procedural(cursor: Cursor) -> dict[str, Any]:
     return plugin.values(t.PROCEDURAL, w.ProceduralWindow) | _schema(cursor)
 
 
+def _custom(cursor: Cursor) -> dict[str, Any]:
+    for name in ("module", "class", "version"):
+        cursor.need(name)
+    return {"properties": cursor.pairs("property", "properties", "name"), **_schema(cursor)}
+
+
 _BODIES: dict[type[w.Window], tuple[tuple[str, ...], Body]] = {
     w.SourceWindow: ((*_SCHEMA, "retention"), _source),
     w.CopyWindow: (("retention",), _retention),
@@ -302,4 +308,5 @@ _BODIES: dict[type[w.Window], tuple[tuple[str, ...], Body]] = {
     w.RemoveStateWindow: ((), lambda _: {}),
     w.NotificationWindow: ((*_SCHEMA, "smtp", "delivery-channels", "function-context"), _notification),
     w.ProceduralWindow: ((*_SCHEMA, "plugin"), _procedural),
+    w.CustomWindow: ((*_SCHEMA, "properties"), _custom),
 }

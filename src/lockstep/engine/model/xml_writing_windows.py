@@ -239,6 +239,10 @@ def _procedural(window: w.ProceduralWindow) -> list[Element]:
     return [*_schema(window.schema), Element("plugin", attributes_of(window, t.PROCEDURAL))]
 
 
+def _custom(window: w.CustomWindow) -> list[Element]:
+    return [*_schema(window.schema), *pairs("properties", "property", window.properties)]
+
+
 def _nothing(_: w.Window) -> list[Element]:
     return []
 
@@ -258,4 +262,5 @@ _BODIES: dict[type[w.Window], Callable[[Any], list[Element]]] = {
     w.RemoveStateWindow: _nothing,
     w.NotificationWindow: _notification,
     w.ProceduralWindow: _procedural,
+    w.CustomWindow: _custom,
 }

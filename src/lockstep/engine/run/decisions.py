@@ -67,6 +67,8 @@ class Decision:
     running: bool | None = None
     """Whether input is taken from now on."""
     request: str | None = None
+    lagging: bool | None = None
+    """With a tick: input that was there when the entry was made is left to a later one."""
 
     @property
     def turns(self) -> bool:

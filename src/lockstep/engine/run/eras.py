@@ -189,4 +189,5 @@ def _joined(start: Position, end: Position, spans: Sequence[Span]) -> Span:
     inputs = {path: concat([span.inputs[path] for span in spans if path in span.inputs]) for path in paths}
     ticks = tuple(tick for span in spans for tick in span.ticks)
     transactional = np.concatenate([np.array([], np.int64), *(span.transactional for span in spans)])
-    return Span(start.block + 1, end.block, inputs, ticks, transactional)
+    lagging = frozenset[int]().union(*(span.lagging for span in spans))
+    return Span(start.block + 1, end.block, inputs, ticks, transactional, lagging)

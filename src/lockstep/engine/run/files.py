@@ -44,6 +44,7 @@ class Fed:
     """The numbers of all blocks, also of those without events."""
     transactional: bool = False
     tick_us: int | None = None
+    lagging: bool = False
 
 
 @dataclass(slots=True)
@@ -141,7 +142,7 @@ def _feed_script(graph: Graph, path: Path, options: CsvOptions, bad: BadLines) -
 
 def _fed(graph: Graph, block: ScriptBlock) -> Fed:
     if block.tick_us is not None:
-        return Fed(None, tick_us=block.tick_us)
+        return Fed(None, tick_us=block.tick_us, lagging=block.lagging)
     node = source_of(graph, block.window)
     return Fed(node, EventBatch.of(node.schema, [(1, block.events)]), np.array([1], np.int64), block.transactional)
 

@@ -61,6 +61,10 @@ class Mailer:
                 if not self._may_send() or waiting >= AHEAD_MAX:
                     break
                 told = json.loads(value)
+                if "content" not in told:  # a custom window's: no mail
+                    if not waiting:
+                        self._next, self._last = offset + 1, max(self._last, place_of(told))
+                    continue
                 is_known = place_of(told) <= self._last or place_of(told) in self._ahead
                 if not is_known and not self._sent(offset, told):
                     waiting += 1

@@ -224,6 +224,8 @@ class Publisher:
     def _items(self, parts: Sequence[SpoolPart], name: str, last: int) -> list[Any]:
         """Bad records or notices of all shards, in an order that does not depend on how many there are."""
         found = [item for part in parts for item in getattr(part, name) if self.published < item["block"] <= last]
+        if name == "notices":
+            return sorted(found, key=lambda item: (item["block"], item["window"], item["number"]))
         if len(parts) == 1:
             return sorted(found, key=lambda item: item["block"])
         return sorted(found, key=lambda item: (item["block"], json.dumps(item, default=str)))

@@ -54,6 +54,7 @@ class _Collected:
     tally: Tally
     pieces: dict[str, list[_Piece]] = field(default_factory=dict)
     ticks: list[tuple[int, int]] = field(default_factory=list)
+    lagging: set[int] = field(default_factory=set)
     broken: list[BrokenFrame] = field(default_factory=list)
 
 
@@ -124,7 +125,8 @@ class RangeReader:
             self._check_reached(end, upto)
         batches, marked = self._decoded(collected)
         transactional = np.sort(np.concatenate(marked)) if marked else np.array([], np.int64)
-        span = Span(position.block + 1, end.block, batches, tuple(collected.ticks), transactional)
+        lagging = frozenset(collected.lagging)
+        span = Span(position.block + 1, end.block, batches, tuple(collected.ticks), transactional, lagging)
         return Range(span, end, tuple(collected.broken), lineage=tuple(lineage))
 
     def _turn(self, position: Position, state: SequenceState, decision: Decision) -> Range:
@@ -153,6 +155,8 @@ class RangeReader:
         if decision.tick_us is not None:
             into.tally.block += 1
             into.ticks.append((into.tally.block, decision.tick_us))
+            if decision.lagging:
+                into.lagging.add(into.tally.block)
         tally = into.tally
         if (tally.block, tally.events) != (decision.blocks, decision.events):
             found, said = f"{tally.block} blocks, {tally.events} events", f"{decision.blocks}, {decision.events}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -62,9 +64,34 @@ def broken_tree(broken: BrokenFrame) -> dict[str, Any]:
     }
 
 
-def notice_tree(notice: Notice) -> dict[str, Any]:
-    """A message to people."""
-    return {"block": notice.block, "window": notice.window, "kind": notice.kind, "content": dict(notice.content)}
+def origin_of(project: str, sequence: str) -> str:
+    """How the ids of a project's notices begin.
+
+    Part of the identity of its sequence log tells a project apart from one of the same name that was deleted before.
+    """
+    return f"{project}/{sequence.rpartition('-')[2][:12]}"
+
+
+def notice_trees(origin: str, notices: Iterable[Notice]) -> list[dict[str, Any]]:
+    """Notices of whole blocks, each with an id that follows from the log alone: whoever computes it again finds it."""
+    counts: Counter[tuple[int, str]] = Counter()
+    return [_notice_tree(origin, notice, counts) for notice in notices]
+
+
+def _notice_tree(origin: str, notice: Notice, counts: Counter[tuple[int, str]]) -> dict[str, Any]:
+    place = (notice.block, notice.window)
+    number, counts[place] = counts[place], counts[place] + 1
+    told: dict[str, Any] = {
+        "block": notice.block,
+        "window": notice.window,
+        "kind": notice.kind,
+        "number": number,
+        "id": f"{origin}/{notice.window}/{notice.block}/{number}",
+    }
+    if notice.body is None:
+        return told | {"content": dict(notice.content)}
+    body = b64encode(notice.body).decode("ascii")
+    return told | {"key": notice.key, "headers": dict(notice.headers), "body": body}
 
 
 def _plain(value: object) -> object:

@@ -71,7 +71,7 @@ def numbered(pieces: Iterator[Fed]) -> Iterator[InputBlock]:
     for piece in pieces:
         if piece.tick_us is not None:
             number += 1
-            yield InputBlock(number, tick_us=piece.tick_us)
+            yield InputBlock(number, tick_us=piece.tick_us, lagging=piece.lagging)
         elif piece.node is not None and piece.batch is not None:
             for _, events in piece.batch.blocks() or [(0, [])]:
                 number += 1

@@ -123,9 +123,9 @@ class Sequencer:
         self._observe()
         return self.position.number != before or bool(self._leader.waiting)
 
-    def tick(self, time_us: int) -> None:
+    def tick(self, time_us: int, *, lagging: bool = False) -> None:
         """Have the clock tick, behind everything that is decided so far."""
-        self.ask(Decision({}, 0, 0, time_us))
+        self.ask(Decision({}, 0, 0, time_us, lagging=lagging or None))
 
     def nudge(self) -> None:
         """Decide on nothing new: an entry for the sake of its number, so that what is decided is evaluated again."""
@@ -156,7 +156,11 @@ class Sequencer:
         elif not self.position.running:
             return
         else:
-            decision = Decision(self._look_ahead(tally), 0, 0, self._tick_due(), tally.crc)
+            began = self._runtime.monotonic()
+            ends, is_cut = self._look_ahead(tally)
+            tick_us = self._tick_due()
+            lagging = tick_us is not None and (is_cut or self._took_long(began))
+            decision = Decision(ends, 0, 0, tick_us, tally.crc, lagging=lagging or None)
             if decision.ends == self.position.ends and decision.tick_us is None:
                 return
         tally.block += decision.tick_us is not None
@@ -170,10 +174,20 @@ class Sequencer:
             return self.position.ends
         return self._restate(asked.states).ends(self.position.ends)
 
-    def _look_ahead(self, tally: Tally) -> dict[str, int]:
-        """How far the next entry takes each input; they are counted on the way."""
-        ends, room = self.position.ends, self.position.events + self._options.entry_events
-        return {path: take_frames(log, ends[path], tally, path, room) for path, log in self._inputs.logs.items()}
+    def _look_ahead(self, tally: Tally) -> tuple[dict[str, int], bool]:
+        """How far the next entry takes each input, counting them on the way; and whether it leaves some of them."""
+        room = self.position.events + self._options.entry_events
+        ends, is_cut = {}, False
+        for path, log in self._inputs.logs.items():
+            stop = log.bounds().next
+            ends[path] = take_frames(log, self.position.ends[path], tally, path, room, stop)
+            is_cut = is_cut or ends[path] < stop
+        return ends, is_cut
+
+    def _took_long(self, began: float) -> bool:
+        """Whether so much time has passed since the inputs' ends were read that a tick can't speak for now."""
+        every = self._inputs.tick_us
+        return every is not None and self._runtime.monotonic() - began > every / 1e6
 
     def _tick_due(self) -> int | None:
         every, now = self._inputs.tick_us, self._runtime.monotonic()

@@ -15,8 +15,8 @@ from lockstep.log.batch import NO_PRODUCER, BatchView, pack
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime, logger
 
-_RECORDS_MAX = 1000
-"""Records in one batch of the log."""
+_RECORDS_MAX, _BYTES_MAX = 1000, 1 << 19
+"""What one batch of the log holds at most, but for a record that is larger by itself: any bus takes that."""
 
 Item = Mapping[str, Any]
 NOWHERE = (0, -1)
@@ -40,8 +40,8 @@ class SideLog:
         """Write those that are not there yet, sorted by block; true once all were read back. Else call it again."""
         fresh = self._missing(numbered(items))
         while fresh and self._runtime.monotonic() - self._sent_at >= self._resend_s:
-            chunk = fresh[:_RECORDS_MAX]
-            self._append(chunk)
+            chunk, values = _chunk(fresh)
+            self._append(values)
             fresh = self._missing(fresh)
             if self._last >= place_of(chunk[-1]):  # the next one need not wait
                 self._sent_at = float("-inf")
@@ -53,9 +53,8 @@ class SideLog:
             self._read()
         return [item for item in items if place_of(item) > self._last]
 
-    def _append(self, items: Sequence[Item]) -> None:
+    def _append(self, values: Sequence[bytes]) -> None:
         self._sent_at = self._runtime.monotonic()
-        values = [json.dumps(item, ensure_ascii=False, default=str).encode() for item in items]
         batch = pack(values, producer=NO_PRODUCER, sequence=0, created_ns=self._runtime.wall_ns())
         try:
             self._log.append([batch])
@@ -72,6 +71,19 @@ class SideLog:
                     self._at = view.end
         except Trimmed:  # the stream keeps the newest only
             self._at = self._log.bounds().first
+
+
+def _chunk(items: Sequence[Item]) -> tuple[list[Item], list[bytes]]:
+    """The first items that fit into one batch, and how they are written."""
+    values: list[bytes] = []
+    size = 0
+    for item in items[:_RECORDS_MAX]:
+        value = json.dumps(item, ensure_ascii=False, default=str).encode()
+        size += len(value)
+        if values and size > _BYTES_MAX:
+            break
+        values.append(value)
+    return list(items[: len(values)]), values
 
 
 def numbered(items: Sequence[Item]) -> list[Item]:

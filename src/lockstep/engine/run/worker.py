@@ -24,7 +24,7 @@ from lockstep.engine.run.persister import failure_note
 from lockstep.engine.run.persisting import SnapshotStore, snapshot_name
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.reading import Range, RangeReader
-from lockstep.engine.run.records import bad_tree, broken_tree, notice_tree, with_all_fields
+from lockstep.engine.run.records import bad_tree, broken_tree, notice_trees, origin_of, with_all_fields
 from lockstep.engine.run.replacing import Seat, Standing, empty_windows, page_changes, replace_model, seated
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.snapshot import HEAD, Head, Pages, decode_head, encode_head, seal, unseal
@@ -47,6 +47,7 @@ class ShardWorker:
         self._setup, self._shard, self._runtime = setup, shard, runtime
         streams = setup.streams(setup.graph())
         self._seat = Seat(bus=bus, streams=streams, shard=shard, shards=setup.shards)
+        self._origin = origin_of(streams.project, bus.open(streams.sequence).identity)
         self._control = bus.open(streams.control)
         self._beats = Beats(self._control)
         self._spool = Spool(setup.spool(shard))
@@ -250,7 +251,7 @@ class ShardWorker:
             position=taken.end.tree(),
             frames=frames,
             bad=[*map(broken_tree, broken), *map(bad_tree, self._whole(results.bad, start))],
-            notices=[*map(notice_tree, results.notices)],
+            notices=notice_trees(self._origin, results.notices),
             counts=counts,
             seconds=self._runtime.monotonic() - began,
             lineage=taken.lineage,

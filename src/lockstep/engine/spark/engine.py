@@ -28,6 +28,7 @@ from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.spark.assembly import Assembly, divided_windows
 from lockstep.engine.spark.failover import STOPPING, Failover
 from lockstep.engine.spark.options import EngineOptions, EngineStatus, Progress, silent
+from lockstep.engine.windows.custom import check_classes
 from lockstep.errors import BadArgument, TimedOut
 from lockstep.log.port import Bus
 from lockstep.runtime import Runtime, Task, Waiter, logger
@@ -109,6 +110,7 @@ class Engine:
         """Lock the folder, start Spark, and follow what is decided; it stands for election when it is in step."""
         folder = self._folder = EngineFolder.open(self._path, self._runtime)
         assembly = self._take_model_in_force()
+        check_classes(assembly.graph)
         identity = assembly.identity()
         folder.bind(identity)
         computing = self._computing = self._new_compute(

@@ -62,7 +62,7 @@ class Ingest:
         if piece.node is not self._last:
             self.settle()
         if piece.tick_us is not None:
-            self._sequencer.tick(piece.tick_us)
+            self._sequencer.tick(piece.tick_us, lagging=piece.lagging)
             self.settle()
         elif piece.node is not None and piece.batch is not None:
             self._publishers[piece.node.path].publish_batch(

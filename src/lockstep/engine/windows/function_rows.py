@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 
 from lockstep.engine.events.event import Event, Flag, Opcode, Row
 from lockstep.engine.events.schema import Schema
@@ -48,7 +48,7 @@ class KeptRows:
     def __init__(self, node: Node) -> None:
         self._schema = node.schema
         self.is_indexed = node.is_indexed
-        self._rows: dict[Key, Row] = {}
+        self._rows: MutableMapping[Key, Row] = {}
 
     def get(self, key: Key) -> Row | None:
         """The row of a key."""

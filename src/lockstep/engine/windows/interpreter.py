@@ -109,7 +109,9 @@ class Interpreter:
         is_tick = block.tick_us is not None and moves_clock(block.tick_us)
         if is_tick and block.tick_us is not None:
             self.clock_us = max(self.clock_us, block.tick_us)
-        moment = Moment(block.number, self.clock_us, is_tick, block.transactional, self._refused, self._on_notice)
+        moment = Moment(
+            block.number, self.clock_us, is_tick, block.transactional, self._refused, self._on_notice, block.lagging
+        )
         outputs: dict[str, list[Event]] = {}
         for path, station in self._by_path.items():
             if station.parents:

@@ -28,12 +28,19 @@ class BadEvent:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that happened beside the rows and must be done once, outside: a message to be sent."""
+    """Something that happened beside the rows and must be done once, outside: a message to be sent.
+
+    A mail has its texts as `content`. What a custom window gives has a body, headers, and a key: those with the same
+    key are carried out in their order.
+    """
 
     block: int
     window: str
     kind: str
-    content: tuple[tuple[str, str], ...]
+    content: tuple[tuple[str, str], ...] = ()
+    key: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -46,6 +53,8 @@ class Moment:
     transactional: bool
     report: Callable[[BadEvent], None]
     notify: Callable[[Notice], None]
+    is_lagging: bool = False
+    """At a tick: input that was there is left to a later block."""
 
     @property
     def known_us(self) -> int | None:

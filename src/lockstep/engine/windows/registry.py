@@ -22,6 +22,7 @@ OPERATORS = {
     "remove-state": ("remove_state", "RemoveStateOperator"),
     "notification": ("notification", "NotificationOperator"),
     "procedural": ("procedural", "ProceduralOperator"),
+    "custom": ("custom", "CustomOperator"),
 }
 """Module and class by the kind of window; a module is loaded when a model first needs it."""
 
