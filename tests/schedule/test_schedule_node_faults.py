@@ -51,6 +51,21 @@ def fail_commits(world, name, error, *, after, when=lambda changes: True):
     store.commit = failing
 
 
+def count_commits(world, name):
+    """What became of each commit of a node."""
+    store, seen = world.nodes[name]._store, []
+    commit = store.commit
+
+    def counted(changes):
+        seen.append("refused")
+        refused = commit(changes)
+        seen[-1] = "stored"
+        return refused
+
+    store.commit = counted
+    return seen
+
+
 def test_events_that_are_due_at_once_are_published_in_changes_that_the_store_takes(monkeypatch):
     monkeypatch.setattr(CellStore, "change_bytes", 100_000)
     world, sizes = World(shards=1), []
@@ -251,10 +266,17 @@ def test_a_full_stream_holds_up_its_own_tenants_and_nobody_else(world):
     ring.hold("slow", 0)
     world.client.control(to_stream("g", "ring"))
     world.schedule("x", 1000, tenant="g", payload="x" * 5000)
+    # And many others that are full too
+    for number in range(30):
+        world.bus.create(f"full-{number}", StreamConfig(protect=True, protect_bytes=1))
+        world.client.control(to_stream(f"f{number}", f"full-{number}"))
+    world.ask(*(world.upsert("x", world.now + 1000, f"f{number}") for number in range(30)))
     world.schedule("a", 2000)
+    commits = count_commits(world, "n1")
     world.clock.advance(5)
     # Then others fire, and requests are answered
     assert (world.fired(), world.fired("ring")) == (["a"], [])
+    assert commits.count("refused") <= 3
     assert world.schedule("b", 0)["verdict"] == "ACCEPTED"
     world.clock.advance(1)
     assert world.fired() == ["a", "b"]

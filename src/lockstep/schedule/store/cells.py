@@ -91,7 +91,6 @@ class CellStore(Store):
             return self._commit(changes)
 
     def _commit(self, changes: Sequence[Change]) -> set[int]:
-        """OutboxBlocked if one of the streams that records are for has no room; a store without room is StoreFull."""
         placed = [self._by_log(change.outgoing) for change in changes]  # before the transaction: opening reads
 
         def work(written: Transaction) -> set[int]:
@@ -103,14 +102,7 @@ class CellStore(Store):
             self._publish(written, [mine for _, mine in kept])
             return refused
 
-        try:
-            return self._bus.atomic(work)
-        except StoreFull as error:
-            full = str(error.params["stream"])
-            if all(full not in by_log for by_log in placed):
-                raise
-            stream = stream_name(full)
-            raise OutboxBlocked(name=self._name, stream=stream, reason=str(error), streams=[stream]) from error
+        return self._bus.atomic(work)
 
     def _write(self, written: Transaction, change: Change) -> None:
         for key, (before, after) in change.events.items():
@@ -169,10 +161,19 @@ class CellStore(Store):
         for by_log in placed:
             for log, records in by_log.values():
                 together.setdefault(log.name, (log, []))[1].extend(records)
+        full: dict[str, StoreFull] = {}
         for log, records in together.values():
             if written.identity(log.name) != log.identity:
                 raise StreamNotFound(name=log.name, bus=self._bus.url)
-            written.append(log.name, [self._pack(log, records)])
+            try:
+                written.append(log.name, [self._pack(log, records)])
+            except StoreFull as error:
+                if error.params["stream"] != log.name:  # the store has no room, and not only this stream
+                    raise
+                full[stream_name(log.name)] = error
+        if full:  # all of them are named at once; the transaction is given up
+            stream, reason = next(iter(full.items()))
+            raise OutboxBlocked(name=self._name, stream=stream, reason=str(reason), streams=sorted(full)) from reason
 
     def _by_log(self, records: Sequence[Outgoing]) -> _ByLog:
         found: _ByLog = {}

@@ -86,6 +86,9 @@ CREATE TABLE IF NOT EXISTS schedule_outbox (
     batch     bytea            NOT NULL
 );
 
+-- A batch is there for a moment, and is compressed already if its stream is.
+ALTER TABLE schedule_outbox ALTER COLUMN batch SET STORAGE EXTERNAL;
+
 CREATE INDEX IF NOT EXISTS schedule_outbox_order ON schedule_outbox (scheduler, shard, id);
 
 INSERT INTO schedule_identity SELECT gen_random_uuid() WHERE NOT EXISTS (SELECT FROM schedule_identity);

@@ -62,7 +62,7 @@ CRON_CHECKED = {
     "valid": True, "description": "every 5 minutes at 14 and 18 hours",
     "next": ["2027-01-01T14:00Z", "2027-01-01T14:05Z"],
 }  # fmt: skip
-BACKFILL = {"from": "2026-01-01T00:00Z", "to": "2026-01-08T00:00Z"}
+BACKFILL = {"from": "2026-01-01T08:00Z", "to": "2026-01-01T09:00Z"}
 RUN = {"cron": "mail/report/UNIX", "bucket": "2027-01-01T00:00Z", "executionTime": "2027-01-01T08:00Z", "event": FOUND}
 TENANT_PUT: dict[str, Any] = {"type": "HTTP", "props": TENANT["props"], "rate": 50}
 BUCKETS = {"buckets": [{"minute": "2027-01-01T00:00Z", "total": 3, "WAITING": 3}], "complete": True}
