@@ -73,6 +73,13 @@ class Unmarked(Paged):
             super().mark(page)
 
 
+class PageOrder(Paged):
+    """Broken: says all totals in the order in which their pages happened to come."""
+
+    def on_tick(self, time_us, lagging):
+        yield from self.totals.items()
+
+
 class Hidden(Totals):
     """Broken: keeps something in the object that is not its state."""
 

@@ -68,6 +68,11 @@ def test_a_page_that_is_not_marked_is_found_also_if_no_answer_shows_it():
         check(c.Unmarked, text)
 
 
+def test_the_order_in_which_pages_are_loaded_must_not_show():
+    with pytest.raises(WindowDiffers, match=r"(?s)window q/PageOrder.*differs in the run in pieces"):
+        check(c.PageOrder, tick="1 second", runs=12)
+
+
 def test_a_column_form_that_differs_is_told():
     with pytest.raises(WindowDiffers, match=r"window q/Tripled, number 0 differs in the run in pieces"):
         check(c.Tripled, schema="id*:int64,double:double")

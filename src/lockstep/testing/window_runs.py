@@ -80,7 +80,9 @@ class PiecesRun:
 
     def _new(self) -> Evaluator:
         evaluator = Evaluator(self.graph, wanted=frozenset(node.path for node in self.graph.nodes))
-        evaluator.load(self._pages)
+        found = list(self._pages.items())
+        self.chance.shuffle(found)  # pages come in no particular order
+        evaluator.load(dict(found))
         return evaluator
 
 
