@@ -16,7 +16,7 @@ import inspect
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
@@ -204,6 +204,11 @@ class Carrier:
                 self.close()
         if self.error is not None:
             raise self.error
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What it did so far: items done, attempts failed, refused, given up (dead), found in doubt, passed, lost."""
+        return {item.name: getattr(self._meter, item.name) for item in fields(self._meter)[1:-1]}
 
     def wait_idle(self, timeout: float = float("inf")) -> bool:
         """Wait until the group is finished with everything that is on the outbox; False if that takes longer."""

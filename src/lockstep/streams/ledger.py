@@ -33,7 +33,10 @@ def ledger_name(outbox: str, group: str) -> str:
 
 def encode(entry: Entry) -> bytes:
     """One record as JSON."""
-    return json.dumps({"kind": type(entry).__name__.lower(), **asdict(entry)}, separators=(",", ":")).encode()
+    fields = {name: getattr(entry, name) for name in entry.__slots__}
+    if isinstance(entry, Memo):
+        fields["doubts"] = [asdict(doubt) for doubt in entry.doubts]
+    return json.dumps({"kind": type(entry).__name__.lower(), **fields}, separators=(",", ":")).encode()
 
 
 def decode(data: bytes) -> Entry:

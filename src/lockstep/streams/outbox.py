@@ -6,6 +6,8 @@ where it stands, so that a copy of it is another item: give an id that follows f
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode
 from dataclasses import dataclass
 
 from lockstep.errors import BadArgument, DeliveryRefused
@@ -14,6 +16,8 @@ from lockstep.streams.record import Record
 from lockstep.streams.shards import HeaderPairs, checked_headers
 
 ID_HEADER, KIND_HEADER = "delivery-id", "delivery-kind"
+BODY_HEADER = "delivery-body"
+"""Of a record whose value is a JSON object: the field that holds the body of the item, in base64."""
 ID_BYTES_MAX = 512
 
 
@@ -82,11 +86,20 @@ def label_of(record: Record, seat: str) -> Label:
 
 
 def made_item(record: Record, label: Label, *, attempt: int, in_doubt: bool, epoch: int) -> Item:
-    """The item of a record, as its handler gets it."""
-    others = tuple(pair for pair in record.headers if pair[0] not in (ID_HEADER, KIND_HEADER))
-    return Item(
-        label.id, label.kind, record.key, record.value, others, record.stream, record.offset, attempt, in_doubt, epoch
-    )
+    """The item of a record, as its handler gets it; DeliveryRefused if its body can't be found."""
+    others = tuple(pair for pair in record.headers if pair[0] not in (ID_HEADER, KIND_HEADER, BODY_HEADER))
+    body = _body(record)
+    return Item(label.id, label.kind, record.key, body, others, record.stream, record.offset, attempt, in_doubt, epoch)
+
+
+def _body(record: Record) -> bytes:
+    field = record.header(BODY_HEADER)
+    if field is None:
+        return record.value
+    try:
+        return b64decode(json.loads(record.value)[field.decode()], validate=True)
+    except (ValueError, KeyError, TypeError):
+        raise DeliveryRefused(reason=f"its body is not in base64 where its header {BODY_HEADER} says") from None
 
 
 def _text(name: str, value: bytes) -> str:

@@ -1,0 +1,101 @@
+"""Items as commands: a process for each, with the body on its standard input and the item in its environment.
+
+Status 0 is done; status 65 (EX_DATAERR) refuses the item; anything else is tried again. A command that runs longer than
+its time-out is killed with all processes that it started, and is tried again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from lockstep.errors import BadArgument, DeliveryRefused, SystemFailed
+from lockstep.streams.outbox import Item
+
+REFUSES = 65
+TIMEOUT_S = 60.0
+_PREFIX = "LOCKSTEP_DELIVERY_"
+_SHOWN = 300
+
+
+class Command:
+    """A handler that runs a command. No shell reads it, unless it is asked for."""
+
+    def __init__(
+        self,
+        command: Sequence[str] | str,
+        *,
+        environment: Mapping[str, str],
+        timeout_s: float = TIMEOUT_S,
+        shell: bool = False,
+    ) -> None:
+        if not command or (isinstance(command, str) and not shell):
+            reason = "it must be a list of words; a text is read by a shell, and that must be asked for"
+            raise BadArgument(name="command", value=command, reason=reason)
+        if not timeout_s > 0:
+            raise BadArgument(name="timeout_s", value=timeout_s, reason="it must be above 0")
+        self._command = ["/bin/sh", "-c", command] if isinstance(command, str) else [*command]
+        self._environment = {name: text for name, text in environment.items() if not name.startswith(_PREFIX)}
+        self._timeout_s = timeout_s
+
+    def __call__(self, item: Item) -> None:
+        """Run the command for one item."""
+        process = self._start(item)
+        try:
+            _, errors = process.communicate(item.body, timeout=self._timeout_s)
+        except subprocess.TimeoutExpired:
+            raise SystemFailed(path=self._command[0], reason=f"it ran longer than {self._timeout_s:g} s") from None
+        finally:
+            _end(process)
+        said = _shown(errors)
+        if process.returncode == REFUSES:
+            raise DeliveryRefused(reason=f"{self._command[0]} ended with {REFUSES}{said}")
+        if process.returncode:
+            raise SystemFailed(path=self._command[0], reason=f"it ended with {process.returncode}{said}")
+
+    def _start(self, item: Item) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(  # noqa: S603 - it is what the operator asked for, and no shell
+                self._command,
+                env={**self._environment, **item_environment(item)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SystemFailed(path=self._command[0], reason=error.strerror or type(error).__name__) from None
+
+
+def item_environment(item: Item) -> dict[str, str]:
+    """What a command learns of its item. A key that is not text is left out."""
+    facts = {
+        "ID": item.id,
+        "KIND": item.kind,
+        "STREAM": item.stream,
+        "OFFSET": str(item.offset),
+        "ATTEMPT": str(item.attempt),
+        "EPOCH": str(item.epoch),
+        "IN_DOUBT": "1" if item.in_doubt else "0",
+    }
+    if item.key is not None and b"\0" not in item.key:
+        facts["KEY"] = os.fsdecode(item.key)
+    return {_PREFIX + name: text for name, text in facts.items()}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """What the command left behind ends with it."""
+    with suppress(ProcessLookupError, PermissionError):  # all of it has ended
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for pipe in (process.stdin, process.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+def _shown(errors: bytes) -> str:
+    text = "".join(letter if letter.isprintable() else " " for letter in errors.decode(errors="replace")).strip()
+    return f": {text[-_SHOWN:]}" if text else ""
