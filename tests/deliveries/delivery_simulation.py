@@ -35,7 +35,7 @@ from lockstep.testing.virtual_process import Killed, ProcessRuntime
 OUTBOX, GROUP = "outbox", "g"
 GROUP_OPTIONS = GroupOptions(lease_s=2.0, beat_s=0.5, revoke_s=3.0)
 SHARDS, WORKERS, KEYS = 2, 3, 5
-ROUNDS, HEALING_S = 25, 25.0
+ROUNDS, HEALING_S = 15, 20.0
 
 LOST = "neither carried out, nor given up, nor skipped"
 TWICE = "carried out again without a doubt"

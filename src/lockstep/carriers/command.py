@@ -22,22 +22,14 @@ _SHOWN = 300
 
 
 class Command:
-    """A handler that runs a command. No shell reads it, unless it is asked for."""
+    """A handler that runs a command, given as words. No shell reads it; where one is wanted: ["/bin/sh", "-c", ...]."""
 
-    def __init__(
-        self,
-        command: Sequence[str] | str,
-        *,
-        environment: Mapping[str, str],
-        timeout_s: float = TIMEOUT_S,
-        shell: bool = False,
-    ) -> None:
-        if not command or (isinstance(command, str) and not shell):
-            reason = "it must be a list of words; a text is read by a shell, and that must be asked for"
-            raise BadArgument(name="command", value=command, reason=reason)
+    def __init__(self, command: Sequence[str], *, environment: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> None:
+        if not command or isinstance(command, str):
+            raise BadArgument(name="command", value=command, reason="it must be a list of words; no shell reads it")
         if not timeout_s > 0:
             raise BadArgument(name="timeout_s", value=timeout_s, reason="it must be above 0")
-        self._command = ["/bin/sh", "-c", command] if isinstance(command, str) else [*command]
+        self._command = [*command]
         self._environment = {name: text for name, text in environment.items() if not name.startswith(_PREFIX)}
         self._timeout_s = timeout_s
 

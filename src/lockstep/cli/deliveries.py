@@ -81,10 +81,8 @@ def _command(options: argparse.Namespace) -> ItemHandler:
     from lockstep.carriers.command import Command
 
     timeout_s = options.timeout or _COMMAND_S
-    if options.shell:
-        return Command(options.shell, environment=os.environ, timeout_s=timeout_s, shell=True)
     try:
-        words = shlex.split(options.command)
+        words = ["/bin/sh", "-c", options.shell] if options.shell else shlex.split(options.command)
     except ValueError as error:
         raise UsageError(reason=f"--command {options.command!r} can't be split into words: {error}.") from None
     return Command(words, environment=os.environ, timeout_s=timeout_s)

@@ -7,6 +7,7 @@ slept repeats nothing, and a mail server that does not answer holds up only what
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Unpack
 
 from lockstep.carriers.mail import MailSender
@@ -34,8 +35,8 @@ class Mailer:
         **options: Unpack[CarrierSettings],
     ) -> None:
         self._client, self._streams, self._environment = client, streams, environment
-        chosen: CarrierSettings = {"retries": RETRIES, "backoff_s": PAUSE_S, "backoff_max_s": PAUSE_MAX_S}
-        self._options = CarrierOptions(**{**chosen, **options})
+        usual = CarrierOptions(retries=RETRIES, backoff_s=PAUSE_S, backoff_max_s=PAUSE_MAX_S)
+        self._options = replace(usual, **options)
         self.carrier: Carrier | None = None
 
     def look(self, graph: Graph) -> None:

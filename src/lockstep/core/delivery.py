@@ -24,12 +24,14 @@ OPEN, TRIED_AGAIN, WAS_DONE, WAS_DONE_TWICE, HAD_FAILED = (
 )
 """What is known of a doubt by now; `skipped` and `dead` besides."""
 
+UNKNOWN = -1
+"""The offset of an item that was skipped before anybody began it."""
 REMEMBER = 10_000
 DOUBTS_KEPT = 200
 ORDERS_REMEMBERED = 16  # an order whose append landed twice, late, must not count twice
 
-Mark = tuple[int, str, int]
-"""Epoch, owner and number of an attempt."""
+Mark = tuple[int, str, int, int]
+"""Of an attempt: epoch, owner, offset of the item on the outbox, number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Begun:
     @property
     def mark(self) -> Mark:
         """What tells this attempt from all others for the item."""
-        return self.epoch, self.owner, self.attempt
+        return self.epoch, self.owner, self.offset, self.attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Ended:
     @property
     def mark(self) -> Mark:
         """The attempt that ended."""
-        return self.epoch, self.owner, self.attempt
+        return self.epoch, self.owner, self.offset, self.attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,11 @@ class Doubt:
     owner: str
     attempt: int
     fate: str = OPEN
+
+    @property
+    def mark(self) -> Mark:
+        """The attempt in doubt."""
+        return self.epoch, self.owner, self.offset, self.attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +150,8 @@ class Ledger:
     def __init__(self, remember: int = REMEMBER) -> None:
         self.epoch = 0
         self.owner: str | None = None
-        self.upto = -1
+        self.upto = self.in_force_at = -1
+        """How far it was read, and where the last record stands that says who is in force."""
         self.pending: dict[str, Pending] = {}
         self.settled: dict[str, Settled] = {}
         self.doubts: dict[tuple[str, Mark], Doubt] = {}
@@ -156,8 +164,8 @@ class Ledger:
             return False
         self.upto = at
         match entry:
-            case Barrier(epoch, owner):
-                return self._adopt(epoch, owner) and self.is_in_force(epoch, owner)
+            case Barrier():
+                return self._pass(at, entry)
             case Begun():
                 return self._begin(at, entry)
             case Ended():
@@ -186,28 +194,39 @@ class Ledger:
         for item in [item for item, pending in self.pending.items() if pending.offset < offset]:
             del self.pending[item]
 
-    def needed_from(self) -> int:
-        """The first offset of the ledger whose record still says something: what is below may be trimmed."""
+    def items_from(self) -> int:
+        """The first offset of the ledger whose record still says something of an item."""
         first_open = min((pending.first_at for pending in self.pending.values()), default=self.upto)
         first_settled = next(iter(self.settled.values())).at if self.settled else self.upto
         return min(first_open, first_settled, self.upto)
+
+    def needed_from(self) -> int:
+        """What is below may be trimmed: a fold that begins here knows who is in force, and all items."""
+        return min(self.items_from(), self.in_force_at)
 
     def memo(self) -> Memo:
         """The doubts, to be written again before a trim."""
         return Memo(tuple(self.doubts.values()))
 
-    def _adopt(self, epoch: int, owner: str) -> bool:
-        """A higher epoch begins, also without its barrier, which may be trimmed. The first owner of an epoch has it."""
-        if epoch <= self.epoch:
+    def _pass(self, at: int, barrier: Barrier) -> bool:
+        """A new owner, or once more the one in force: then what stands before is not needed to know it."""
+        self._adopt(at, barrier.epoch, barrier.owner)
+        if not self.is_in_force(barrier.epoch, barrier.owner):
             return False
-        self.epoch, self.owner = epoch, owner
-        for item, pending in self.pending.items():
-            for mark in sorted(pending.open):
-                self._note(Doubt(item, pending.offset, *mark))
+        self.in_force_at = at
         return True
 
+    def _adopt(self, at: int, epoch: int, owner: str) -> None:
+        """A higher epoch begins, also without its barrier, which may be trimmed. The first owner of an epoch has it."""
+        if epoch <= self.epoch:
+            return
+        self.epoch, self.owner, self.in_force_at = epoch, owner, at
+        for item, pending in self.pending.items():
+            for mark in sorted(pending.open):
+                self._note(Doubt(item, mark[2], mark[0], mark[1], mark[3]))
+
     def _begin(self, at: int, begun: Begun) -> bool:
-        self._adopt(begun.epoch, begun.owner)
+        self._adopt(at, begun.epoch, begun.owner)
         if not self.is_in_force(begun.epoch, begun.owner) or self.is_over(begun.id, begun.offset):
             return False
         self.settled.pop(begun.id, None)
@@ -220,7 +239,7 @@ class Ledger:
         return True
 
     def _end(self, at: int, ended: Ended) -> bool:
-        self._adopt(ended.epoch, ended.owner)
+        self._adopt(at, ended.epoch, ended.owner)
         pending = self.pending.get(ended.id)
         if pending is not None:
             pending.open.discard(ended.mark)
@@ -257,22 +276,23 @@ class Ledger:
             return False
         self._orders = [*self._orders, order.request][-ORDERS_REMEMBERED:]
         if order.verdict == SKIP:
-            return self._settle(order.id, Settled(SKIPPED, -1, at, "an operator skipped it"))
+            pending = self.pending.get(order.id)
+            offset = UNKNOWN if pending is None else pending.offset
+            return self._settle(order.id, Settled(SKIPPED, offset, at, "an operator skipped it"))
         self.settled.pop(order.id, None)
         self.pending.pop(order.id, None)
         return True
 
     def _recall(self, doubts: tuple[Doubt, ...]) -> bool:
         """Doubts from before the log was trimmed; of those that are known, more may be known by now."""
-        told = {(doubt.id, (doubt.epoch, doubt.owner, doubt.attempt)): doubt for doubt in doubts}
+        told = {(doubt.id, doubt.mark): doubt for doubt in doubts}
         self.doubts = {**told, **self.doubts}
         self._bound_doubts()
         return True
 
     def _note(self, doubt: Doubt) -> None:
-        key = doubt.id, (doubt.epoch, doubt.owner, doubt.attempt)
-        if key not in self.doubts:
-            self.doubts[key] = doubt
+        if (doubt.id, doubt.mark) not in self.doubts:
+            self.doubts[doubt.id, doubt.mark] = doubt
             self._bound_doubts()
 
     def _resolve(self, ended: Ended) -> None:

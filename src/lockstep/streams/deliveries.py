@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
-from lockstep.core.delivery import AGAIN, DEAD, DONE, OPEN, SKIP, SKIPPED, Doubt, Ledger, Order, Pending
+from lockstep.core.delivery import AGAIN, DEAD, DONE, OPEN, SKIP, SKIPPED, UNKNOWN, Doubt, Ledger, Order, Pending
 from lockstep.errors import DataError, IllegalState, RecordNotFound, StreamNotFound
 from lockstep.log.config import check_name
 from lockstep.log.port import Log
@@ -92,6 +93,9 @@ class Deliveries:
         if settled is None or settled.outcome == DONE:
             state = BEGUN if settled is None else settled.outcome
             raise IllegalState(what=f"Item {item!r}", action="be tried anew", reason=f"it is {state}")
+        if settled.offset == UNKNOWN:
+            reason = "it was skipped before anybody began it; publish it again under another id"
+            raise IllegalState(what=f"Item {item!r}", action="be tried anew", reason=reason)
         record = self._record(stream, item, settled.offset)
         if settled.outcome != DEAD:
             self._order(log, item, AGAIN)
@@ -112,11 +116,8 @@ class Deliveries:
 
     def _record(self, stream: str, item: str, offset: int) -> Record:
         """The record of an item: where it stood on the outbox, else its dead letter."""
-        if offset >= 0:
-            try:
-                return self._bus.get(stream, offset)
-            except (RecordNotFound, DataError):
-                pass  # trimmed since
+        with suppress(RecordNotFound, DataError):  # it may be trimmed since
+            return self._bus.get(stream, offset)
         for letter in self._letters():
             if letter.stream == stream and (letter.offset == offset or _id_of(letter.record) == item):
                 return letter.record

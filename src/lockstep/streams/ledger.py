@@ -106,12 +106,16 @@ class LedgerLog:
         self.log.append([_packed(entries, self._runtime)])
 
     def tidy(self, ledger: Ledger) -> bool:
-        """Trim what is not needed any more, if that is much; doubts are written again first. Whether it did."""
-        first, needed = self.log.bounds().first, ledger.needed_from()
-        if (needed - first) // self.log.limits.stride < TRIM_EVERY:
+        """Trim what is not needed any more, if that is much; whether it did.
+
+        First the owner in force says once more that it is, and which doubts there were: a fold may begin there.
+        """
+        first, needed = self.log.bounds().first, ledger.items_from()
+        if (needed - first) // self.log.limits.stride < TRIM_EVERY or ledger.owner is None:
             return False
-        if ledger.doubts:
-            self.append([ledger.memo()])
+        if ledger.in_force_at < needed:
+            self.append([Barrier(ledger.epoch, ledger.owner), *([ledger.memo()] if ledger.doubts else [])])
+            return False
         self.log.trim(needed)
         return True
 
