@@ -35,7 +35,7 @@ from lockstep.testing.virtual_process import Killed, ProcessRuntime
 OUTBOX, GROUP = "outbox", "g"
 GROUP_OPTIONS = GroupOptions(lease_s=2.0, beat_s=0.5, revoke_s=3.0)
 SHARDS, WORKERS, KEYS = 2, 3, 5
-ROUNDS, HEALING_S = 15, 20.0
+ROUNDS, HEALING_S = 14, 14.0
 
 LOST = "neither carried out, nor given up, nor skipped"
 TWICE = "carried out again without a doubt"
@@ -225,8 +225,8 @@ class Simulation:
             process.kill()
             raise Killed
         if kind == "pause":
-            process.runtime.pause(self.chance.uniform(0.5, 6.0))
-        process.runtime.hang(self.chance.uniform(0.5, 8.0) if kind == "hang" else 0.0)
+            process.runtime.pause(self.chance.uniform(0.5, 5.0))
+        process.runtime.hang(self.chance.uniform(0.5, 5.0) if kind == "hang" else 0.0)
 
     # the run
 
@@ -295,7 +295,7 @@ class Simulation:
         if self.live():
             self.counts["pause"] += 1
             self.interruptions += 1
-            self.chance.choice(self.live()).runtime.pause(self.chance.uniform(0.5, 6.0))
+            self.chance.choice(self.live()).runtime.pause(self.chance.uniform(0.5, 5.0))
 
     def close_one(self):
         idle = [process for process in self.live() if not process.runtime.is_paused]

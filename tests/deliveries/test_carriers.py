@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -68,6 +69,27 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+@contextmanager
+def drip():
+    """A server whose answer never ends: a byte now and then."""
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                while not ended.wait(0.05):
+                    connection.sendall(b"x")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            ended.set()
+            thread.join(20)
+
+
 def post(url, **options):
     return HttpPost(url, **{"addresses": LOOPBACK, **options})
 
@@ -115,6 +137,8 @@ def test_nobody_there_an_early_end_and_silence_are_tried_again():
         port = listener.getsockname()[1]
         with pytest.raises(ServerUnreachable, match=f"127.0.0.1:{port}"):
             post(f"http://127.0.0.1:{port}/", timeout_s=0.2)(item())
+    with drip() as place, pytest.raises(ServerUnreachable):
+        post(f"{place}/", timeout_s=0.3)(item())
     with pytest.raises(ServerUnreachable, match="refused"):
         post(f"http://127.0.0.1:{port}/")(item())
 

@@ -11,6 +11,8 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from tempfile import TemporaryFile
+from typing import IO
 
 from lockstep.errors import BadArgument, DeliveryRefused, SystemFailed
 from lockstep.streams.outbox import Item
@@ -35,27 +37,28 @@ class Command:
 
     def __call__(self, item: Item) -> None:
         """Run the command for one item."""
-        process = self._start(item)
-        try:
-            _, errors = process.communicate(item.body, timeout=self._timeout_s)
-        except subprocess.TimeoutExpired:
-            raise SystemFailed(path=self._command[0], reason=f"it ran longer than {self._timeout_s:g} s") from None
-        finally:
-            _end(process)
-        said = _shown(errors)
+        with TemporaryFile() as errors:
+            process = self._start(item, errors.fileno())
+            try:
+                process.communicate(item.body, timeout=self._timeout_s)
+            except subprocess.TimeoutExpired:
+                raise SystemFailed(path=self._command[0], reason=f"it ran longer than {self._timeout_s:g} s") from None
+            finally:
+                _end(process)
+            said = _end_of(errors)
         if process.returncode == REFUSES:
             raise DeliveryRefused(reason=f"{self._command[0]} ended with {REFUSES}{said}")
         if process.returncode:
             raise SystemFailed(path=self._command[0], reason=f"it ended with {process.returncode}{said}")
 
-    def _start(self, item: Item) -> subprocess.Popen[bytes]:
+    def _start(self, item: Item, errors: int) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(  # noqa: S603 - it is what the operator asked for, and no shell
                 self._command,
                 env={**self._environment, **item_environment(item)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
+                stderr=errors,
                 start_new_session=True,
             )
         except OSError as error:
@@ -83,11 +86,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError, PermissionError):  # all of it has ended
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    for pipe in (process.stdin, process.stderr):
-        if pipe is not None:
-            pipe.close()
+    if process.stdin is not None:
+        with suppress(BrokenPipeError):  # it did not read all of it
+            process.stdin.close()
 
 
-def _shown(errors: bytes) -> str:
-    text = "".join(letter if letter.isprintable() else " " for letter in errors.decode(errors="replace")).strip()
-    return f": {text[-_SHOWN:]}" if text else ""
+def _end_of(errors: IO[bytes]) -> str:
+    """The last of what a command said on standard error."""
+    size = errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, size - _SHOWN))
+    said = errors.read(_SHOWN).decode(errors="replace")
+    text = "".join(letter if letter.isprintable() else " " for letter in said).strip()
+    return f": {text}" if text else ""

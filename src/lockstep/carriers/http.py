@@ -11,8 +11,10 @@ import http.client
 import re
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from lockstep.errors import BadArgument, DeliveryRefused, ServerUnreachable
@@ -73,7 +75,8 @@ class HttpPost:
         raise ServerUnreachable(server=place, reason=f"it answered HTTP {status}")
 
     def _post(self, item: Item) -> tuple[int, str]:
-        connection = _Connection(self._host, self._port, self._connect)
+        tls = ssl.create_default_context() if self._is_tls else None
+        connection = _Connection(self._host, self._port, self._connect, self._timeout_s, tls)
         try:
             connection.request("POST", self._path, body=item.body, headers=self._headers_for(item))
             answer = connection.getresponse()
@@ -94,7 +97,7 @@ class HttpPost:
         return headers
 
     def _connect(self) -> socket.socket:
-        """A connection to an address that may be called; the whole exchange is bounded by its time-out."""
+        """A connection to an address that may be called."""
         found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
         for *_, address in found:
             refusal = self._rules.address(str(address[0]))
@@ -110,8 +113,6 @@ class HttpPost:
                 made.close()
                 last = error
                 continue
-            if self._is_tls:
-                return ssl.create_default_context().wrap_socket(made, server_hostname=self._host)
             return made
         raise last
 
@@ -136,15 +137,43 @@ class HttpPost:
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection over a socket that was made elsewhere."""
+    """A connection over a socket that was made elsewhere. It is cut when its time is up, however it drips."""
 
-    def __init__(self, host: str, port: int, connected: Callable[[], socket.socket]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        connected: Callable[[], socket.socket],
+        timeout_s: float,
+        tls: ssl.SSLContext | None,
+    ) -> None:
         super().__init__(host, port)
-        self._connected = connected
+        self._connected, self._timeout_s, self._tls = connected, timeout_s, tls
+        self._handle: socket.socket | None = None
+        self._timer: threading.Timer | None = None
 
     def connect(self) -> None:
         """See HTTPConnection."""
-        self.sock = self._connected()
+        made = self._connected()
+        self._handle = made.dup()  # TLS takes the other one over
+        self._timer = threading.Timer(self._timeout_s, _cut, [self._handle])
+        self._timer.daemon = True
+        self._timer.start()
+        self.sock = made if self._tls is None else self._tls.wrap_socket(made, server_hostname=self.host)
+
+    def close(self) -> None:
+        """See HTTPConnection."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+        if self._handle is not None:
+            self._handle.close()
+        super().close()
+
+
+def _cut(connection: socket.socket) -> None:
+    with suppress(OSError):  # it has ended
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _checked_headers(given: Mapping[str, str]) -> dict[str, str]:

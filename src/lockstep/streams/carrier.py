@@ -146,7 +146,7 @@ class Carrier:
         )  # fmt: skip
         self._shards: dict[str, CarrierShard] = {}
         self._lost: list[CarrierShard] = []
-        self._lock = threading.Lock()
+        self._lock, self._stepping = threading.Lock(), threading.RLock()
         self._errands: deque[Errand] = deque()
         self._results: deque[tuple[Errand, str, str]] = deque()
         self._workers: list[_Worker] = []
@@ -263,16 +263,17 @@ class Carrier:
             return None
         assert self._subscriber is not None, "it was started"
         try:
-            self._collect()
-            took = self._keep_up(self._subscriber)
-            self._pump(self._subscriber)
-            self._confirm(self._subscriber)
+            with self._stepping:
+                self._collect()
+                took = self._keep_up(self._subscriber)
+                self._pump(self._subscriber)
+                self._confirm(self._subscriber)
         except Closed:
             self._finished = True
             return None
-        except (Trimmed, TakenBack) as error:
-            raise error  # of the outbox or the group: those of a ledger are dealt with below
         except LockstepError as error:
+            if self._subscriber._member is None or self._subscriber._member.error is not None:
+                raise  # it is in no group any more
             self._trouble("A carrier could not work", error)
             return _AWAY_S
         return 0.0 if took else self._rest_s()
@@ -432,6 +433,8 @@ class Carrier:
         label = errand.load.label
         if label.fault:
             return REFUSED, label.fault
+        if not self._is_still_ours(errand.shard):  # this process slept since it was begun
+            return FAILED, "it was not carried out: its shard may be another carrier's by now"
         handler = self._handlers.get(label.kind) or self._handlers[EVERY_KIND]
         try:
             result = handler(errand.item)
@@ -440,6 +443,13 @@ class Carrier:
         except DeliveryRefused as refusal:
             return REFUSED, str(refusal.params["reason"])
         return DONE, ""
+
+    def _is_still_ours(self, shard: CarrierShard) -> bool:
+        """Whether the lease runs: asked right before a handler is called."""
+        subscriber = self._subscriber
+        if subscriber is None or subscriber.is_closed or subscriber._member is None or shard.lost_at is not None:
+            return False
+        return subscriber._member.holds(subscriber._seat(shard.stream), shard.epoch)
 
     def _give_up(self, errand: Errand) -> tuple[str, str]:
         """Write the dead letter, then say that the item was given up."""
@@ -489,13 +499,14 @@ class Carrier:
         return False
 
     def _is_at_work(self) -> bool:
-        if self._draining:
-            for shard in list(self._shards.values()):
-                shard.dispatcher.is_leaving = True
+        """Asked while it ends: what is begun is finished, and nothing new is begun."""
         if self._finished:
             return False
-        has_work = any(one.dispatcher.is_at_work for one in (*list(self._shards.values()), *list(self._lost)))
-        return has_work or bool(self._results)
+        with self._stepping:
+            for shard in self._shards.values():
+                shard.dispatcher.is_leaving = True
+            has_work = any(one.dispatcher.is_at_work for one in (*self._shards.values(), *self._lost))
+            return has_work or bool(self._results)
 
     def _is_handling(self) -> bool:
         return any(worker.at_hand is not None for worker in self._workers)
