@@ -78,6 +78,20 @@ class Crew:
         self.processes.append(subprocess.Popen(self.command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
         return self.processes[-1]
 
+    def pause(self, process, bus):
+        """SIGSTOP it at a moment when it does not hold the bus's write lock: that would stop everybody."""
+        for _ in range(50):
+            os.kill(process.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # its threads go on for a while on a busy machine
+            probe = threading.Thread(target=bus.create, args=(f"probe{time.monotonic_ns()}",), daemon=True)
+            probe.start()
+            probe.join(0.5)
+            if not probe.is_alive():
+                return
+            process.send_signal(signal.SIGCONT)
+            probe.join(BOUND_S)
+        raise AssertionError("it always holds the lock")
+
     def __enter__(self):
         return self
 
@@ -125,7 +139,7 @@ def run_http(url):
     """Kill the first process in the middle of a delivery, pause the second; a third one finishes the work."""
     with lockstep.connect(url) as bus, Sink({}) as sink:
         with Crew(url, "--http", sink.url, "--allow-loopback") as crew:
-            killed, paused, asleep = threading.Event(), threading.Event(), []
+            killed, paused = threading.Event(), threading.Event()
 
             def kill():
                 crew.processes[0].kill()
@@ -133,8 +147,7 @@ def run_http(url):
                 killed.set()
 
             def pause():
-                os.kill(crew.processes[1].pid, signal.SIGSTOP)
-                asleep.append(len(sink.got))
+                crew.pause(crew.processes[1], bus)
                 paused.set()
 
             sink.at = {6: kill}
