@@ -158,6 +158,15 @@ def test_a_record_that_can_be_no_item_becomes_a_dead_letter(bus, name, header):
     assert name in letter.reason
 
 
+@pytest.mark.parametrize("value", [b"", b"[]", b"{}", b'{"body": 7}', b'{"body": "?"}', b"\xff"])
+def test_a_record_without_the_body_that_its_header_names_becomes_a_dead_letter(bus, value):
+    with bus.publisher("outbox") as publisher:
+        publisher.publish(value, headers=item_headers(id="a", headers={"delivery-body": b"body"}))
+    done = []
+    assert carried(bus, done.append)["dead"] == 1
+    assert done == []
+
+
 def test_a_letter_that_is_too_large_goes_without_its_value(bus):
     bus.create("outbox.dlq", lockstep.StreamConfig(max_record_bytes=2000))
     with bus.publisher("outbox") as publisher:

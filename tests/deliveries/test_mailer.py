@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from email import message_from_bytes
@@ -12,14 +13,13 @@ from smtp_server import SmtpServer
 
 import lockstep
 from lockstep.connectors.mailer import Mailer
-from lockstep.engine.run.records import notice_label
-from lockstep.engine.run.sidelog import SideLog
+from lockstep.engine.run.records import notice_label, notice_trees
+from lockstep.engine.run.sidelog import SideLog, numbered
 from lockstep.engine.run.streams import NOTICES, ProjectStreams
-from lockstep.streams.options import GroupOptions
+from lockstep.engine.windows.operator import Notice
 
 STREAMS = ProjectStreams(cluster="test", project="mail")
 BOUND_S = 30
-QUICK = GroupOptions(lease_s=0.4, beat_s=0.1)
 
 
 @pytest.fixture
@@ -30,18 +30,20 @@ def bus(request):
 
 
 def notices(*ports, block=1, kind="email"):
-    """A message for each port, with its place as its subject."""
-    return [
-        {"block": block, "window": "q/n", "kind": kind,
-         "content": {"host": "127.0.0.1", "port": str(port), "sender": "me@example.org",
-                     "recipient": "ann@example.org", "subject": f"{block}.{index}", "body": "x", "time_us": "0"}}
-        for index, port in enumerate(ports)
+    """A message for each port, with its place as its subject, as a worker tells it."""
+    content = [
+        {"host": "127.0.0.1", "port": str(port), "sender": "me@example.org", "recipient": "ann@example.org",
+         "subject": f"{block}.{number}", "body": "x", "time_us": "0"}
+        for number, port in enumerate(ports)
     ]  # fmt: skip
+    return notice_trees("mail/1", [Notice(block, "q/n", kind, tuple(sorted(each.items()))) for each in content])
 
 
 def write(bus, items):
-    label = notice_label(STREAMS.project, "log-0123456789abcdef")
-    assert SideLog(bus.bus.open(STREAMS.notices), bus.runtime, label=label).write(items)
+    """As a leader does that knows nothing of what is there."""
+    log = SideLog(bus.bus.open(STREAMS.notices), bus.runtime, label=notice_label)
+    for item in numbered(items):
+        log._append([item], [json.dumps(item).encode()])
 
 
 def subjects(server):
@@ -70,14 +72,9 @@ def test_a_server_that_is_away_holds_up_only_what_goes_to_it(bus):
         sending.stop()
         assert (subjects(first), subjects(second)) == (["1.0", "1.4"], ["1.2"])
         states = {one.id: one.state for one in bus.deliveries(STREAMS.notices, group=STREAMS.mail_group).items()}
-        assert states["mail.0123456789ab.1.0"] == "done"
-        assert states["mail.0123456789ab.1.1"] == "waiting"
+        assert (states["mail/1/q/n/1/0"], states["mail/1/q/n/1/1"]) == ("done", "waiting")
         # And a copy that a leader wrote which was none any more is not sent
-        write(bus, notices(first.port, block=2))
-        write_again = SideLog(
-            bus.bus.open(STREAMS.notices), bus.runtime, label=notice_label("mail", "log-0123456789abcdef")
-        )
-        write_again._append([{**item, "index": 0} for item in notices(first.port)])
+        write(bus, [*notices(first.port, block=2), *notices(first.port)])
         again = mailer(bus)
         again.start()
         until(lambda: len(first.messages) == 3)
@@ -94,6 +91,24 @@ def test_kinds_of_others_are_left_alone_and_short_messages_have_no_subject(bus):
         sending.stop()
         assert subjects(server) == [None]
         assert sending.carrier.counts["passed"] == 1
+
+
+def test_a_carrier_gets_notices_of_custom_windows_as_they_were_given(bus):
+    given = [
+        Notice(1, "q/c", "page", key="ann", headers=(("a", "ü"), ("delivery-id", "mine")), body=b"\xff\0"),
+        Notice(1, "q/c", "page", body=b""),
+        Notice(1, "q/c", "line\nbreak", key="\ud800", body=b"x"),
+    ]
+    write(bus, notice_trees("p/1", given))
+    found = []
+    with bus.carrier(STREAMS.notices, group="pages") as carrier:
+        carrier.on("*", found.append)
+        assert carrier.start().wait_idle(BOUND_S)
+    by_id = {item.id: item for item in found}
+    first, second, third = (by_id[f"p/1/q/c/1/{number}"] for number in range(3))
+    assert (first.kind, first.key, first.headers, first.body) == ("page", b"ann", (("a", "ü".encode()),), b"\xff\0")
+    assert (second.key, second.headers, second.body) == (None, (), b"")
+    assert (third.body, third.kind.isprintable()) == (b"x", True)
 
 
 def test_the_stream_of_notices_is_bounded():

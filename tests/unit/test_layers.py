@@ -118,8 +118,8 @@ def test_the_public_names_are_exactly_those_exported():
         getattr(lockstep, name)  # those of the scheduler are imported when they are asked for
     public = {name for name in vars(lockstep) if name.isidentifier() and not name.startswith("_")} | {"__version__"}
     parts = {"core", "cron", "log", "streams", "runtime", "testing", "cli", "bench", "simulation", "engine", "events",
-             "connectors", "dev", "esp", "server", "drill", "schedule", "platform", "windows", "carriers", "net", "annotations",
-             "import_module", "TYPE_CHECKING"}  # fmt: skip
+             "connectors", "dev", "esp", "server", "drill", "schedule", "platform", "windows", "carriers", "net",
+             "annotations", "import_module", "TYPE_CHECKING"}  # fmt: skip
     assert public - parts == set(lockstep.__all__)
 
 

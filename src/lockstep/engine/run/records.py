@@ -5,8 +5,8 @@ from __future__ import annotations
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from hashlib import sha256
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 from lockstep.engine.events.event import Event
