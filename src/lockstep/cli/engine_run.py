@@ -47,6 +47,8 @@ _EVERY_S, _JSON_EVERY_S = 1.0, 5.0
 _RESTARTS, _RESTARTS_S = "LOCKSTEP_RESTARTS", 600.0
 """Restarts are counted over ten minutes, through the environment of the process itself."""
 _PERSIST_S = 15.0
+_MAIL_S = 10.0
+"""With --until-idle, messages to people are waited for at most so long: their server may be away."""
 _TOLD = frozenset({"role", "takeover", "buffer", "persist", "replace", "gate", "preflight", "connector"})
 """The actions of which an engine tells everybody."""
 
@@ -344,6 +346,8 @@ def _work(
     try:
         if until_idle:
             drained(connectors, engine, tell)
+            mailer.look(engine.graph)
+            mailer.wait_sent(_MAIL_S)
         else:
             engine.run_until(lambda _: False, progress=tell)
     except _Asked:

@@ -55,6 +55,10 @@ class Mailer:
         self.carrier = carrier
         return carrier.start()
 
+    def wait_sent(self, timeout: float) -> bool:
+        """Wait until all messages are sent, or given up; False if that takes longer."""
+        return self.carrier is None or self.carrier.wait_idle(timeout)
+
     def stop(self) -> None:
         """Finish what is begun."""
         if self.carrier is not None:

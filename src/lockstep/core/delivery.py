@@ -138,6 +138,7 @@ class Settled:
     offset: int
     at: int
     reason: str = ""
+    attempts: int = 0
 
     def covers(self, offset: int) -> bool:
         """Whether the copy at an offset of the outbox is finished with."""
@@ -249,7 +250,7 @@ class Ledger:
         if not is_decision:
             self._resolve(ended)
         if ended.outcome == DONE or is_decision:
-            return self._settle(ended.id, Settled(ended.outcome, ended.offset, at, ended.reason))
+            return self._settle(ended.id, Settled(ended.outcome, ended.offset, at, ended.reason, ended.attempt))
         if pending is not None:
             pending.is_refused = pending.is_refused or ended.outcome == REFUSED
             pending.reason = ended.reason

@@ -61,7 +61,7 @@ class Deliveries:
             found += [_pending(item, stream, pending, ledger) for item, pending in ledger.pending.items()]
             if not unfinished:
                 found += [
-                    DeliveryView(id=item, stream=stream, offset=end.offset, state=end.outcome, attempts=0,
+                    DeliveryView(id=item, stream=stream, offset=end.offset, state=end.outcome, attempts=end.attempts,
                                  in_doubt=False, reason=end.reason)
                     for item, end in ledger.settled.items()
                 ]  # fmt: skip
