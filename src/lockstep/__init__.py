@@ -18,9 +18,12 @@ from lockstep.log.port import Bounds, Promises
 from lockstep.platform import AsyncLockstep, Lockstep, connect, connect_async
 from lockstep.streams.admin import Groups, GroupView, StreamProgress
 from lockstep.streams.async_client import AsyncGroups, AsyncPublisher, AsyncSubscriber
+from lockstep.streams.carrier import Carrier, CarrierOptions
 from lockstep.streams.deadletters import DeadLetter, dead_letters, redrive
+from lockstep.streams.deliveries import Deliveries, DeliveryView, DoubtView
 from lockstep.streams.handling import Delivery, OnFailure
 from lockstep.streams.options import GroupOptions, PublisherOptions, SubscriberOptions
+from lockstep.streams.outbox import Item, item_headers
 from lockstep.streams.pool import Pool
 from lockstep.streams.publisher import Publisher
 from lockstep.streams.receipt import ManyReceipt, Receipt
@@ -49,14 +52,20 @@ __all__ = [
     "AsyncSubscriber",
     "Bounds",
     "Cancelled",
+    "Carrier",
+    "CarrierOptions",
     "DeadLetter",
+    "Deliveries",
     "Delivery",
+    "DeliveryView",
+    "DoubtView",
     "Fired",
     "Gap",
     "GroupOptions",
     "GroupTransaction",
     "GroupView",
     "Groups",
+    "Item",
     "Lockstep",
     "ManyReceipt",
     "OnFailure",
@@ -84,6 +93,7 @@ __all__ = [
     "dataclass_json",
     "dead_letters",
     "errors",
+    "item_headers",
     "redrive",
     "shard_of",
 ]

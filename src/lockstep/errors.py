@@ -16,6 +16,7 @@
         OutboxBlocked ServerUnreachable ServerUnfit SystemFailed
       DataError                                        exit 1
         BatchDamaged FormatTooNew NotAStore Trimmed TakenBack GroupGap DecodeFailed HandlerFailed
+        DeliveryRefused
 
 Each class carries a stable code, a sentence with the values that are wrong, and what to do about it.
 """
@@ -529,6 +530,14 @@ class HandlerFailed(DataError):
     code = "HANDLER_FAILED"
     template = "The handler failed on record {offset} of {stream} after {attempts} attempts: {reason}."
     advice = "Fix the handler, or let failed records go to a dead-letter stream."
+
+
+class DeliveryRefused(DataError):
+    """An item of an outbox that can't be carried out, however often it is tried. Handlers raise it to say so."""
+
+    code = "DELIVERY_REFUSED"
+    template = "The item can't be carried out: {reason}."
+    advice = "It goes to the dead letters; mend what is wrong there, and send it back."
 
 
 class SystemFailed(Unavailable):

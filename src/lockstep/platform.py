@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from lockstep.log.embedded.bus import OpenHistory
 from lockstep.log.port import Bus
 from lockstep.log.urls import Backend, open_bus
 from lockstep.runtime import Runtime, ThreadRuntime
 from lockstep.streams import async_client, client
+from lockstep.streams.options import GroupOptions
+from lockstep.streams.settings import made
 
 if TYPE_CHECKING:
     from lockstep.schedule.async_scheduler import AsyncScheduler
     from lockstep.schedule.delivery.port import Courier
     from lockstep.schedule.node import NodeOptions
     from lockstep.schedule.scheduler import Scheduler
+    from lockstep.streams.carrier import Carrier, CarrierSettings
+    from lockstep.streams.deliveries import Deliveries
 
 
 def connect(
@@ -60,6 +64,7 @@ class Lockstep(client.Lockstep):
     def __init__(self, bus: Bus, runtime: Runtime) -> None:
         super().__init__(bus, runtime)
         self._schedulers: list[Scheduler] = []
+        self._carriers: list[Carrier] = []
 
     def scheduler(
         self,
@@ -83,10 +88,40 @@ class Lockstep(client.Lockstep):
         self._schedulers.append(made)
         return made
 
+    def carrier(
+        self,
+        outbox: str,
+        *,
+        group: str,
+        group_options: GroupOptions | None = None,
+        **options: Unpack[CarrierSettings],
+    ) -> Carrier:
+        """Return a carrier: a member of a group that carries out the items of an outbox. `options`: see CarrierOptions.
+
+        Register handlers with `on`, then call `run`, or `start`.
+        """
+        from lockstep.streams.carrier import Carrier, CarrierOptions
+
+        self._check_open()
+        chosen = made(CarrierOptions, "a carrier", {**options})
+        carrier = Carrier(self, outbox, group, chosen, group_options)
+        self._carriers.append(carrier)
+        return carrier
+
+    def deliveries(self, outbox: str, *, group: str) -> Deliveries:
+        """Return what a group made of the items of an outbox, to look at and to decide about."""
+        from lockstep.streams.deliveries import Deliveries
+
+        self._check_open()
+        return Deliveries(self, outbox, group)
+
     def close(self) -> None:
-        """Close every scheduler, publisher and subscriber opened here, then the bus."""
+        """Close every carrier, scheduler, publisher and subscriber opened here, then the bus."""
         schedulers, self._schedulers = self._schedulers, []
+        carriers, self._carriers = self._carriers, []
         if not self._process.is_forked:
+            for carrier in carriers:
+                carrier.close()
             for scheduler in schedulers:
                 scheduler.close()
         super().close()

@@ -150,7 +150,7 @@ STREAMS = DOCS / "reference" / "project-streams.md"
 
 def test_names_of_a_projects_streams():
     streams = ProjectStreams(cluster="local", project="trades")
-    names = [streams.sequence, streams.control, streams.bad, streams.notices, streams.sent]
+    names = [streams.sequence, streams.control, streams.bad, streams.notices]
     names += [streams.reports, streams.requests, streams.replies("ID"), PREFIX + streams.group]
     assert [name.strip("`") for name, *_ in table(STREAMS, "Names")][2:] == names
 

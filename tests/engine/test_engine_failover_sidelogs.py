@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from local_cluster import LocalCluster, LocalNode
 from run_worlds import HEAD_DAMAGED, TRADES, sums_graph, trade
 
+from lockstep.connectors.mailer import Mailer
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import Channel, NotificationWindow, SmtpServer, SourceWindow
-from lockstep.engine.run.mail import SENT, Outcome
-from lockstep.engine.spark import engine as engine_module
-from lockstep.engine.windows.operator import Notice
+from lockstep.streams.carrier import Carrier
+from lockstep.streams.client import Lockstep
+from lockstep.streams.deliveries import Deliveries
+from lockstep.streams.options import GroupOptions
+from lockstep.streams.outbox import Item
 
 pytestmark = pytest.mark.slow
 Place = tuple[int, int]
@@ -32,29 +37,35 @@ def notifying_graph() -> Graph:
     return compile_project(Project(name="p", queries=(query,)))
 
 
-class Outbox:
-    """A mail server that takes everything."""
+class MailRoom:
+    """Where the messages of all engines arrive."""
 
     def __init__(self) -> None:
-        self.sent: list[int] = []
+        self.items: list[tuple[int, bool]] = []
+        self.take: Callable[[Item], None] = self.note
 
-    def sender(self, *_: object) -> Outbox:
-        return self
+    def note(self, item: Item) -> None:
+        self.items.append((json.loads(item.body)["block"], item.in_doubt))
 
-    def send(self, notice: Notice) -> Outcome:
-        self.sent.append(notice.block)
-        return Outcome(SENT, 1)
+    @property
+    def sent(self) -> list[int]:
+        return [block for block, _ in self.items]
+
+    def join(self, node: LocalNode) -> Carrier:
+        """A carrier beside an engine, on its machine."""
+        client, streams = Lockstep(node.bus, node.machine), node.engine.streams
+        carrier = Carrier(client, streams.notices, streams.mail_group, group_options=GroupOptions(lease_s=0.5))
+        carrier.on("email", lambda item: self.take(item))
+        return carrier.start()
 
 
 @pytest.fixture
-def outbox(monkeypatch):
-    made = Outbox()
-    monkeypatch.setattr(engine_module, "MailSender", made.sender)
-    return made
+def room():
+    return MailRoom()
 
 
 @pytest.fixture
-def notifying(tmp_path, outbox):
+def notifying(tmp_path):
     return LocalCluster(notifying_graph(), frozenset({"q/in"}), tmp_path)
 
 
@@ -165,28 +176,28 @@ def test_notices_are_there_once_over_takeovers(notifying):
     assert notifying.oracle().notices == list(range(1, 7))
 
 
-def test_mail_that_was_sent_is_not_sent_again_by_who_takes_over(notifying, outbox):
+def test_mail_that_was_sent_is_not_sent_again_by_who_takes_over(notifying, room):
     active, standby = pair(notifying)
+    room.join(active), room.join(standby)
     send(notifying, 1, 2, 3)
     notifying.settle()
-    notifying.until(lambda: len(outbox.sent) == 3)
+    notifying.until(lambda: len(room.sent) == 3)
     active.kill()
     notifying.until_active("b")
     send(notifying, 4)
-    notifying.settle()
-    notifying.advance(0.5)
-    assert outbox.sent == [1, 2, 3, 4]
+    notifying.until(lambda: len(room.sent) > 3)
     # And again by one that was active before
     active.start()
+    room.join(active)
     standby.kill()
     notifying.until_active("a")
     send(notifying, 5)
-    notifying.settle()
-    notifying.advance(0.5)
-    assert outbox.sent == [1, 2, 3, 4, 5]
+    notifying.until(lambda: len(room.sent) > 4)
+    notifying.advance(2.0)
+    assert room.items == [(block, False) for block in (1, 2, 3, 4, 5)]
 
 
-def test_mail_is_sent_once_though_its_notice_is_there_twice(notifying, outbox):
+def test_mail_is_sent_once_though_its_notice_is_there_twice(notifying, room):
     sleeper, standby = pair(notifying)
 
     def meanwhile() -> None:
@@ -198,40 +209,48 @@ def test_mail_is_sent_once_though_its_notice_is_there_twice(notifying, outbox):
     sleeper.stall_at(".N", meanwhile)
     send(notifying, 1)
     notifying.until(lambda: standby.is_active and not sleeper.is_active)
+    room.join(standby)
     send(notifying, 3)
     notifying.settle()
-    notifying.advance(0.5)
+    notifying.advance(3.0)
     assert [block for block, _ in places(notifying, notifying.streams.notices)] == [1, 2, 1, 3]
-    assert outbox.sent == [1, 2, 3]
+    assert room.sent == [1, 2, 3]
 
 
-def test_mail_goes_out_when_a_replaced_model_begins_to_notify(tmp_path, outbox):
+def test_sending_begins_when_a_replaced_model_begins_to_notify(tmp_path):
     project = notifying_graph().project
     (query,) = project.queries
     silent = compile_project(replace(project, queries=(replace(query, windows=query.windows[:1], edges=()),)))
     cluster = LocalCluster(silent, frozenset({"q/in"}), tmp_path)
-    cluster.start("a")
+    node = cluster.start("a")
     cluster.until_active("a")
+    mailer = Mailer(Lockstep(node.bus, node.machine), cluster.streams, {})
+    mailer.look(node.engine.graph)
+    assert mailer.carrier is None
     cluster.ask("replace", {"model": to_yaml(project)})
-    send(cluster, 1, 2)
-    cluster.until(lambda: outbox.sent == [1, 2])
+    mailer.look(node.engine.graph)
+    assert mailer.carrier is not None
 
 
-def test_an_engine_that_slept_while_it_sent_does_not_repeat_what_others_sent(notifying, outbox, monkeypatch):
+def test_a_machine_that_slept_while_it_sent_repeats_nothing_and_what_it_was_at_is_in_doubt(notifying, room):
     active, standby = pair(notifying)
+    room.join(active)
     send(notifying, 1)
-    notifying.until(lambda: outbox.sent == [1])
-    take = outbox.send
+    notifying.until(lambda: room.sent == [1])
+    room.join(standby)
 
-    def sleep_first(notice: Notice) -> Outcome:
-        outbox.send = take  # type: ignore[method-assign]
-        active.machine.stand_still(lambda: notifying.until(lambda: standby.is_active and len(outbox.sent) == 4))
-        return Outcome(SENT, 1)
+    def sleep_first(item: Item) -> None:
+        room.take = room.note
+        active.machine.stand_still(lambda: notifying.until(lambda: len(room.sent) == 4))
+        room.note(item)
 
-    # Given an active engine that falls asleep while it hands its second mail over, and another that goes on
-    outbox.send = sleep_first  # type: ignore[method-assign]
+    # Given a machine that falls asleep while it hands its second message over, and another that goes on
+    room.take = sleep_first
     send(notifying, 2, 3, 4)
-    notifying.until(lambda: standby.is_active and not active.is_active)
-    notifying.advance(2.0)
-    # Then it sends nothing more when it wakes
-    assert outbox.sent == [1, 2, 3, 4]
+    notifying.until(lambda: len(room.sent) >= 5)
+    notifying.advance(5.0)
+    # Then it sends nothing more when it wakes, and the copy of what it was at says that there may be one
+    assert room.items == [(1, False), (2, True), (3, False), (4, False), (2, False)]
+    client = Lockstep(notifying.bus, notifying.clock)
+    [doubt] = Deliveries(client, notifying.streams.notices, notifying.streams.mail_group).doubts()
+    assert (doubt.offset, doubt.fate) == (1, "done and tried again")

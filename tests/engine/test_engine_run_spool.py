@@ -216,7 +216,7 @@ def test_streams_are_made_once_for_what_is_wanted(tmp_path):
     engine = LocalEngine(two_sources_graph(), frozenset({"q/left"}), tmp_path)
     made = engine.bus.names()
     root = f"{engine.streams.cluster}.p"
-    ends = ("B", "C", "M", "N", "N.sent", "S", "T", "q.left.I", "q.left.O", "q.right.I")
+    ends = ("B", "C", "M", "N", "S", "T", "q.left.I", "q.left.O", "q.right.I")
     assert sorted(made) == [f"{root}.{end}" for end in ends]
     engine.streams.create(engine.bus, engine.graph, frozenset({"q/left"}))
     assert engine.bus.names() == made

@@ -19,50 +19,9 @@ from lockstep.streams.grouplog import GroupLog
 from lockstep.streams.options import GroupOptions
 from lockstep.testing.faults import FaultPlan, FaultyBus
 from lockstep.testing.virtual import VirtualRuntime
+from lockstep.testing.virtual_process import Killed, ProcessRuntime
 
 GROUP = GroupOptions(lease_s=2.0, beat_s=0.5, revoke_s=3.0)
-
-
-class Killed(BaseException):
-    """The process is gone: nothing may catch this."""
-
-
-class ProcessRuntime:
-    """See Runtime: the virtual one as one process sees it."""
-
-    def __init__(self, clock: VirtualRuntime) -> None:
-        self.clock = clock
-        self.random, self.new_id, self.waiter, self.monotonic = (
-            clock.random, clock.new_id, clock.waiter, clock.monotonic,
-        )  # fmt: skip
-        self.ahead_ns = self.latest_ns = 0
-        self.dead = False
-        self._paused_until = 0.0
-
-    def wall_ns(self):
-        now = self.clock.wall_ns() + self.ahead_ns
-        self.latest_ns = max(self.latest_ns, now)
-        return now
-
-    def pause(self, seconds):
-        """None of its tasks runs for so long; time passes for it all the same."""
-        self._paused_until = max(self._paused_until, self.monotonic() + seconds)
-
-    def go_on(self):
-        self._paused_until = 0.0
-
-    @property
-    def is_paused(self):
-        return self._paused_until > self.monotonic()
-
-    def spawn(self, name, step, waiter, on_crash):
-        def guarded():
-            if self.dead:
-                return None
-            left = self._paused_until - self.monotonic()
-            return left if left > 0 else step()
-
-        return self.clock.spawn(name, guarded, waiter, on_crash)
 
 
 class StoreOnOrder:

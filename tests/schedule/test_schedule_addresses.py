@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.schedule.delivery.addresses import AddressRules, never_called
+from lockstep.net.addresses import AddressRules, never_called
 
 ALL, NONE = AddressRules(allow_loopback=True, allow_private=True), AddressRules(allow_private=False)
 NEVER = [IPv4Network(text) for text in ("0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "168.63.129.16/32")]

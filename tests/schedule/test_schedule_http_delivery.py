@@ -120,7 +120,7 @@ def test_a_secret_signs_by_the_standard_webhooks_scheme(receiver, courier_of, se
 
 
 def test_the_signature_is_that_of_the_scheme_s_own_example():
-    from lockstep.schedule.delivery.signatures import signature_headers, signing_key
+    from lockstep.net.signatures import signature_headers, signing_key
 
     key = signing_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     signed = signature_headers(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')

@@ -199,6 +199,7 @@ OPTIONS = DOCS / "reference" / "options.md"
         lockstep.SubscriberOptions,
         lockstep.GroupOptions,
         lockstep.OnFailure,
+        lockstep.CarrierOptions,
         lockstep.Delivery,
     ],
 )

@@ -18,10 +18,12 @@ MAY_IMPORT = {
     "log": {"errors", "runtime", "log"},
     "core": {"errors", "core"},
     "cron": {"errors", "cron"},
+    "net": {"errors", "net"},
     "streams": {"errors", "runtime", "log", "core", "streams"},
     "simulation": {"errors", "core", "simulation"},
-    "schedule": {"errors", "runtime", "log", "core", "cron", "streams", "schedule"},
-    "schedule/spark": {"errors", "runtime", "log", "core", "cron", "streams", "schedule", "engine"},
+    "carriers": {"errors", "runtime", "log", "core", "net", "streams", "carriers"},
+    "schedule": {"errors", "runtime", "log", "core", "cron", "net", "streams", "schedule"},
+    "schedule/spark": {"errors", "runtime", "log", "core", "cron", "net", "streams", "schedule", "engine"},
     "engine": {"errors", "runtime", "log", "core", "streams", "engine"},
     "windows": {"engine"},
     "events": {"errors", "runtime", "log", "core", "streams", "engine", "events"},
@@ -30,7 +32,7 @@ MAY_IMPORT = {
     "bench": {"errors", "runtime", "log", "core", "cron", "streams", "engine", "schedule", "dev", "bench", ""},
     "drill": {"errors", "runtime", "log", "core", "streams", "engine", "events", "bench", "dev", "drill", ""},
     "dev": {"errors", "runtime", "dev"},
-    "connectors": {"errors", "runtime", "log", "core", "streams", "engine", "events", "connectors"},
+    "connectors": {"errors", "runtime", "log", "core", "streams", "carriers", "engine", "events", "connectors"},
     "esp": {
         "errors",
         "runtime",
@@ -56,6 +58,8 @@ MAY_IMPORT = {
         "engine",
         "events",
         "connectors",
+        "carriers",
+        "net",
         "server",
         "bench",
         "drill",
@@ -114,8 +118,8 @@ def test_the_public_names_are_exactly_those_exported():
         getattr(lockstep, name)  # those of the scheduler are imported when they are asked for
     public = {name for name in vars(lockstep) if name.isidentifier() and not name.startswith("_")} | {"__version__"}
     parts = {"core", "cron", "log", "streams", "runtime", "testing", "cli", "bench", "simulation", "engine", "events",
-             "connectors", "dev", "esp", "server", "drill", "schedule", "platform", "windows", "annotations",
-             "import_module", "TYPE_CHECKING"}  # fmt: skip
+             "connectors", "dev", "esp", "server", "drill", "schedule", "platform", "windows", "carriers", "net",
+             "annotations", "import_module", "TYPE_CHECKING"}  # fmt: skip
     assert public - parts == set(lockstep.__all__)
 
 

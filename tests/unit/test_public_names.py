@@ -16,6 +16,7 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PAGES = (REFERENCE / "streams-api.md", REFERENCE / "schedule-api.md")
 CELL = re.compile(r"^\| `(\w+)(?:\(([^)]*)\))?` \|", re.MULTILINE)
 ELSEWHERE = {
+    lockstep.CarrierOptions,
     lockstep.Delivery,
     lockstep.GroupOptions,
     lockstep.OnFailure,
@@ -60,6 +61,7 @@ def examples():
         receiver = bus.receive(bus.subscriber("orders"), print)
         found = [bus, pool, publisher, receipt, many, reader.poll(), member, receiver, bus.groups]
         found += [bus.transaction(), bus.group_transaction(member), *asyncio.run(async_examples())]
+        found += [bus.carrier("orders", group="c"), bus.deliveries("orders", group="c")]
         found += [scheduler := bus.scheduler(), scheduler.after("1h", id="x")]
         yield {type(item): item for item in found}
 

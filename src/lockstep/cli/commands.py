@@ -11,6 +11,7 @@ from lockstep.cli.bus import BUS
 from lockstep.cli.commands_stream import STREAM
 from lockstep.cli.cron import CRON
 from lockstep.cli.debug import DEBUG
+from lockstep.cli.delivery_commands import DELIVERY
 from lockstep.cli.dev import DEV
 from lockstep.cli.drill import DRILL
 from lockstep.cli.engine_commands import ENGINE
@@ -278,6 +279,6 @@ BENCH = Noun(
 )
 
 NOUNS = (
-    STREAM, GROUP, DLQ, BUS, MODEL, ENGINE, ADAPTER, SCHEDULE, CRON, TENANT,
+    STREAM, GROUP, DLQ, DELIVERY, BUS, MODEL, ENGINE, ADAPTER, SCHEDULE, CRON, TENANT,
     STATUS, DRILL, DATA, BENCH, DEV, EXPLAIN, COMPLETION, DEBUG,
 )  # fmt: skip

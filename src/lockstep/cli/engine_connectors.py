@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lockstep.connectors.mailer import Mailer
     from lockstep.connectors.running import Connectors
     from lockstep.engine.model.graph import Graph, Node
+    from lockstep.engine.run.streams import ProjectStreams
     from lockstep.engine.spark.engine import Engine
     from lockstep.engine.spark.options import Progress
     from lockstep.streams.client import Lockstep
@@ -44,6 +46,18 @@ def connected(connectors: Connectors, engine: Engine) -> Iterator[None]:
         yield
     finally:
         connectors.stop()
+
+
+@contextmanager
+def mailing(client: Lockstep, streams: ProjectStreams) -> Iterator[Mailer]:
+    """Send what notification windows decide, with the carriers of the other engines."""
+    from lockstep.connectors.mailer import Mailer
+
+    mailer = Mailer(client, streams, os.environ)
+    try:
+        yield mailer
+    finally:
+        mailer.stop()
 
 
 def drained(connectors: Connectors, engine: Engine, tell: Progress) -> None:

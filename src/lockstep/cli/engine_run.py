@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from lockstep.cli import model_report as report
 from lockstep.cli.bus import preflight
 from lockstep.cli.connecting import bus_url, opened
-from lockstep.cli.engine_connectors import connected, drained, prepared, with_subscribed
+from lockstep.cli.engine_connectors import connected, drained, mailing, prepared, with_subscribed
 from lockstep.cli.engine_rest import Rest, prepared_rest, served
 from lockstep.cli.model_arguments import check_runner
 from lockstep.cli.model_files import find_window, load_graph
@@ -31,6 +31,7 @@ from lockstep.log.urls import password_variable, split_url
 from lockstep.runtime import logger
 
 if TYPE_CHECKING:
+    from lockstep.connectors.mailer import Mailer
     from lockstep.connectors.running import Connectors
     from lockstep.engine.model.graph import Graph, Node
     from lockstep.engine.run.conducting import RoleChange
@@ -46,6 +47,8 @@ _EVERY_S, _JSON_EVERY_S = 1.0, 5.0
 _RESTARTS, _RESTARTS_S = "LOCKSTEP_RESTARTS", 600.0
 """Restarts are counted over ten minutes, through the environment of the process itself."""
 _PERSIST_S = 15.0
+_MAIL_S = 10.0
+"""With --until-idle, messages to people are waited for at most so long: their server may be away."""
 _TOLD = frozenset({"role", "takeover", "buffer", "persist", "replace", "gate", "preflight", "connector"})
 """The actions of which an engine tells everybody."""
 
@@ -171,9 +174,13 @@ def _live(
             stopping.listen()
             if doors.metrics is not None:
                 _serve_metrics(graph.project.name, engine, doors.metrics)
-            with served(engine, client.bus, doors.rest), connected(connectors, engine):
+            with (
+                served(engine, client.bus, doors.rest),
+                connected(connectors, engine),
+                mailing(client, streams) as mailer,
+            ):
                 telling.ready(client.url, state, options.shards, engine)
-                _work(engine, connectors, telling, stopping, until_idle=options.until_idle)
+                _work(engine, connectors, mailer, telling, stopping, until_idle=options.until_idle)
             telling.progress.end()
             telling.stopping(stopping)
             if stopping.code and options.persist_to:
@@ -321,15 +328,26 @@ def _serve_metrics(project: str, engine: Engine, taken: socket.socket) -> None:
     start_http_server(port, addr=host, registry=registry)
 
 
-def _work(engine: Engine, connectors: Connectors, telling: Telling, stopping: Stopping, *, until_idle: bool) -> None:
+def _work(
+    engine: Engine,
+    connectors: Connectors,
+    mailer: Mailer,
+    telling: Telling,
+    stopping: Stopping,
+    *,
+    until_idle: bool,
+) -> None:
     def tell(status: EngineStatus) -> None:
         if stopping.code:
             raise _Asked
+        mailer.look(engine.graph)
         telling.tell(status)
 
     try:
         if until_idle:
             drained(connectors, engine, tell)
+            mailer.look(engine.graph)
+            mailer.wait_sent(_MAIL_S)
         else:
             engine.run_until(lambda _: False, progress=tell)
     except _Asked:

@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from lockstep.streams.lag import Lag
-from lockstep.streams.metrics import Meter, PublisherMeter, SubscriberMeter
+from lockstep.streams.metrics import CarrierMeter, Meter, PublisherMeter, SubscriberMeter
 
 _PUBLISHED = (
     ("records", "published_records", "Records stored"),
@@ -30,6 +30,15 @@ _SUBSCRIBED = (
     ("dead_letters", "dead_letters", "Records sent to a dead-letter stream"),
     ("handler_failures", "handler_failures", "Handler calls that raised"),
 )
+_CARRIED = (
+    ("done", "deliveries_done", "Items carried out"),
+    ("failed", "delivery_failures", "Attempts that failed"),
+    ("refused", "deliveries_refused", "Items that can't be carried out"),
+    ("dead", "deliveries_given_up", "Items sent to the dead letters"),
+    ("doubts", "deliveries_in_doubt", "Items found begun by a carrier that did not say how it ended"),
+    ("passed", "deliveries_passed_over", "Items of kinds that the group has no handler for"),
+    ("lost", "deliveries_lost", "Items that retention dropped before they were carried out"),
+)
 
 
 def families(meters: Sequence[Meter]) -> Iterable[Any]:
@@ -40,6 +49,9 @@ def families(meters: Sequence[Meter]) -> Iterable[Any]:
         yield _counter(name, text, "stream", {m.stream: 0 for m in publishers}, publishers, field)
     for field, name, text in _SUBSCRIBED:
         yield _counter(name, text, "group", {m.group: 0 for m in subscribers}, subscribers, field)
+    carriers = [meter for meter in meters if isinstance(meter, CarrierMeter)]
+    for field, name, text in _CARRIED:
+        yield _counter(name, text, "group", {m.group: 0 for m in carriers}, carriers, field)
     yield from _publisher_gauges(publishers)
     yield from _subscriber_gauges(subscribers)
 

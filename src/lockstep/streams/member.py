@@ -107,6 +107,12 @@ class GroupMember:
         """True while this member may work on the seat in that epoch, yielding included."""
         return core.holds(self._state, seat, self._runtime.monotonic()) == epoch
 
+    def is_owner(self, seat: str, epoch: int) -> bool:
+        """As holds, after the group's log was read to its end."""
+        with self._working():
+            self._read()
+        return self.holds(seat, epoch)
+
     def yielding(self) -> dict[str, int]:
         """Seats whose work at hand has to be finished, confirmed and handed over."""
         state = self._state

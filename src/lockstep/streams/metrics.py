@@ -110,7 +110,35 @@ class SubscriberMeter:
         self.probe, self.lease_age, self.is_closed = None, lambda: None, True
 
 
-Meter = PublisherMeter | SubscriberMeter
+@dataclass(slots=True)
+class CarrierMeter:
+    """What a carrier did."""
+
+    group: str
+    done: int = 0
+    failed: int = 0
+    refused: int = 0
+    dead: int = 0
+    doubts: int = 0
+    passed: int = 0
+    lost: int = 0
+    is_closed: bool = False
+
+    @property
+    def label(self) -> str:
+        """What its figures are summed by."""
+        return self.group
+
+    def count(self, outcome: str) -> None:
+        """Count an attempt by how it ended."""
+        setattr(self, outcome, getattr(self, outcome) + 1)
+
+    def retire(self) -> None:
+        """The carrier is closed: what it did stays counted."""
+        self.is_closed = True
+
+
+Meter = PublisherMeter | SubscriberMeter | CarrierMeter
 
 
 class Metrics:

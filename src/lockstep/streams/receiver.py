@@ -128,7 +128,7 @@ class Receiver:
         Call it from the main thread.
         """
         ended = threading.Event()
-        with _signals_set(ended):
+        with signals_set(ended):
             try:
                 while not ended.wait(0.2) and self.is_running:
                     pass
@@ -387,7 +387,7 @@ class Receiver:
 
 
 @contextmanager
-def _signals_set(ended: threading.Event) -> Iterator[None]:
+def signals_set(ended: threading.Event) -> Iterator[None]:
     """SIGTERM and SIGINT only set `ended`, so that a second one does not cut off what the first one began."""
 
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what the signal module passes

@@ -404,6 +404,11 @@ class Subscriber(Generic[V, K]):
         """The name under which the group's log knows a stream."""
         return self._in_group("have seats").seat_of[stream]
 
+    def _is_owner(self, stream: str, epoch: int) -> bool:
+        """Whether the stream is still this member's in that epoch, after the group's log was read to its end."""
+        following = self._in_group("own streams")
+        return following.member.is_owner(following.seat_of[stream], epoch)
+
     def _poll_once(self, read: ReadBatch, max_records: int, max_bytes: int) -> RecordBatch[V, K] | None:
         with self._polling:
             if self._following is None:

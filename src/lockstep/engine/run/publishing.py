@@ -20,6 +20,7 @@ from lockstep.engine.run.beats import FEW_CLIENTS, Beat, Beats, trim_beats
 from lockstep.engine.run.outages import BUS_AWAY
 from lockstep.engine.run.outlets import Frame, Outlet
 from lockstep.engine.run.position import Position
+from lockstep.engine.run.records import notice_label
 from lockstep.engine.run.sidelog import SideLog
 from lockstep.engine.run.spool import UNKNOWN, Spool, SpoolPart
 from lockstep.engine.run.streams import FRAME_BYTES, FRAME_LIMIT, ProjectStreams
@@ -68,7 +69,8 @@ class Publisher:
         self._spools = spools
         self._control = bus.open(streams.control)
         self._beats = Beats(self._control)
-        self._bad, self._notices = SideLog(bus.open(streams.bad), runtime), SideLog(bus.open(streams.notices), runtime)
+        self._bad = SideLog(bus.open(streams.bad), runtime)
+        self._notices = SideLog(bus.open(streams.notices), runtime, label=notice_label)
         self.published, self.position = 0, None
         self.counts: dict[str, WindowCounts] = {}
         self.bad: Counter[str] = Counter()

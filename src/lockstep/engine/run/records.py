@@ -6,12 +6,15 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 from lockstep.engine.events.event import Event
 from lockstep.engine.kernels.span import Span
 from lockstep.engine.run.reading import BrokenFrame
 from lockstep.engine.windows.operator import BadEvent, Notice
+from lockstep.log.batch import Headers
+from lockstep.streams.outbox import BODY_HEADER, ID_BYTES_MAX, ID_HEADER, KIND_HEADER, item_headers
 
 _DETAIL_CHARS = 200
 
@@ -92,6 +95,27 @@ def _notice_tree(origin: str, notice: Notice, counts: Counter[tuple[int, str]]) 
         return told | {"content": dict(notice.content)}
     body = b64encode(notice.body).decode("ascii")
     return told | {"key": notice.key, "headers": dict(notice.headers), "body": body}
+
+
+def notice_label(notice: Mapping[str, Any]) -> tuple[bytes | None, Headers]:
+    """What makes a notice an item of an outbox: its id and kind as headers, its lane as key.
+
+    A mail waits for those before it to the same server, and for no others. Of a custom window's, the record says where
+    in it the body is. An id or kind that can't be a header is told by its digest: an engine must not stop at it.
+    """
+    item, kind = (_header_text(notice[name]) for name in ("id", "kind"))
+    if "content" in notice:
+        content = notice["content"]
+        return f"{content.get('host', '')}:{content.get('port', '')}".encode(), item_headers(id=item, kind=kind)
+    own = {ID_HEADER, KIND_HEADER, BODY_HEADER}
+    headers = [(name, text.encode("utf-8", "replace")) for name, text in notice["headers"].items() if name not in own]
+    key = notice["key"].encode("utf-8", "replace")
+    return key or None, item_headers(id=item, kind=kind, headers=[*headers, (BODY_HEADER, b"body")])
+
+
+def _header_text(text: str) -> str:
+    raw = text.encode("utf-8", "surrogatepass")
+    return text if text.isprintable() and len(raw) <= ID_BYTES_MAX else sha256(raw).hexdigest()
 
 
 def _plain(value: object) -> object:

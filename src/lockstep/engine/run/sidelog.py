@@ -7,11 +7,11 @@ leader wrote that was no longer one stands a second time, and readers drop it by
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lockstep.errors import AppendUncertain, Trimmed
-from lockstep.log.batch import NO_PRODUCER, BatchView, pack
+from lockstep.log.batch import NO_PRODUCER, BatchView, Headers, pack
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime, logger
 
@@ -19,6 +19,8 @@ _RECORDS_MAX, _BYTES_MAX = 1000, 1 << 19
 """What one batch of the log holds at most, but for a record that is larger by itself: any bus takes that."""
 
 Item = Mapping[str, Any]
+Label = Callable[[Item], tuple[bytes | None, Headers]]
+"""Gives an item the key and the headers that its record has."""
 NOWHERE = (0, -1)
 """Before the first place."""
 
@@ -26,8 +28,8 @@ NOWHERE = (0, -1)
 class SideLog:
     """Writes items in order; they are there when they were read back. Not to be shared between threads."""
 
-    def __init__(self, log: Log, runtime: Runtime, *, resend_s: float = 0.5) -> None:
-        self._log, self._runtime, self._resend_s = log, runtime, resend_s
+    def __init__(self, log: Log, runtime: Runtime, *, resend_s: float = 0.5, label: Label | None = None) -> None:
+        self._log, self._runtime, self._resend_s, self._label = log, runtime, resend_s, label
         self._last, self._at, self._sent_at = NOWHERE, 0, float("-inf")
 
     def look(self) -> None:
@@ -41,7 +43,7 @@ class SideLog:
         fresh = self._missing(numbered(items))
         while fresh and self._runtime.monotonic() - self._sent_at >= self._resend_s:
             chunk, values = _chunk(fresh)
-            self._append(values)
+            self._append(chunk, values)
             fresh = self._missing(fresh)
             if self._last >= place_of(chunk[-1]):  # the next one need not wait
                 self._sent_at = float("-inf")
@@ -53,9 +55,14 @@ class SideLog:
             self._read()
         return [item for item in items if place_of(item) > self._last]
 
-    def _append(self, values: Sequence[bytes]) -> None:
+    def _append(self, items: Sequence[Item], values: Sequence[bytes]) -> None:
         self._sent_at = self._runtime.monotonic()
-        batch = pack(values, producer=NO_PRODUCER, sequence=0, created_ns=self._runtime.wall_ns())
+        labels = [self._label(item) for item in items] if self._label is not None else None
+        batch = pack(
+            values, producer=NO_PRODUCER, sequence=0, created_ns=self._runtime.wall_ns(),
+            keys=[key for key, _ in labels] if labels else None,
+            headers=[headers for _, headers in labels] if labels else None,
+        )  # fmt: skip
         try:
             self._log.append([batch])
         except AppendUncertain as error:  # done means read back: what is not is sent again

@@ -83,7 +83,7 @@ def stream_sizes(bus: Bus, streams: ProjectStreams, *, engines_trim: bool) -> tu
 
 
 def _names(bus: Bus, streams: ProjectStreams) -> list[str]:
-    own = {streams.sequence, streams.control, streams.bad, streams.notices, streams.sent, streams.reports}
+    own = {streams.sequence, streams.control, streams.bad, streams.notices, streams.reports}
     own |= {streams.requests, GROUP_LOG_PREFIX + streams.group}
     root = streams.sequence.removesuffix("S")
     return [name for name in bus.names() if name in own or (name.startswith(root) and name.endswith((".I", ".O")))]

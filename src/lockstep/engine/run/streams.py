@@ -19,8 +19,6 @@ NOTICES = StreamConfig(capacity=100_000)
 """The last messages to people: of a mail server that is away for long, older ones are lost."""
 REPORTS = StreamConfig(capacity=2_000)
 """What each engine last said of itself."""
-SENT = StreamConfig(capacity=100)
-"""How far notices were last sent."""
 REQUESTS = StreamConfig(capacity=1_000)
 """What engines were last asked."""
 
@@ -61,9 +59,9 @@ class ProjectStreams:
         return f"{self._root}.N"
 
     @property
-    def sent(self) -> str:
-        """How far notices were sent."""
-        return f"{self._root}.N.sent"
+    def mail_group(self) -> str:
+        """The group of carriers that send messages to people."""
+        return f"{self._root}.mail"
 
     @property
     def reports(self) -> str:
@@ -98,7 +96,6 @@ class ProjectStreams:
             self.bad: BAD_RECORDS,
             self.reports: REPORTS,
             self.requests: REQUESTS,
-            self.sent: SENT,
         }
         present = set(bus.names())
         for name, config in wanted_streams.items():

@@ -14,11 +14,8 @@ from lockstep.engine.compute.port import Compute, ComputeFactory
 from lockstep.engine.errors import NotShardable
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.plan import Plan, make_plan
-from lockstep.engine.model.windows import NotificationWindow
 from lockstep.engine.run.conducting import ACTIVE, STANDBY, RoleChange
 from lockstep.engine.run.folder import EngineFolder
-from lockstep.engine.run.mail import MailSender
-from lockstep.engine.run.mailing import Mailer
 from lockstep.engine.run.outages import BUS_AWAY, through_outages
 from lockstep.engine.run.reports import Report
 from lockstep.engine.run.restoring import begin_with_newest
@@ -75,7 +72,6 @@ class Engine:
         self._folder: EngineFolder | None = None
         self._computing: Compute | None = None
         self._failover: Failover | None = None
-        self._mailer: Mailer | None = None
 
     @property
     def name(self) -> str:
@@ -148,9 +144,6 @@ class Engine:
         self._spawn("publisher", team.publish)
         self._spawn("reporter", team.tell)
         self._spawn("desk", team.serve)
-        sender = MailSender(os.environ, self._pause)
-        self._mailer = Mailer(self._bus, self.streams, sender, self._runtime, self._may_mail)
-        self._spawn("mailer", self._mail)
 
     def status(self) -> EngineStatus:
         """How far it is."""
@@ -271,15 +264,6 @@ class Engine:
         team.recomputed()
         self._spawn("publisher", team.publish)
 
-    def _mail(self) -> float:
-        """Send notices while this engine leads and its model, as it is now, makes some."""
-        assert self._mailer is not None
-        notifies = any(isinstance(node.window, NotificationWindow) for node in self.graph.nodes)
-        return self._mailer.step() if notifies and self._may_mail() else _IDLE_S
-
-    def _may_mail(self) -> bool:
-        return self.role == ACTIVE and self._team().election.is_leading()
-
     def _team(self) -> Failover:
         assert self._failover is not None
         return self._failover
@@ -293,9 +277,6 @@ class Engine:
         if reporter is not None:
             reporter.wake()
         self._on_role(change)
-
-    def _pause(self, seconds: float) -> None:
-        self._runtime.waiter().wait(seconds)
 
     def _crashed(self, error: BaseException) -> None:
         self._crash = error

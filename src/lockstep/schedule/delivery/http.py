@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep.errors import BadArgument, ExtraMissing
+from lockstep.net.addresses import AddressRules
+from lockstep.net.signatures import signature_headers, signing_key
 from lockstep.runtime import Runtime, ThreadRuntime
 from lockstep.schedule import bodies
-from lockstep.schedule.delivery.addresses import AddressRules
 from lockstep.schedule.delivery.options import CourierOptions
 from lockstep.schedule.delivery.port import Delivery, Done, Outcome
 from lockstep.schedule.delivery.queue import Answer, DeliveryQueue, QueueLimits
 from lockstep.schedule.delivery.redaction import printable, redact, secret_texts
-from lockstep.schedule.delivery.signatures import signature_headers, signing_key
 from lockstep.schedule.tenants import Tenant, masked_url
 
 try:
@@ -86,7 +86,7 @@ class HttpCourier:
     def __init__(self, options: CourierOptions | None = None, runtime: Runtime | None = None) -> None:
         self._options = options or CourierOptions()
         self._runtime = runtime or ThreadRuntime()
-        self._rules = AddressRules.of(self._options)
+        self._rules = self._options.addresses
         self._plans: dict[str, _Plan] = {}
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         """By whether connections are kept after an answer."""

@@ -21,8 +21,8 @@ from functools import partial
 from typing import Any
 
 from lockstep.errors import BadArgument, ExtraMissing
+from lockstep.net.addresses import never_called
 from lockstep.schedule import bodies
-from lockstep.schedule.delivery.addresses import AddressRules, never_called
 from lockstep.schedule.delivery.options import CourierOptions
 from lockstep.schedule.delivery.port import Delivery, Done, Outcome
 from lockstep.schedule.delivery.queue import Answer, DeliveryQueue, QueueLimits
@@ -85,7 +85,7 @@ class KafkaCourier:
 
     def __init__(self, options: CourierOptions | None = None) -> None:
         self._options = options or CourierOptions()
-        self._rules = AddressRules.of(self._options)
+        self._rules = self._options.addresses
         self._plans: dict[str, _Plan] = {}
         self._senders: dict[tuple[tuple[str, str], ...], _Sender] = {}
         self._retired: set[_Sender] = set()

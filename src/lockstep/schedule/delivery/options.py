@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lockstep.errors import BadConfig
+from lockstep.net.addresses import AddressRules
 
 _POSITIVE = (
     "timeout_s", "connect_timeout_s", "queue_timeout_s", "connections", "connections_per_tenant", "pending",
@@ -46,6 +47,11 @@ class CourierOptions:
     """Kafka clusters, or logins to them, that are connected at once."""
     kafka_idle_s: float = 300.0
     """A Kafka producer that sent nothing for so long is closed."""
+
+    @property
+    def addresses(self) -> AddressRules:
+        """Which addresses may be called."""
+        return AddressRules(self.allow_loopback, self.allow_private, self.allowed_hosts, self.allowed_ports)
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:

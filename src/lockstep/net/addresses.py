@@ -1,6 +1,6 @@
-"""Which addresses may be called, so that a tenant's URL does not reach what only this machine should.
+"""Which addresses may be called, so that a URL that others gave does not reach what only this machine should.
 
-A URL is checked when a tenant is registered. A name is resolved when a connection is made: every address it resolves to
+A URL is checked when it is given. A name is resolved when a connection is made: every address it resolves to
 is checked, and the connection goes to one of these. So a name that resolves to another address later gains nothing.
 """
 
@@ -10,8 +10,6 @@ import re
 import socket
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
-
-from lockstep.schedule.delivery.options import CourierOptions
 
 Address = IPv4Address | IPv6Address
 
@@ -39,11 +37,6 @@ class AddressRules:
     allow_private: bool = True
     allowed_hosts: tuple[str, ...] = ()
     allowed_ports: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, options: CourierOptions) -> AddressRules:
-        """The rules that options state."""
-        return cls(options.allow_loopback, options.allow_private, options.allowed_hosts, options.allowed_ports)
 
     def target(self, host: str, port: int) -> str | None:
         """Check the host and the port of a URL; a name passes unless the list of hosts leaves it out."""

@@ -1,0 +1,428 @@
+"""Carriers under random faults, seed by seed: production carriers and ledgers on a bus in memory, in virtual time.
+
+python tests/deliveries/delivery_simulation.py --seeds 1000 [--variant no-begun]
+
+While faults are injected, carriers are killed, paused and hung before and after an item is carried out, appends to
+ledgers, outbox and group are lost, late and duplicated, receivers fail. Then all of it heals, and what was carried out
+is compared with what was asked for. A broken variant leaves out one rule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import sys
+from collections import Counter, defaultdict
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lockstep.core.delivery import AGAIN, SKIP, Begun, Ledger
+from lockstep.core.dispatch import Dispatcher, Job
+from lockstep.errors import DeliveryRefused, IllegalState, ServerUnreachable
+from lockstep.log.batch import NO_PRODUCER, pack
+from lockstep.log.config import StreamConfig
+from lockstep.log.memory import Grid
+from lockstep.platform import Lockstep
+from lockstep.streams.carrier import Carrier, CarrierOptions
+from lockstep.streams.deadletters import dead_letters
+from lockstep.streams.options import GroupOptions
+from lockstep.streams.outbox import item_headers
+from lockstep.testing.faults import FaultPlan, FaultyBus
+from lockstep.testing.virtual import VirtualRuntime
+from lockstep.testing.virtual_process import Killed, ProcessRuntime
+
+OUTBOX, GROUP = "outbox", "g"
+GROUP_OPTIONS = GroupOptions(lease_s=2.0, beat_s=0.5, revoke_s=3.0)
+SHARDS, WORKERS, KEYS = 2, 3, 5
+ROUNDS, HEALING_S = 14, 14.0
+
+LOST = "neither carried out, nor given up, nor skipped"
+TWICE = "carried out again without a doubt"
+NOBODYS = "carried out and never asked for"
+NOT_TOLD = "carried out again, and neither attempt was in doubt"
+OVERTAKEN = "carried out before an earlier item of its key"
+MANY_DOUBTS = "more doubts than workers times interruptions"
+DEAD_DONE = "given up although it was carried out, without a doubt"
+CARRIER_DIED = "a carrier ended"
+NEVER_RESTS = "a process works without end"
+
+
+@dataclass(frozen=True)
+class Anomaly:
+    """What is wrong, by name, and where."""
+
+    name: str
+    detail: str
+
+
+@dataclass
+class Outcomes:
+    """What one seed showed."""
+
+    seed: int
+    anomalies: list[Anomaly]
+    faults: Counter[str]
+    seen: Counter[str]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Something that was done outside."""
+
+    id: str
+    process: str
+    epoch: int
+    attempt: int
+    in_doubt: bool
+
+
+class NoBegun(Dispatcher):
+    """Carries out what it reads, and says so afterwards."""
+
+    def _next_step(self, waiting):
+        entry = super()._next_step(waiting)
+        if isinstance(entry, Begun):
+            self._counted.append(Job(waiting.offset, waiting.id, entry.attempt))
+            return None
+        return entry
+
+
+class NotReadBack(Dispatcher):
+    """Takes an append that was sent for one that counts."""
+
+    def wants(self, now, room):
+        entries = super().wants(now, room)
+        for entry in entries:
+            if isinstance(entry, Begun) and entry.id not in self._running:
+                self._counted.append(Job(entry.offset, entry.id, entry.attempt))
+        return entries
+
+    def _read_back(self, begun, now):
+        pass
+
+
+class Unfenced(Ledger):
+    """A ledger in which what an older owner begins counts as before, and nobody marks what the last one left."""
+
+    def is_in_force(self, epoch, owner):
+        return True
+
+    def _adopt(self, epoch, owner):
+        return False
+
+    def in_doubt(self, item):
+        return False
+
+
+class NoBarrier(Dispatcher):
+    """Goes on from what it has read of the ledger."""
+
+    def __init__(self, ledger, owner, group_epoch, rules):
+        super().__init__(Unfenced(), owner, group_epoch, rules)
+        self.epoch, self._is_open = group_epoch, True
+
+
+class ConfirmedBeforeDone(Dispatcher):
+    """Moves the position when an item is begun."""
+
+    def confirmable(self):
+        found = super().confirmable()
+        begun = {job.offset for job in self._running.values()}
+        for offset in self._order:
+            if offset not in begun | self._over:
+                break
+            found = offset
+        return found
+
+
+VARIANTS = {
+    "no-begun": NoBegun,
+    "not-read-back": NotReadBack,
+    "no-barrier": NoBarrier,
+    "confirmed-before-done": ConfirmedBeforeDone,
+}
+
+
+class Process:
+    """One process with a carrier."""
+
+    def __init__(self, world, name):
+        self.world, self.name = world, name
+        self.runtime = ProcessRuntime(world.clock)
+        self.plan = FaultPlan()
+        self.bus = Lockstep(FaultyBus(world.grid.bus(self.runtime), self.plan), self.runtime)
+        options = CarrierOptions(
+            workers=WORKERS, retries=2, backoff_s=0.3, backoff_max_s=2.0, on_doubt=world.on_doubt, window=8
+        )
+        self.carrier = Carrier(self.bus, OUTBOX, GROUP, options, GROUP_OPTIONS, dispatcher=world.variant or Dispatcher)
+        self.carrier.on("*", self._handle)
+        self.carrier.start()
+
+    def _handle(self, item):
+        self.world.carry_out(self, item)
+
+    @property
+    def is_alive(self):
+        return not self.runtime.dead
+
+    def kill(self):
+        self.runtime.kill()
+        member = self.carrier._subscriber._member
+        for task in (self.carrier._task, member._task, *(worker._task for worker in self.carrier._workers)):
+            task.stop()
+
+
+class Simulation:
+    """See module."""
+
+    def __init__(self, seed, variant=None):
+        self.chance = random.Random(f"deliveries {seed}")
+        self.seed, self.variant = seed, VARIANTS[variant] if variant else None
+        self.on_doubt = self.chance.choice([AGAIN, AGAIN, SKIP])
+        self.clock = VirtualRuntime(seed, max_steps_per_instant=3000, max_steps_per_call=200_000)
+        self.grid = Grid(dedupe=False)
+        self.plan = FaultPlan()
+        self.bus = Lockstep(FaultyBus(self.grid.bus(self.clock), self.plan), self.clock)
+        self.bus.create(OUTBOX, StreamConfig(capacity=None, shards=SHARDS))
+        self.logs = self.bus.logs(OUTBOX)
+        self.processes = {}
+        self.started = self.asked_for = self.interruptions = 0
+        self.is_faulty = False
+        self.asked = {}
+        self.effects = defaultdict(list)
+        self.refuses = {}
+        self.counts, self.anomalies = Counter(), []
+
+    # what goes wrong
+
+    def _goes_wrong(self, probability):
+        return self.is_faulty and self.chance.random() < probability
+
+    def carry_out(self, process, item):
+        self._interrupt(process, "before it is done")
+        process.runtime.hang(self.chance.choice([0.0, 0.01, 0.1, 0.5]))
+        fate = self.refuses.get(item.id)
+        if fate == "refused":
+            raise DeliveryRefused(reason="never")
+        if fate == "failing" or self._goes_wrong(0.1):
+            self.counts["receiver failed"] += 1
+            msg = "later"
+            raise ValueError(msg)
+        self.effects[item.id].append(Effect(item.id, process.name, item.epoch, item.attempt, item.in_doubt))
+        self._interrupt(process, "after it is done")
+
+    def _interrupt(self, process, where):
+        """Kill, pause or hang a carrier in the middle of its work."""
+        if process.runtime.dead:
+            raise Killed
+        if not self._goes_wrong(0.04):
+            return
+        kind = self.chance.choice(["kill", "pause", "pause", "hang"])
+        self.counts[f"{kind} {where}"] += 1
+        self.interruptions += 1
+        if kind == "kill":
+            process.kill()
+            raise Killed
+        if kind == "pause":
+            process.runtime.pause(self.chance.uniform(0.5, 5.0))
+        process.runtime.hang(self.chance.uniform(0.5, 5.0) if kind == "hang" else 0.0)
+
+    # the run
+
+    def run(self):
+        for _ in range(self.chance.randint(1, 3)):
+            self.start_one()
+        self.clock.advance(3)
+        self.is_faulty = True
+        try:
+            for _ in range(ROUNDS):
+                self.act()
+                self.clock.advance(self.chance.choice([0.05, 0.2, 0.5, 1.0, 2.0]))
+            self.heal()
+        except IllegalState as error:
+            self.note(NEVER_RESTS, str(error))
+        self.check()
+        faults = self.counts + self.plan.counts
+        for process in self.processes.values():
+            faults += process.plan.counts
+        seen = Counter(items=len(self.asked), effects=sum(map(len, self.effects.values())), doubts=self.doubts_found)
+        return Outcomes(self.seed, self.anomalies, faults, seen)
+
+    def live(self):
+        return [process for process in self.processes.values() if process.is_alive]
+
+    def start_one(self):
+        self.started += 1
+        self.processes[f"p{self.started}"] = Process(self, f"p{self.started}")
+
+    def act(self):
+        acts = [
+            (60, self.ask), (6, self.start_another), (4, self.kill_one), (5, self.pause_one), (3, self.close_one),
+            (16, self.lose_append),
+        ]  # fmt: skip
+        self.chance.choices([act for _, act in acts], [weight for weight, _ in acts])[0]()
+
+    def ask(self):
+        for _ in range(self.chance.choice([1, 2, 4, 8])):
+            if self.asked and self.chance.random() < 0.1:  # a copy, as a leader writes that is none any more
+                self.counts["copy"] += 1
+                item, (shard, key) = self.chance.choice(list(self.asked.items()))
+            else:
+                self.asked_for += 1
+                item = f"e{self.asked_for}"
+                key = self.chance.choice([None, *[b"k%d" % n for n in range(KEYS)]])
+                shard = self.chance.randrange(SHARDS) if key is None else int(key[1:]) % SHARDS
+                self.asked[item] = shard, key
+                self.refuses[item] = self.chance.choices([None, "refused", "failing"], [20, 1, 1])[0]
+            batch = pack(
+                [item.encode()], producer=NO_PRODUCER, sequence=0, created_ns=1, keys=[key],
+                headers=[item_headers(id=item)],
+            )  # fmt: skip
+            self.logs[shard].append([batch])
+
+    def start_another(self):
+        if len(self.live()) < 3:
+            self.start_one()
+
+    def kill_one(self):
+        if self.live():
+            self.counts["kill"] += 1
+            self.interruptions += 1
+            self.chance.choice(self.live()).kill()
+
+    def pause_one(self):
+        if self.live():
+            self.counts["pause"] += 1
+            self.interruptions += 1
+            self.chance.choice(self.live()).runtime.pause(self.chance.uniform(0.5, 5.0))
+
+    def close_one(self):
+        idle = [process for process in self.live() if not process.runtime.is_paused]
+        if idle:
+            self.counts["close"] += 1
+            process = self.chance.choice(idle)
+            process.carrier.close(20.0)
+            process.kill() if process.carrier._task else process.runtime.kill()
+
+    def lose_append(self):
+        if not self.live():
+            return
+        process = self.chance.choice(self.live())
+        kind = self.chance.choice(["drop", "lose_ack", "late", "duplicate", "away"])
+        ledgers = [f"{OUTBOX}.{GROUP}.ledger/{shard}" for shard in range(SHARDS)]
+        log = self.chance.choice([*ledgers, *ledgers, f"_group.{GROUP}"])
+        log = next((name for name in self.grid.bus(self.clock).names() if name.endswith(log)), log)
+        self.interruptions += "ledger" not in log  # it may cost a lease
+        times = self.chance.choice([1, 1, 3])
+        if kind == "away":
+            process.plan.fail(ServerUnreachable(server="the bus", reason="it is away on order"), times, log=log)
+        else:
+            getattr(process.plan, kind)(times, log=log)
+
+    def heal(self):
+        self.is_faulty = False
+        for process in self.processes.values():
+            process.plan.clear()
+            process.bus.bus.release_late()
+        for process in self.live():
+            process.runtime.go_on()
+        if not self.live():
+            self.start_one()
+        self.clock.advance(HEALING_S)
+
+    # what became of it
+
+    def note(self, name, detail):
+        self.anomalies.append(Anomaly(name, detail))
+
+    def check(self):
+        for process in self.live():
+            if process.carrier.error is not None:
+                self.note(CARRIER_DIED, repr(process.carrier.error))
+        deliveries = self.bus.deliveries(OUTBOX, group=GROUP)
+        found = deliveries.doubts()
+        self.doubts_found = len(found)
+        doubts = Counter(doubt.id for doubt in found)
+        dead = {letter.record.value.decode() for letter in self._letters()}
+        skipped = {one.id for one in deliveries.items() if one.state == "skipped"}
+        for item in self.asked:
+            effects = self.effects.get(item, [])
+            if not effects and item not in dead | skipped:
+                self.note(LOST, f"{item} at {self.asked[item]}")
+            if len(effects) > 1 + doubts[item]:
+                self.note(TWICE, f"{item}: {effects}, {doubts[item]} doubts")
+            if effects and item in dead and not doubts[item]:
+                self.note(DEAD_DONE, f"{item}: {effects}")
+            marked = [one for one in effects if one.in_doubt]
+            if len(effects) > 1 and not marked:
+                self.note(NOT_TOLD, f"{item}: {effects}")
+        if self.effects.keys() - self.asked.keys():
+            self.note(NOBODYS, repr(self.effects.keys() - self.asked.keys()))
+        if len(found) > WORKERS * self.interruptions:
+            self.note(MANY_DOUBTS, f"{len(found)} doubts, {self.interruptions} interruptions")
+        self._check_order(doubts)
+
+    def _check_order(self, doubts):
+        """The first time that an item is carried out comes after that of those before it with the same key."""
+        firsts = {item: number for number, item in enumerate(self.effects)}
+        lanes = defaultdict(list)
+        for item, (shard, key) in self.asked.items():
+            if key is not None and item in firsts and not doubts[item]:
+                lanes[shard, key].append((firsts[item], item))
+        for lane, found in lanes.items():
+            if found != sorted(found):
+                self.note(OVERTAKEN, f"{lane}: {found}")
+
+    def _letters(self):
+        with suppress(LookupError):
+            yield from dead_letters(self.bus, f"{OUTBOX}.dlq")
+
+
+@dataclass
+class Summary:
+    """What many seeds showed."""
+
+    failed: list[Outcomes]
+    faults: Counter[str]
+    seen: Counter[str]
+
+
+def run_seed(seed, variant=None):
+    """One run."""
+    logger, before = logging.getLogger("lockstep"), logging.getLogger("lockstep").level
+    logger.setLevel(logging.CRITICAL + 1)  # every fault that is injected would be a warning
+    try:
+        return Simulation(seed, variant).run()
+    finally:
+        logger.setLevel(before)
+
+
+def run_many(seeds, variant=None):
+    """Many runs, one after the other."""
+    summary = Summary([], Counter(), Counter())
+    for seed in seeds:
+        outcomes = run_seed(seed, variant)
+        summary.faults += outcomes.faults
+        summary.seen += outcomes.seen
+        if outcomes.anomalies:
+            summary.failed.append(outcomes)
+    return summary
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--variant", choices=[*VARIANTS])
+    asked = parser.parse_args()
+    summary = run_many(range(asked.first, asked.first + asked.seeds), asked.variant)
+    for outcomes in summary.failed:
+        for anomaly in outcomes.anomalies:
+            print(f"seed {outcomes.seed}: {anomaly.name}: {anomaly.detail}")
+    print(f"{len(summary.failed)} of {asked.seeds} seeds failed; {dict(summary.seen)}; {dict(summary.faults)}")
+    return 1 if summary.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
