@@ -11,7 +11,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lockstep.engine.spark.rows import LockstepSource
-from lockstep.engine.spark.rows_columns import TYPES, arrow_schema, check_writable, schema_of
+from lockstep.engine.spark.rows_columns import TYPES, arrow_schema, schema_of, writable
 from lockstep.engine.spark.rows_options import COLUMNS, ReadOptions, WriteOptions
 from lockstep.engine.spark.rows_positions import Position, from_json, range_start, share, to_json
 from lockstep.errors import BadConfig, BadName, LockstepError, UnsupportedByBackend
@@ -143,11 +143,11 @@ def test_a_schema_of_the_users_own_has_our_names_and_types():
 
 
 def test_columns_that_can_not_be_written_are_named():
-    check_writable(StructType([StructField("value", StringType())]))
+    assert writable(StructType([StructField("Value", StringType())])) == {"value": "Value"}
     with pytest.raises(BadConfig, match=r"offset bigint.*select from value: binary or string"):
-        check_writable(schema_of(["value", "offset"]))
+        writable(schema_of(["value", "offset"]))
     with pytest.raises(BadConfig, match=r"it has no value"):
-        check_writable(schema_of(["key"]))
+        writable(schema_of(["key"]))
 
 
 # --- positions ---------------------------------------------------------------------------------------------------

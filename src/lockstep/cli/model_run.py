@@ -261,6 +261,7 @@ def _tree(graph: Graph, options: argparse.Namespace, outcome: FileOutcome, bad: 
         "seconds": round(outcome.seconds, 6),
         "events_per_s": report.per_second(outcome.events, outcome.seconds),
         "spark_ready_s": round(outcome.started_s, 3) if options.runner == "spark" else None,
+        "start_parts_s": {name: round(spent, 3) for name, spent in outcome.start_parts_s.items()},
         "windows": report.window_rows(graph, outcome.counts),
         "lines": dict(outcome.lines),
         "bad_lines": report.bad_lines_tree(bad),

@@ -125,7 +125,7 @@ def run_engine(
             started = runtime.monotonic()
             engine.drain(progress=progress)
             seconds = runtime.monotonic() - started
-            counts = engine.status().counts
+            counts, parts = engine.status().counts, engine.started_s
         lines = {
             path: sum(
                 write_csv(batch, file, output)
@@ -135,7 +135,8 @@ def run_engine(
         }
         refused = first_refused(connection.bus.open(streams.bad), graph)
     position = ingest.position
-    return FileOutcome(counts, lines, position.events, position.block, seconds, started - began, refused)
+    ready_s = started - began
+    return FileOutcome(counts, lines, position.events, position.block, seconds, ready_s, parts, refused)
 
 
 def first_refused(log: Log, graph: Graph) -> list[dict[str, Any]]:

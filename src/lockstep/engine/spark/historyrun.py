@@ -21,7 +21,8 @@ from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.spark.engine import EngineOptions, check_shards
 from lockstep.engine.spark.orders import SCHEMA
 from lockstep.engine.spark.processor import RESULT, WindowProcessor
-from lockstep.engine.spark.session import start_session, stop_session
+from lockstep.engine.spark.session import lent_session, start_session, stop_session
+from lockstep.engine.spark.settings import check_engine
 from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus, reopened_by
 from lockstep.runtime import Runtime
@@ -94,7 +95,12 @@ def _run_job(
     setup: EngineSetup, orders: Sequence[tuple[int, int]], folder: Path, options: EngineOptions, runtime: Runtime
 ) -> float:
     """Run it and return when Spark was ready."""
-    spark = start_session(folder, master=options.master, own=options.spark, verbose=options.verbose)
+    if options.session is not None:
+        spark = lent_session(options.session)
+    else:
+        check_engine(options.spark)
+        app = f"lockstep history of {setup.graph().project.name}"
+        spark = start_session(folder, app=app, master=options.master, own=options.spark, verbose=options.verbose)
     try:
         started = runtime.monotonic()
         rows = [(shard, start, stop) for shard in range(setup.shards) for start, stop in orders]
@@ -112,4 +118,5 @@ def _run_job(
             results.write.format("noop").mode("overwrite").save()
         return started
     finally:
-        stop_session(spark)
+        if options.session is None:
+            stop_session(spark)
