@@ -218,11 +218,19 @@ def test_what_a_bounded_stream_would_drop_at_once_is_refused(spark, bus):
     assert bus.bounds("ring").count == 10
 
 
-def test_a_stream_is_a_table_and_conditions_on_the_offset_are_pushed_down(spark, bus):
+@pytest.fixture
+def pushing(spark):
+    """The session, where Python sources may see conditions."""
+    spark.conf.set(PUSHDOWN, "true")
+    register(spark)
+    yield spark
+    spark.conf.unset(PUSHDOWN)
+    register(spark)
+
+
+def test_a_stream_is_a_table_and_conditions_on_the_offset_are_pushed_down(pushing, bus):
+    session = pushing
     publish(bus, "orders", 0, 30)
-    session = spark.newSession()
-    session.conf.set(PUSHDOWN, "true")
-    register(session)
     session.sql(f"CREATE TABLE orders USING lockstep OPTIONS (url '{bus.url}', stream 'orders')")
     found = session.sql("SELECT offset, cast(value as string) v FROM orders WHERE offset >= 10 AND offset < 13")
     assert [tuple(row) for row in found.collect()] == [(10, "10"), (11, "11"), (12, "12")]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from lockstep.core.sequence import SequenceState
 from lockstep.engine.events.csvform import CsvOutput, write_csv
@@ -19,8 +20,7 @@ from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.spool import Spool
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.spark.engine import EngineOptions, check_shards
-from lockstep.engine.spark.orders import SCHEMA
-from lockstep.engine.spark.processor import RESULT, WindowProcessor
+from lockstep.engine.spark.processor import RESULT
 from lockstep.engine.spark.session import lent_session, start_session, stop_session
 from lockstep.engine.spark.settings import check_engine
 from lockstep.log.port import Bus
@@ -103,20 +103,31 @@ def _run_job(
         spark = start_session(folder, app=app, master=options.master, own=options.spark, verbose=options.verbose)
     try:
         started = runtime.monotonic()
-        rows = [(shard, start, stop) for shard in range(setup.shards) for start, stop in orders]
-        if rows:
-            results = (
-                spark.createDataFrame(rows, SCHEMA)
-                .groupBy("shard")
-                .transformWithState(
-                    statefulProcessor=WindowProcessor(setup.text()),
-                    outputStructType=RESULT,
-                    outputMode="append",
-                    timeMode="none",
-                )
-            )
+        if orders:
+            shards = spark.range(0, setup.shards, 1, setup.shards)  # one partition each
+            results = shards.mapInArrow(_evaluation(setup.text(), orders), RESULT)
             results.write.format("noop").mode("overwrite").save()
         return started
     finally:
         if options.session is None:
             stop_session(spark)
+
+
+def _evaluation(setup: str, orders: Sequence[tuple[int, int]]) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """What a task does with the shards of its partition: nothing is kept, so no state of Spark's is needed."""
+
+    def evaluate(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        from lockstep.engine.run.setup import EngineSetup
+        from lockstep.engine.spark.hot import run_orders_patiently
+
+        for shard in [shard for batch in batches for shard in batch.column("id").to_pylist()]:
+            _, done = run_orders_patiently(EngineSetup.of(setup), shard, orders, dict, lambda: None)
+            row = (shard, orders[-1][1], done.first, done.last, done.events, done.output_bytes, 0, 0)
+            kinds = {"int": pa.int32(), "bigint": pa.int64()}
+            fields = [(name, kinds[kind]) for name, kind in (field.split() for field in RESULT.split(","))]
+            arrays = [pa.array([value], kind) for value, (_, kind) in zip(row, fields, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    return evaluate

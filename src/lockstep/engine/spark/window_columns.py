@@ -202,7 +202,8 @@ class EventForm:
         except BadText as fault:
             raise BadRecord(stream=stream, reason=fault.detail) from None
         places = found.indices.fill_null(len(codes) - 1).to_numpy(zero_copy_only=False)
-        return codes[places]
+        chosen: Bytes = codes[places]
+        return chosen
 
 
 def _check_type(column: StructField, name: str, taken: dict[str, tuple[str, ...]], schema: Schema) -> None:

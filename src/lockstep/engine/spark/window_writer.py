@@ -50,7 +50,7 @@ class FrameForm:
         yield Rows(frames, [None] * len(frames), [()] * len(frames), [now_ns] * len(frames))
 
     def _events_in_frame(self, events: EventBatch) -> int:
-        size = sum(column.nbytes for column in events.columns if column is not None)
+        size: int = sum(column.nbytes for column in events.columns if column is not None)
         return min(_FRAME_EVENTS, max(1, FRAME_BYTES * len(events) // max(1, size)))
 
     def _frames(self, events: EventBatch, start: int, stop: int, stream: str) -> Iterator[bytes]:
