@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, IsNull, LessThan, LessThanOrEqual
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from pyspark.sql.types import DecimalType, IntegerType, LongType, StringType, StructField, StructType
 from test_engine_frames_cases import numbered
@@ -32,7 +33,8 @@ from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import encode_frame
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.run.beats import Beat
-from lockstep.engine.spark.rows import LockstepSource
+from lockstep.engine.spark.filters import bounds_of
+from lockstep.engine.spark.rows import LockstepSource, PushingSource
 from lockstep.engine.spark.window_columns import EventForm, checked_schema, frame_schema, own_columns, to_arrow
 from lockstep.engine.spark.window_options import WindowReadOptions
 from lockstep.engine.spark.window_rows import HeldColumns
@@ -322,6 +324,35 @@ def test_only_the_columns_that_are_wanted(world):
         world.read(StructType([StructField("colour", StringType())]))
     with pytest.raises(BadConfig, match=r"ID int.*no such column"):
         world.read(StructType([StructField("ID", IntegerType())]))
+
+
+def test_conditions_on_the_number_of_the_block_say_what_is_read(world):
+    blocks = dict.fromkeys(range(1, 12), 1)
+    world.put(*(frame for number in blocks for frame in frames_of({number: 1}, number - 1)))
+    given = world.source().options
+    source = PushingSource(given)
+    reader = source.reader(source.schema())
+    filters = [GreaterThan(("_block",), 6), LessThanOrEqual(("_block",), 8), EqualTo(("name",), "x")]
+    assert list(reader.pushFilters(filters)) == filters
+    [part] = reader.partitions()
+    assert (part.start.offset, part.end.offset) == (6, 8)
+    assert ids(table(list(sent(reader).read(part)), reader)) == expected({7: 1, 8: 1})
+
+
+@pytest.mark.parametrize(
+    ("filters", "bounds"),
+    [
+        ([], (0, None)),
+        ([EqualTo(("n",), 5)], (5, 6)),
+        ([In(("n",), (4, 9, 2))], (2, 10)),
+        ([In(("n",), ())], (0, None)),
+        ([GreaterThanOrEqual(("n",), 3), GreaterThan(("n",), 4)], (5, None)),
+        ([LessThan(("n",), 3), GreaterThan(("n",), 4)], (5, 5)),
+        ([EqualTo(("other",), 5), EqualTo(("n", "x"), 5), IsNull(("n",)), EqualTo(("n",), "5")], (0, None)),
+    ],
+)
+def test_what_conditions_say_about_a_number(filters, bounds):
+    assert bounds_of(filters, "n") == bounds
 
 
 def test_an_update_is_two_rows_or_one(world):

@@ -203,7 +203,7 @@ def _run_engine(
 ) -> FileOutcome:
     from lockstep.engine.model.plan import make_plan
     from lockstep.engine.spark.engine import EngineOptions, check_shards
-    from lockstep.engine.spark.filerun import run_engine
+    from lockstep.engine.spark.filerun import run_engine, run_job
     from lockstep.runtime import ThreadRuntime
 
     check_shards(make_plan(graph), options.shards)
@@ -216,7 +216,8 @@ def _run_engine(
         verbose=options.verbose,
     )  # fmt: skip
     progress.say("Reading the input and starting Spark ..." if options.runner == "spark" else "Running ...")
-    return run_engine(
+    run_it = run_job if options.runner == "spark" else run_engine
+    return run_it(
         graph, inputs, outputs, _csv_output(options), bad, folder, ThreadRuntime(), wanted, options.cut, shown(progress)
     )
 

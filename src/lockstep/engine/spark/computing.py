@@ -168,13 +168,13 @@ class SparkCompute(Compute):
         return f"its JVM crashed and left {left[-1]}, which says where" if left else "its JVM is gone"
 
     def _spark_error(self, error: StreamingQueryException | None) -> LockstepError:
-        reason = _reason(str(error)) if error else "it ended without an error"
+        reason = spark_reason(str(error)) if error else "it ended without an error"
         failed = SparkFailed(project=self.project, reason=reason)
         failed.__cause__ = error
         return failed
 
 
-def _reason(words: str) -> str:
+def spark_reason(words: str) -> str:
     """The line of Spark's many that says what went wrong: the end of the first Python traceback, else the first one."""
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Trimmed|Damaged)\b.*:", line)]

@@ -184,7 +184,7 @@ def caught_up(log: Log, start: Position, *, fail: bool) -> Position:
     if start.at.offset > bounds.next:
         reason = "the stream ends before them; was an old copy restored?"
         _lose(log, bounds.next, start.at.offset, reason, fail=fail)
-        return replace(start, at=earliest(log))
+        return replace(start, at=Place(bounds.next, None))
     return start
 
 
