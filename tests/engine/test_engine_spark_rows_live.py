@@ -350,16 +350,19 @@ def test_a_query_that_updates_its_rows_feeds_a_window_with_upserts(spark, bus, d
         f.sum(f.lit(1.0)).alias("x")
     )
 
-    def run_as(mode: str, folder: str) -> None:
-        query = at_window(counts.writeStream.outputMode(mode), bus, "Trades").trigger(availableNow=True)
-        query.option("checkpointLocation", str(tmp_path / folder)).start().awaitTermination()
+    def send(frame, number):
+        at_window(frame.write, bus, "Trades", writer="counts", batch=number).mode("append").save()
 
-    run_as("update", "update")
+    query = counts.writeStream.outputMode("update").foreachBatch(send).trigger(availableNow=True)
+    query.option("checkpointLocation", str(tmp_path / "update")).start().awaitTermination()
     desk.drain(timeout=60)
     held = at_window(spark.read, bus, "Trades", rows="current").load().orderBy("id").select("id", "x").collect()
     assert [tuple(row) for row in held] == [(0, 10.0), (1, 10.0)]
-    with pytest.raises(PySparkException, match="append"):
-        run_as("complete", "complete")
+    for mode, reason in (("update", "does not support Update mode"), ("complete", "only be appended to")):
+        straight = at_window(counts.writeStream.outputMode(mode), bus, "Trades").trigger(availableNow=True)
+        straight = straight.option("checkpointLocation", str(tmp_path / f"straight-{mode}"))
+        with pytest.raises(PySparkException, match=reason):
+            straight.start().awaitTermination()
 
 
 def test_an_engine_lives_in_the_spark_of_a_job_and_leaves_it_alone(spark, bus, tmp_path):
@@ -368,7 +371,7 @@ def test_an_engine_lives_in_the_spark_of_a_job_and_leaves_it_alone(spark, bus, t
     with pytest.raises(SparkInUse, match="has a session of Spark already"):
         start_session(tmp_path)
     engine = Engine(graph, wanted, bus.bus, state, ThreadRuntime(), EngineOptions(session=spark))
-    with engine, events.Events(bus).project("desk").publisher("Trades") as publisher:
+    with engine, events.Events(bus).project("desk", model=graph).publisher("Trades") as publisher:
         publisher.publish(*({"id": number, "symbol": "A", "x": 1.0} for number in range(7)))
         publisher.flush()
         engine.drain(timeout=120)

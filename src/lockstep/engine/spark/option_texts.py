@@ -9,14 +9,19 @@ from lockstep.errors import BadConfig
 
 T = TypeVar("T")
 
-_OF_SPARK = frozenset(("checkpointlocation", "queryname", "provider"))
+_OF_SPARK = frozenset(
+    ("checkpointlocation", "queryname", "provider", "owner", "location", "is_managed_location", "external", "comment")
+)
 """What Spark puts among the options by itself: of a streaming write, and of a table made with USING."""
+_OF_TABLE = "option."
+"""Before options of a table, which stand there a second time."""
 
 
 def known(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     """The options by name in lower case; BadConfig if there is one that nobody knows."""
     wanted = {name.lower() for name in names}
-    given = {name.lower(): text for name, text in options.items() if name.lower() not in _OF_SPARK}
+    lower = {name.lower().removeprefix(_OF_TABLE): text for name, text in options.items()}
+    given = {name: text for name, text in lower.items() if name not in _OF_SPARK}
     for name, text in given.items():
         if name not in wanted:
             raise BadConfig(field=name, value=text, reason=f"there is no such option; there are {', '.join(names)}")

@@ -91,7 +91,7 @@ class LockstepSource(DataSource):
     def _target(self, schema: StructType, overwrite: bool, *, streaming: bool) -> tuple[WriteOptions, Form | None]:
         """Where rows go, and what they become; None: records."""
         if overwrite:
-            reason = "a stream can only be appended to; use mode append, or outputMode append or update"
+            reason = "a stream can only be appended to; use mode append, and outputMode append"
             raise BadConfig(field="mode", value="overwrite", reason=reason)
         if not names_window(self.options):
             return WriteOptions.of(self.options, streaming=streaming), None
