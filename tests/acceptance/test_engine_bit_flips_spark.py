@@ -14,7 +14,7 @@ from test_engine_kill import EVENTS, TIMEOUT_S, TRADES, WINDOWS, Feed, run_engin
 
 from lockstep.streams.client import connect
 
-VISIBLE = {"SPARK_FAILED", "SPARK_UNAVAILABLE", "SNAPSHOT_DAMAGED"}
+VISIBLE = {"SPARK_FAILED", "SPARK_NOT_STARTED", "SNAPSHOT_DAMAGED"}
 """What an engine may end with then, as docs/failover.md says."""
 STATE = Path(".lockstep-engine") / "local.trades"
 STEP = 20

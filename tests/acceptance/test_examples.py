@@ -23,6 +23,7 @@ SAYS = {
     "engine_quickstart.py": "5 trades, 15 events out: the same as without Spark.",
     "spark_rows.py": "The last batch ran twice and was written once.",
     "custom_window.py": "kills gave the same.",
+    "spark_windows.py": "Parquet has 2 rows, and the plot is drawn.",
     "request_reply.py": "3 questions, 3 answers on 2 reply streams.",
     "schedule_delayed_job.py": "One job ran once, after its delay; the cancelled one never will.",
     "schedule_backoff.py": "B was called 5 times: at once, and 1m, 10m, 1h and 12h after the try before.",
@@ -33,7 +34,7 @@ SAYS = {
 }
 
 
-IN_SOAK = {"spark_rows.py", "engine_quickstart.py"}
+IN_SOAK = {"spark_rows.py", "spark_windows.py", "engine_quickstart.py"}
 
 
 def test_every_example_is_run_here():

@@ -10,7 +10,7 @@ from local_engine import LocalEngine
 from pyspark.errors import PySparkException
 from run_worlds import sums_graph
 
-from lockstep.engine.errors import SparkFailed, SparkUnavailable
+from lockstep.engine.errors import SparkFailed, SparkNotStarted
 from lockstep.engine.spark import computing as computing_module
 from lockstep.engine.spark.computing import SparkCompute
 from lockstep.engine.spark.settings import java_options
@@ -170,5 +170,5 @@ def test_a_query_that_can_not_start_is_told_in_one_line(computing, monkeypatch):
 
     monkeypatch.setattr(computing_module, "start_query", start)
     computing._spark = object()
-    with pytest.raises(SparkUnavailable, match=r"calling o77\.load\. java\.io\.IOException: denied\. It needs"):
+    with pytest.raises(SparkNotStarted, match=r"calling o77\.load\. java\.io\.IOException: denied\. Check that"):
         computing.start()

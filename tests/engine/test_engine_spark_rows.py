@@ -11,7 +11,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lockstep.engine.spark.rows import LockstepSource
-from lockstep.engine.spark.rows_columns import TYPES, arrow_schema, check_writable, schema_of
+from lockstep.engine.spark.rows_columns import TYPES, arrow_schema, schema_of, writable
 from lockstep.engine.spark.rows_options import COLUMNS, ReadOptions, WriteOptions
 from lockstep.engine.spark.rows_positions import Position, from_json, range_start, share, to_json
 from lockstep.errors import BadConfig, BadName, LockstepError, UnsupportedByBackend
@@ -35,6 +35,11 @@ def test_names_of_options_have_no_case():
     options = ReadOptions.of(CaseInsensitiveDict({"URL": "lmdb:x", "Stream": "a, b", "FAILONDATALOSS": "False"}))
     assert options.streams == ("a", "b")
     assert not options.fail_on_data_loss
+
+
+def test_what_spark_adds_to_the_options_of_a_table_is_passed_over():
+    given = {"url": "lmdb:x", "option.url": "lmdb:x", "option.stream": "a", "provider": "lockstep", "owner": "me"}
+    assert ReadOptions.of(given).streams == ("a",)
 
 
 @pytest.mark.parametrize(
@@ -143,11 +148,11 @@ def test_a_schema_of_the_users_own_has_our_names_and_types():
 
 
 def test_columns_that_can_not_be_written_are_named():
-    check_writable(StructType([StructField("value", StringType())]))
+    assert writable(StructType([StructField("Value", StringType())])) == {"value": "Value"}
     with pytest.raises(BadConfig, match=r"offset bigint.*select from value: binary or string"):
-        check_writable(schema_of(["value", "offset"]))
+        writable(schema_of(["value", "offset"]))
     with pytest.raises(BadConfig, match=r"it has no value"):
-        check_writable(schema_of(["key"]))
+        writable(schema_of(["key"]))
 
 
 # --- positions ---------------------------------------------------------------------------------------------------

@@ -11,8 +11,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 import lockstep
-from lockstep.engine.spark.rows import register
+from lockstep import events
+from lockstep.engine.errors import SparkInUse
+from lockstep.engine.model.loading import parse_yaml
+from lockstep.engine.model.validation import compile_project
+from lockstep.engine.spark.engine import Engine, EngineOptions
+from lockstep.engine.spark.query import OBSERVED, SHARD_VARIABLE
+from lockstep.engine.spark.rows import PUSHDOWN, register
 from lockstep.engine.spark.session import hosts_without, start_session, stop_session
+from lockstep.runtime import ThreadRuntime
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 KEEP = lockstep.StreamConfig(capacity=None)
@@ -171,6 +178,219 @@ def test_a_frame_is_written_whole_or_not_at_all(spark, bus):
         on(frame.write, bus, "out").mode("overwrite").save()
     assert bus.bounds("out").count == 200
     assert [name for name in bus.bus.names() if name.startswith("_")] == []
+
+
+def test_the_recipe_for_foreach_batch_refuses_a_new_checkpoint_instead_of_leaving_rows_out(spark, bus, tmp_path):
+    bus.create("copy", KEEP)
+    publish(bus, "orders", 0, 6)
+
+    def handle(frame, number):
+        to_stream = frame.select("key", "value").write.format("lockstep").mode("append")
+        to_stream.options(url=bus.url, stream="copy", writer="copier", batch=number).save()
+
+    def copy(checkpoint: str) -> None:
+        query = on(spark.readStream, bus, "orders", maxRecordsPerTrigger=3).load().writeStream.foreachBatch(handle)
+        query = query.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    copy("one")
+    forget_commit(tmp_path / "one", 1)
+    publish(bus, "orders", 6, 8)
+    copy("one")
+    assert contents(bus, "copy") == [b"%d" % number for number in range(8)]
+    publish(bus, "orders", 8, 9)
+    with pytest.raises(
+        PySparkException, match=r"CONFLICT\] The writer 'copier' of stream 'copy' belongs to another query"
+    ):
+        copy("two")
+    assert bus.bounds("copy").count == 8
+
+
+def test_what_a_bounded_stream_would_drop_at_once_is_refused(spark, bus):
+    bus.create("ring", lockstep.StreamConfig(capacity=10))
+    rows = spark.range(11).selectExpr("cast(id as string) as value")
+    with pytest.raises(
+        PySparkException, match=r"BATCH_TOO_LARGE\] The stream ring keeps capacity=10, and this batch has 11"
+    ):
+        on(rows.write, bus, "ring").mode("append").save()
+    assert [name for name in bus.bus.names() if name.startswith("_")] == []
+    on(rows.limit(10).write, bus, "ring").mode("append").save()
+    assert bus.bounds("ring").count == 10
+
+
+@pytest.fixture
+def pushing(spark):
+    """The session, where Python sources may see conditions."""
+    spark.conf.set(PUSHDOWN, "true")
+    register(spark)
+    yield spark
+    spark.conf.unset(PUSHDOWN)
+    register(spark)
+
+
+def test_a_stream_is_a_table_and_conditions_on_the_offset_are_pushed_down(pushing, bus):
+    session = pushing
+    publish(bus, "orders", 0, 30)
+    session.sql(f"CREATE TABLE orders USING lockstep OPTIONS (url '{bus.url}', stream 'orders')")
+    found = session.sql("SELECT offset, cast(value as string) v FROM orders WHERE offset >= 10 AND offset < 13")
+    assert [tuple(row) for row in found.collect()] == [(10, "10"), (11, "11"), (12, "12")]
+    session.sql("DROP TABLE orders")
+
+
+MODEL = """
+name: desk
+queries:
+  - name: q
+    windows:
+      - kind: source
+        name: Trades
+        schema: "id*:int64,symbol:string,price:money,at:stamp,day:date,n:int32,x:double,b:blob,l:array(dbl)"
+      - kind: aggregate
+        name: Sums
+        schema: "symbol*:string,total:double,trades:int64"
+        fields: ["ESP_aSum(x)", "ESP_aCount(symbol)"]
+    edges: [{source: Trades, target: Sums}]
+"""
+ROWS = """
+    SELECT id, if(id % 3 = 0, 'A', 'ä') symbol, cast(id / 8 as decimal(10, 4)) price, if(id = 4, null, n) n, x, b, l,
+           timestamp_micros(1700000000000001 + id) at, timestamp_seconds(1700000000 - id) day
+    FROM (SELECT id, cast(id as int) n, sqrt(id) x, encode(cast(id as string), 'utf-8') b, array(null, 0.1D * id) l
+          FROM range({first}, {stop}, 1, 2))
+"""
+
+
+@pytest.fixture
+def desk(bus, tmp_path):
+    """An engine of the project `desk`, in this process, and the file of its model."""
+    (tmp_path / "desk.yaml").write_text(MODEL)
+    graph = compile_project(parse_yaml(MODEL, "desk"))
+    wanted = frozenset({"q/Trades", "q/Sums"})
+    with Engine(graph, wanted, bus.bus, tmp_path / "engine", ThreadRuntime(), EngineOptions(runner="local")) as engine:
+        engine.drain(timeout=60)
+        yield engine
+
+
+def at_window(side, bus, window: str, **options: object):
+    return side.format("lockstep").options(url=bus.url, project="desk", window=window, **options)
+
+
+def test_rows_become_events_and_events_rows_with_every_value_as_it_was(spark, bus, desk, tmp_path):
+    rows = spark.sql(ROWS.format(first=0, stop=40))
+    at_window(rows.write, bus, "Trades").mode("append").save()
+    desk.drain(timeout=60)
+    trades = at_window(spark.read, bus, "Trades").load()
+    assert dict(trades.dtypes)["price"] == "decimal(19,4)"
+    assert trades.columns[-4:] == ["_block", "_opcode", "_flags", "_time"]
+    same = trades.select(*rows.columns).collect()
+    assert sorted(map(repr, same)) == sorted(
+        map(repr, rows.withColumn("price", f.col("price").cast("decimal(19,4)")).collect())
+    )
+    assert {row._opcode for row in trades.collect()} == {"insert"}
+    # the rows that a window holds, joined with a table in SQL, and written to Parquet
+    at_window(spark.read, bus, "Sums", rows="current").load().createOrReplaceTempView("sums")
+    spark.createDataFrame([("A", "Alpha"), ("ä", "Beta")], "symbol string, title string").createOrReplaceTempView(
+        "titles"
+    )
+    found = spark.sql("SELECT title, trades FROM sums JOIN titles USING (symbol) ORDER BY title")
+    assert [tuple(row) for row in found.collect()] == [("Alpha", 14), ("Beta", 26)]
+    spark.table("sums").write.parquet(str(tmp_path / "sums"))
+    assert sorted(map(repr, spark.read.parquet(str(tmp_path / "sums")).collect())) == sorted(
+        map(repr, spark.table("sums").collect())
+    )
+    # a row again, and a row taken back
+    more = spark.sql("SELECT 1L id, 'A' symbol, 'upsert' _opcode, 5.0D x UNION ALL SELECT 2L, null, 'delete', null")
+    at_window(more.write, bus, "Trades").mode("append").save()
+    desk.drain(timeout=60)
+    held = at_window(spark.read, bus, "Trades", rows="current").load()
+    assert held.count() == 39
+    assert [tuple(row) for row in held.where("id = 1").select("symbol", "x", "n").collect()] == [("A", 5.0, None)]
+    with pytest.raises(PySparkException, match="it has no key 'id'"):
+        at_window(rows.drop("id").write, bus, "Trades").mode("append").save()
+
+
+def test_a_directory_of_csv_files_feeds_a_window_and_a_batch_run_again_adds_nothing(spark, bus, desk, tmp_path):
+    files, checkpoint = tmp_path / "csv", tmp_path / "feed"
+    files.mkdir()
+
+    def feed(number: int, lines: str) -> None:
+        (files / f"{number}.csv").write_text(lines)
+        rows = (
+            spark.readStream.schema("id bigint, symbol string, x double")
+            .option("maxFilesPerTrigger", 1)
+            .csv(str(files))
+        )
+        query = at_window(rows.writeStream, bus, "Trades").option("checkpointLocation", str(checkpoint))
+        query.trigger(availableNow=True).start().awaitTermination()
+        desk.drain(timeout=60)
+
+    feed(1, "1,A,0.5\n2,B,1.5\n")
+    feed(2, "3,A,2.5\n")
+    forget_commit(checkpoint, 1)
+    feed(3, "4,B,3.5\n")
+    read = at_window(spark.readStream, bus, "Sums", collapse="true", maxBytesPerTrigger=1).load()
+    batches: list[list[tuple]] = []
+
+    def take(batch, number):
+        batches.append([tuple(row) for row in batch.select("_opcode", "symbol", "total", "trades").collect()])
+
+    query = read.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "read"))
+    query = query.trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert len(batches) > 1
+    assert [row for batch in batches for row in batch] == [
+        ("insert", "A", 0.5, 1), ("insert", "B", 1.5, 1), ("update", "A", 3.0, 2), ("update", "B", 5.0, 2),
+    ]  # fmt: skip
+    assert '"last"' in str(query.lastProgress["sources"][0]["latestOffset"])
+
+
+def test_a_query_that_updates_its_rows_feeds_a_window_with_upserts(spark, bus, desk, tmp_path):
+    publish(bus, "numbers", 0, 20)
+    rows = on(spark.readStream, bus, "numbers", maxRecordsPerTrigger=10).load()
+    counts = rows.groupBy((f.col("value").cast("string").cast("int") % 2).cast("bigint").alias("id")).agg(
+        f.sum(f.lit(1.0)).alias("x")
+    )
+
+    def send(frame, number):
+        at_window(frame.write, bus, "Trades", writer="counts", batch=number).mode("append").save()
+
+    query = counts.writeStream.outputMode("update").foreachBatch(send).trigger(availableNow=True)
+    query.option("checkpointLocation", str(tmp_path / "update")).start().awaitTermination()
+    desk.drain(timeout=60)
+    held = at_window(spark.read, bus, "Trades", rows="current").load().orderBy("id").select("id", "x").collect()
+    assert [tuple(row) for row in held] == [(0, 10.0), (1, 10.0)]
+    for mode, reason in (("update", "does not support Update mode"), ("complete", "only be appended to")):
+        straight = at_window(counts.writeStream.outputMode(mode), bus, "Trades").trigger(availableNow=True)
+        straight = straight.option("checkpointLocation", str(tmp_path / f"straight-{mode}"))
+        with pytest.raises(PySparkException, match=reason):
+            straight.start().awaitTermination()
+
+
+def test_an_engine_lives_in_the_spark_of_a_job_and_leaves_it_alone(spark, bus, tmp_path):
+    graph, wanted, state = compile_project(parse_yaml(MODEL, "desk")), frozenset({"q/Sums"}), tmp_path / "a state"
+    before = {name: spark.conf.get(name) for name in ("spark.sql.shuffle.partitions", "spark.sql.session.timeZone")}
+    with pytest.raises(SparkInUse, match="has a session of Spark already"):
+        start_session(tmp_path)
+    engine = Engine(graph, wanted, bus.bus, state, ThreadRuntime(), EngineOptions(session=spark))
+    with engine, events.Events(bus).project("desk", model=graph).publisher("Trades") as publisher:
+        publisher.publish(*({"id": number, "symbol": "A", "x": 1.0} for number in range(7)))
+        publisher.flush()
+        engine.drain(timeout=120)
+        [query] = engine._computing._queries
+        told = [progress for progress in query.recentProgress if progress["observedMetrics"]]
+        figures = [progress["observedMetrics"][OBSERVED] for progress in told]
+        assert query.name == "desk-0"
+        assert sum(one["events"] for one in figures) == 7
+        assert max(one["last_block"] for one in figures) == 7
+        assert sum(one["output_bytes"] for one in figures) > 0
+        assert '"number"' in str(told[-1]["sources"][0]["latestOffset"])
+    assert (state / "checkpoint" / "0" / "offsets").is_dir()
+    sums = [
+        tuple(row)
+        for row in at_window(spark.read, bus, "Sums", rows="current").load().select("total", "trades").collect()
+    ]
+    assert sums == [(7.0, 7)]
+    assert before == {name: spark.conf.get(name) for name in before}
+    assert SHARD_VARIABLE not in spark.sparkContext.environment
 
 
 def test_mistakes_are_told_in_our_words(spark, bus):

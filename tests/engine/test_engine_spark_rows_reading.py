@@ -20,7 +20,7 @@ from lockstep.engine.spark.rows import LockstepSource
 from lockstep.engine.spark.rows_columns import DEFAULT, arrow_schema, schema_of
 from lockstep.engine.spark.rows_options import ReadOptions
 from lockstep.engine.spark.rows_positions import after
-from lockstep.engine.spark.rows_reading import RowRange, RowReader, RowStreamReader
+from lockstep.engine.spark.rows_reading import RowRange, RowReader, RowStreamReader, spread
 from lockstep.errors import BadConfig, BadOffset, GroupBusy, StreamNotFound
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
@@ -446,3 +446,42 @@ def test_a_stream_that_ends_before_the_position_is_noticed(bus):
     assert back["orders"]["next"] == 5
     publish(bus, "orders", numbers(5, 7))
     assert run(easy, start=back) == [numbers(5, 7)]
+
+
+def test_a_stream_that_is_no_longer_listed_is_an_error_or_goes_on_where_it_was(bus):
+    for stream in ("a", "b"):
+        publish(bus, stream, numbers(0, 3))
+    both = stream_reader(bus, "a,b")
+    at = both.latestOffset(both.initialOffset(), ReadAllAvailable())
+    for others in ("a", "c"):
+        bus.create("c", KEEP)
+        with pytest.raises(RowsLost, match=r"Offsets 3 to 3 of [ab] .* no longer listed"):
+            stream_reader(bus, others).latestOffset(at, ReadAllAvailable())
+    publish(bus, "a", numbers(3, 4))
+    publish(bus, "b", numbers(3, 5))
+    alone = stream_reader(bus, "a", failOnDataLoss="false")
+    then = alone.latestOffset(at, ReadAllAvailable())
+    assert [(part.log, part.start, part.stop) for part in alone.partitions(at, then)] == [("a", 3, 4)]
+    again = stream_reader(bus, "b,a")
+    end = again.latestOffset(then, ReadAllAvailable())
+    assert [(part.log, part.start, part.stop) for part in again.partitions(then, end)] == [("b", 3, 5)]
+    assert json.dumps(again.latestOffset(end, ReadAllAvailable())) == json.dumps(end)
+
+
+@given(st.lists(st.integers(0, 50), max_size=5), st.integers(1, 20))
+def test_ranges_are_cut_into_enough_pieces_that_cover_them_once(lengths, least):
+    parts = [RowRange(str(at), "i", 10 * at, 10 * at + length, "h") for at, length in enumerate(lengths)]
+    found = spread(parts, least)
+    offsets = [(part.log, offset) for part in found for offset in range(part.start, part.stop)]
+    assert offsets == [(part.log, offset) for part in parts for offset in range(part.start, part.stop)]
+    assert len(found) >= min(least, sum(lengths))
+    assert len(found) <= least + len(parts)
+
+
+def test_a_stream_is_read_by_as_many_tasks_as_are_wanted(bus):
+    publish(bus, "orders", numbers(0, 10))
+    reader = batch_reader(bus, "orders", minPartitions="3")
+    assert [(part.start, part.stop) for part in reader.partitions()] == [(0, 3), (3, 6), (6, 10)]
+    streaming = stream_reader(bus, "orders", minPartitions="2")
+    start = streaming.initialOffset()
+    assert len(streaming.partitions(start, streaming.latestOffset(start, ReadAllAvailable()))) == 2

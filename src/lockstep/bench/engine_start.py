@@ -51,6 +51,7 @@ def _command(folder: Path, *more: str) -> dict[str, Any]:
     return {
         "seconds": round(spent, 2),
         "spark_ready_s": round(told["spark_ready_s"], 2),
+        "parts_s": {name: round(spent, 2) for name, spent in told["start_parts_s"].items()},
         "first_batch_s": round(told["seconds"], 2),
         "rest_s": round(spent - told["spark_ready_s"] - told["seconds"], 2),
         "lines": told["lines"],

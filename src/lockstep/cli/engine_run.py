@@ -193,14 +193,14 @@ def _live(
 
 def _tell_late_error(output: Output, project: str, error: LockstepError | OSError) -> None:
     """A stop that was asked for stays a stop, whatever went wrong after it; what did is said and logged."""
-    from lockstep.engine.errors import SparkFailed, SparkUnavailable
+    from lockstep.engine.errors import SparkFailed, SparkNotStarted, SparkUnavailable
 
     logger.warning("An error came after the request to stop", exc_info=error, extra={"action": "stop_error"})
     found = error if isinstance(error, LockstepError) else from_os_error(error)
     if output.json:
         told = {"code": found.code, "message": str(found)}
         output.json_line({"event": "stopped", "project": project, "reason": "signal", "error": told})
-    elif isinstance(found, SparkFailed | SparkUnavailable):
+    elif isinstance(found, SparkFailed | SparkNotStarted | SparkUnavailable):
         output.note(f"Stopped. Spark was stopped by the same request: {found.params['reason']}.")
     else:
         output.note(f"Stopped. An error came after the request to stop: {found}")

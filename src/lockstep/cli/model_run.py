@@ -203,7 +203,7 @@ def _run_engine(
 ) -> FileOutcome:
     from lockstep.engine.model.plan import make_plan
     from lockstep.engine.spark.engine import EngineOptions, check_shards
-    from lockstep.engine.spark.filerun import run_engine
+    from lockstep.engine.spark.filerun import run_engine, run_job
     from lockstep.runtime import ThreadRuntime
 
     check_shards(make_plan(graph), options.shards)
@@ -216,7 +216,8 @@ def _run_engine(
         verbose=options.verbose,
     )  # fmt: skip
     progress.say("Reading the input and starting Spark ..." if options.runner == "spark" else "Running ...")
-    return run_engine(
+    run_it = run_job if options.runner == "spark" else run_engine
+    return run_it(
         graph, inputs, outputs, _csv_output(options), bad, folder, ThreadRuntime(), wanted, options.cut, shown(progress)
     )
 
@@ -261,6 +262,7 @@ def _tree(graph: Graph, options: argparse.Namespace, outcome: FileOutcome, bad: 
         "seconds": round(outcome.seconds, 6),
         "events_per_s": report.per_second(outcome.events, outcome.seconds),
         "spark_ready_s": round(outcome.started_s, 3) if options.runner == "spark" else None,
+        "start_parts_s": {name: round(spent, 3) for name, spent in outcome.start_parts_s.items()},
         "windows": report.window_rows(graph, outcome.counts),
         "lines": dict(outcome.lines),
         "bad_lines": report.bad_lines_tree(bad),

@@ -1,17 +1,18 @@
 """Errors of the engine, in the tree of lockstep.errors.
 
 UsageError                                         exit 2
-  BadSchema BadExpression ModelInvalid ModelUnreadable ModelUnwritable NotShardable BadEventText
+  BadSchema BadExpression ModelInvalid ModelUnreadable ModelUnwritable NotShardable SparkSettingRefused BadEventText
 NotFound                                           exit 3
   WindowNotFound FileMissing ProjectNotStated
 Conflict                                           exit 4
-  ModelMismatch EngineRunning RequestRefused SourceDiffers PositionForeign ModelNotReplaceable
+  ModelMismatch SparkInUse EngineRunning RequestRefused SourceDiffers PositionForeign ModelNotReplaceable
   NoStandby PublishersActive NameTaken
 Unavailable                                        exit 6
-  SparkUnavailable SparkFailed ComputeFailed LogTooShort LogForgets BusNotShared FileUnwritable
-  SnapshotFolderUnusable HistoryTrimmed RequestTimedOut (TimedOut)
+  SparkUnavailable SparkNotStarted StateNotShared SparkFailed ComputeFailed LogTooShort LogForgets BusNotShared
+  FileUnwritable
+  SnapshotFolderUnusable HistoryTrimmed BatchTooLarge RequestTimedOut (TimedOut)
 DataError                                          exit 1
-  FrameDamaged SnapshotDamaged UserCodeFailed OutputBroken OutputDiffers BlocksMissing RowsLost InputChanged
+  FrameDamaged SnapshotDamaged UserCodeFailed OutputBroken OutputDiffers BlocksMissing RowsLost ValueUnfit InputChanged
   BufferGap BufferDamaged SequenceBroken LogShortened SnapshotRefused OutputWithoutStream NoLineTaken
 """
 
@@ -68,6 +69,14 @@ class NotShardable(UsageError):
     advice = "Run it with --shards 1; 'lockstep model explain' shows the plan."
 
 
+class SparkSettingRefused(UsageError):
+    """A setting of Spark's with which an engine does not work."""
+
+    code = "SPARK_SETTING_REFUSED"
+    template = "The Spark setting {name}={value} can't be used: {reason}."
+    advice = "Leave it out, or change it."
+
+
 class BadEventText(UsageError, ValueError):
     """An event line that can't be understood."""
 
@@ -103,6 +112,14 @@ class ModelMismatch(Conflict):
     )
 
 
+class SparkInUse(Conflict):
+    """This process has Spark at work already."""
+
+    code = "SPARK_IN_USE"
+    template = "Spark can't be started here: {reason}."
+    advice = "Give the session to the engine: EngineOptions(session=spark). It runs there, and never stops it."
+
+
 class EngineRunning(Conflict):
     """Another engine uses the same state."""
 
@@ -120,6 +137,24 @@ class SparkUnavailable(Unavailable):
         "It needs Java 17 or newer (apt-get install openjdk-17-jre-headless; set JAVA_HOME if it is elsewhere), and a "
         "Python and folders that this user may run, read and write."
     )
+
+
+class SparkNotStarted(Unavailable):
+    """Spark is there, and refused to start, or could not reach its master."""
+
+    code = "SPARK_NOT_STARTED"
+    template = "Spark did not start with master {master}: {reason}."
+    advice = (
+        "Check that the master can be reached from here, and the settings given with --conf. Its own words: {words}."
+    )
+
+
+class StateNotShared(Unavailable):
+    """Workers on other hosts can't leave their results for the driver."""
+
+    code = "STATE_NOT_SHARED"
+    template = "Spark's workers on {hosts} do not see the folder {folder}, where they leave their results."
+    advice = "Give --state a folder that the driver and all workers share."
 
 
 class SparkFailed(Unavailable):
@@ -240,6 +275,14 @@ class LogShortened(DataError):
     )
 
 
+class ValueUnfit(DataError):
+    """A value of a window that a data frame has no type for."""
+
+    code = "VALUE_UNFIT"
+    template = "A value of field {field} of {window} can't be shown as {kind}: {reason}."
+    advice = "Read times as numbers with option times=integers, or leave the field out with option columns."
+
+
 class InputChanged(DataError):
     """An input no longer holds what the sequence log says of it."""
 
@@ -326,6 +369,16 @@ class PositionForeign(Conflict):
     code = "POSITION_FOREIGN"
     template = "The saved position is of {found}, this is {wanted}."
     advice = "Go on with what it was made for, or begin anew without it."
+
+
+class BatchTooLarge(Unavailable):
+    """Rows of a data frame of which a bounded stream would keep only the end."""
+
+    code = "BATCH_TOO_LARGE"
+    template = (
+        "The stream {stream} keeps {bound}={most}, and this batch has {wanted}: the rest would be dropped at once."
+    )
+    advice = "Nothing was written. Write less at once, or alter the stream: 'lockstep stream alter {stream}'."
 
 
 class HistoryTrimmed(Unavailable):

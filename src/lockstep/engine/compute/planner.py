@@ -62,6 +62,10 @@ class BatchPlanner:
             return {**done, "number": stop, "pulse": done.get("pulse", 0) + (stop == done["number"])}
         return done
 
+    def newest(self) -> Offset:
+        """The last entry that the last look at the sequence log has seen."""
+        return {"number": 0 if self._tail is None else self._tail.number}
+
     def _stop_after(self, start: int) -> int:
         """The last entry of a batch that begins after `start`; `start` itself also while the bus is away."""
         waiting = self._spool.fill()
@@ -91,6 +95,11 @@ class SequenceTail:
         newest, known = last_beat(bus.open(streams.control)).position, setup.known
         positions = [Position.of(position) if position else None for position in (newest, known)]
         return cls(bus.open(streams.sequence), *positions)
+
+    @property
+    def number(self) -> int:
+        """The last entry that was seen."""
+        return self._state.number
 
     def next_stop(self, start: int, max_events: int) -> int:
         """The last entry after `start` that keeps within `max_events`, at least one; `start` if there is none."""

@@ -24,6 +24,8 @@ class BatchFigures:
     last_ms: dict[str, int] = field(default_factory=dict)
     total_ms: dict[str, int] = field(default_factory=dict)
     state_bytes: int = 0
+    first_ms: dict[str, int] = field(default_factory=dict)
+    """The parts of the first one, in which code is loaded."""
 
 
 class Compute(ABC):
@@ -36,6 +38,8 @@ class Compute(ABC):
         self.setup, self.project, self.divided = setup, project, divided
         """`divided`: the windows of the model in force whose rows are divided over shards."""
         self.spools = self._new_spools()
+        self.started_s: dict[str, float] = {}
+        """Seconds that parts of the start took, by name."""
 
     @abstractmethod
     def open(self, inherit: Sequence[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.engine.run.kept import note_kept
@@ -17,6 +18,16 @@ from lockstep.log.port import Bus
 from lockstep.runtime import ThreadRuntime
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a worker did: blocks `first` to `last`, with those it computed again after a snapshot."""
+
+    first: int
+    last: int
+    events: int
+    output_bytes: int
+
+
 class HotWorkers:
     """The workers of one process, by the engine's folder and shard.
 
@@ -28,6 +39,8 @@ class HotWorkers:
         self._open_bus = open_bus
         self.held: dict[tuple[str, int], tuple[str, ShardWorker]] = {}
         """For which incarnation, and the worker."""
+        self.done: dict[tuple[str, int], Done] = {}
+        """What the last call did for each shard."""
 
     def run(
         self,
@@ -60,8 +73,12 @@ class HotWorkers:
             elif worker.kept is not None:  # what it handed out last time is stored
                 note_kept(setup, shard, worker.kept)
                 worker.kept = None
+            before, written = worker.position, worker.written
             for start, stop in orders:
                 pages |= worker.run(start, stop, handed_out)
+            after = worker.position
+            events, size = after.events - before.events, worker.written - written
+            self.done[place] = Done(before.block + 1, after.block, events, size)
         except BUS_AWAY:  # a new worker goes on from the last snapshot when it is back
             raise
         except LockstepError as error:
@@ -74,6 +91,7 @@ class HotWorkers:
         """Let the state of an engine go."""
         for place in [place for place in self.held if place[0] == folder]:
             self.held.pop(place, None)
+            self.done.pop(place, None)
 
 
 def _is_at(worker: ShardWorker, number: int, stored_head: bytes | None) -> bool:

@@ -11,7 +11,7 @@ from lockstep.core.outputs import Cut, OutState, Verdict, fold
 from lockstep.engine.errors import OutputBroken, OutputDiffers
 from lockstep.engine.events.columns import EventBatch, Int64s, concat
 from lockstep.engine.events.event import Event
-from lockstep.engine.events.frames import FrameHead, decode_frame, encode_frame
+from lockstep.engine.events.frames import FrameHead, decode_frame, encode_frame, read_head
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.run.barriers import is_barrier
 from lockstep.engine.run.outlets import cut_of
@@ -95,11 +95,19 @@ class OutFold:
     """Reads the frames of an out stream in order: each block once, copies dropped, a missing one an error.
 
     A block that was computed from another sequence than those before it is an error too.
-    `state` says up to where blocks were given out; None takes the first whole block as it comes.
+    `state` says up to where blocks were given out; None takes the first whole block as it comes. `columns` are those
+    that are wanted; None: all.
     """
 
-    def __init__(self, stream: str, schema: Schema, last: int | OutState | None = None) -> None:
-        self._stream, self._schema = stream, schema
+    def __init__(
+        self,
+        stream: str,
+        schema: Schema,
+        last: int | OutState | None = None,
+        *,
+        columns: frozenset[str] | None = None,
+    ) -> None:
+        self._stream, self._schema, self._columns = stream, schema, columns
         self.state = OutState(last) if isinstance(last, int) else last
         self._cut: Cut | None = None
 
@@ -116,13 +124,10 @@ class OutFold:
         """The events of a record that were not given out before, perhaps none; OutputBroken if some are missing."""
         if is_barrier(value):
             return EventBatch.empty(self._schema)
-        frame = decode_frame(value, self._schema, place=f"offset {offset} of {self._stream}")
+        frame = decode_frame(value, self._schema, columns=self._columns, place=f"offset {offset} of {self._stream}")
         before = _start(frame.head) if self.state is None else self.state
-        after, verdict = _fold(before, frame.head)
-        if verdict is Verdict.DIFFERS:
-            found = cut_of(frame.head).digest_at(before.last)
-            raise OutputDiffers(block=before.last, stream=self._stream, found=found, known=before.digest)
-        if verdict is Verdict.GAP or (verdict is Verdict.PARTLY and before.last not in frame.numbers):
+        after, verdict = self._judged(before, frame.head)
+        if verdict is Verdict.PARTLY and before.last not in frame.numbers:
             raise self._broken(frame.head, before)
         self.state = after
         if verdict is Verdict.COPY:
@@ -130,6 +135,23 @@ class OutFold:
         self._cut = cut_of(frame.head)
         fresh = int(np.searchsorted(frame.batch.block, before.last, "right")) if verdict is Verdict.PARTLY else 0
         return frame.batch.slice(fresh, len(frame.batch))
+
+    def skip(self, offset: int, value: bytes) -> None:
+        """Go past a record as `take` does, by its head alone."""
+        if is_barrier(value):
+            return
+        head = read_head(value, f"offset {offset} of {self._stream}")
+        self.state, _ = self._judged(_start(head) if self.state is None else self.state, head)
+
+    def _judged(self, before: OutState, head: FrameHead) -> tuple[OutState, Verdict]:
+        """The state after a frame, and what it is; an error if blocks are missing, or are of another sequence."""
+        after, verdict = _fold(before, head)
+        if verdict is Verdict.DIFFERS:
+            found = cut_of(head).digest_at(before.last)
+            raise OutputDiffers(block=before.last, stream=self._stream, found=found, known=before.digest)
+        if verdict is Verdict.GAP:
+            raise self._broken(head, before)
+        return after, verdict
 
     @property
     def goes_on(self) -> bool:

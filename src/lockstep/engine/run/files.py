@@ -86,6 +86,8 @@ class FileOutcome:
     """From the first event to the last result; starting Spark is not in it."""
     started_s: float = 0.0
     """Seconds until Spark was ready."""
+    start_parts_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of the parts of the start and of the first batch, by name."""
     refused: Sequence[Mapping[str, Any]] = ()
     """The first events that windows refused: window, block, reason and detail."""
 

@@ -67,6 +67,8 @@ class ShardWorker:
         self._begin_outputs()
         self._check_reach()
         self._seconds = 0.0
+        self.written = 0
+        """Bytes of output so far."""
         self.stored_head: bytes | None = stored.get(HEAD)
         """The head that is stored, if everything it handed out was: else it must not be used again."""
         self.kept: Position | None = None
@@ -258,6 +260,7 @@ class ShardWorker:
             before=before,
         )
         self._spool.write(part)
+        self.written += sum(len(frame) for each in frames.values() for frame in each)
 
     def _whole(self, bad: Sequence[BadEvent], start: Position) -> list[BadEvent]:
         """Bad events with all their fields: windows see only the columns they need, people want the whole row."""

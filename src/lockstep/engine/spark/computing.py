@@ -14,12 +14,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from lockstep.engine.compute.port import BatchFigures, Compute, check_runner
-from lockstep.engine.errors import SparkFailed, SparkUnavailable
+from lockstep.engine.errors import SparkFailed, SparkNotStarted
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.spark.listener import FigureListener
 from lockstep.engine.spark.query import start_query
-from lockstep.engine.spark.session import check_shared, start_session, stop_session
-from lockstep.engine.spark.settings import crash_files
+from lockstep.engine.spark.session import (
+    JVM_LOG,
+    check_shared,
+    first_words,
+    lent_session,
+    start_session,
+    stop_session,
+)
+from lockstep.engine.spark.settings import check_engine, crash_files, default_master
 from lockstep.errors import LockstepError
 from lockstep.runtime import logger
 
@@ -40,10 +47,12 @@ class SparkCompute(Compute):
         *,
         master: str | None = None,
         own: Mapping[str, str] | None = None,
+        session: SparkSession | None = None,
         verbose: bool = False,
     ) -> None:
         super().__init__(setup, project, divided)
         self._master, self._own, self._verbose = master, own or {}, verbose
+        self._lent = session
         self._listener = FigureListener()
         self._queries: list[StreamingQuery] = []
         self._spark: SparkSession | None = None
@@ -55,24 +64,38 @@ class SparkCompute(Compute):
         folder = Path(self.setup.folder)
         check_runner(folder, "spark")
         self._crashed_before = crash_files(folder)
-        self._spark = start_session(folder, master=self._master, own=self._own, inherit=inherit, verbose=self._verbose)
+        self._spark = self._session(folder, inherit)
         check_shared(self._spark, folder)
         self._spark.streams.addListener(self._listener)
 
+    def _session(self, folder: Path, inherit: Sequence[int]) -> SparkSession:
+        if self._lent is not None:
+            return lent_session(self._lent)
+        check_engine(self._own)
+        name = f"lockstep {self.project}"
+        return start_session(
+            folder, app=name, master=self._master, own=self._own, inherit=inherit, verbose=self._verbose,
+            took_s=self.started_s,
+        )  # fmt: skip
+
     def start(self) -> None:
         """Begin to evaluate."""
+        began = time.monotonic()
         for shard in range(self.setup.shards):
             self._queries.append(self._start_query(shard))
+        self.started_s["queries"] = time.monotonic() - began
 
     def _start_query(self, shard: int) -> StreamingQuery:
         assert self._spark is not None
-        checkpoint = str(Path(self.setup.folder) / "checkpoint" / str(shard))
+        checkpoint = f"file://{Path(self.setup.folder) / 'checkpoint' / str(shard)}"  # whatever Spark's own default is
         while True:
             try:
-                return start_query(self._spark, self.setup, shard, checkpoint)
+                return start_query(self._spark, self.setup, self.project, shard, checkpoint)
             except (PySparkException, Py4JError) as error:
                 if not self._was_late(error):
-                    raise SparkUnavailable(reason=f"its first query failed: {_first_words(error)}") from error
+                    master, words = self._master or default_master(), Path(self.setup.folder) / JVM_LOG
+                    reason = f"its first query failed: {first_words(error)}"
+                    raise SparkNotStarted(master=master, reason=reason, words=words) from error
 
     def _was_late(self, error: BaseException) -> bool:
         """Whether a Python process did not start in time, and may be started once more."""
@@ -131,8 +154,13 @@ class SparkCompute(Compute):
     def stop(self) -> None:
         """End Spark."""
         self.stop_queries()
-        if self._spark is not None:
+        if self._spark is None:
+            return
+        if self._lent is None:
             stop_session(self._spark)
+        else:
+            with suppress(OSError, Py4JError):  # its owner may have stopped it
+                self._spark.streams.removeListener(self._listener)
 
     def _end_of_jvm(self) -> str:
         """What is known about a JVM that is gone."""
@@ -140,20 +168,14 @@ class SparkCompute(Compute):
         return f"its JVM crashed and left {left[-1]}, which says where" if left else "its JVM is gone"
 
     def _spark_error(self, error: StreamingQueryException | None) -> LockstepError:
-        reason = _reason(str(error)) if error else "it ended without an error"
+        reason = spark_reason(str(error)) if error else "it ended without an error"
         failed = SparkFailed(project=self.project, reason=reason)
         failed.__cause__ = error
         return failed
 
 
-def _reason(words: str) -> str:
+def spark_reason(words: str) -> str:
     """The line of Spark's many that says what went wrong: the end of the first Python traceback, else the first one."""
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Trimmed|Damaged)\b.*:", line)]
     return (errors or lines)[0].rstrip(".")
-
-
-def _first_words(error: BaseException) -> str:
-    """The error of the JVM in one line, without its stack; asked while the JVM can still answer."""
-    lines = [line.strip(": ") for line in str(error).splitlines() if not line.startswith("\t")]
-    return " ".join(lines[:2]).rstrip(".") or type(error).__name__

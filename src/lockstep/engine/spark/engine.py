@@ -89,6 +89,14 @@ class Engine:
         return self._failover.in_force.wanted if self._failover is not None else self._assembly.wanted
 
     @property
+    def started_s(self) -> dict[str, float]:
+        """Seconds that the parts of the last start took: with Spark `jvm`, `context`, `queries` and `first_batch`."""
+        if self._computing is None:
+            return {}
+        first = [figures.first_ms.get("triggerExecution", 0) for figures in self._computing.figures().values()]
+        return {**self._computing.started_s, **({"first_batch": max(first) / 1_000} if any(first) else {})}
+
+    @property
     def role(self) -> str:
         """Active or standby."""
         return self._failover.role if self._failover is not None else STANDBY
@@ -123,7 +131,10 @@ class Engine:
             return LocalCompute(setup, project, divided, self._bus, self._runtime)
         from lockstep.engine.spark.computing import SparkCompute  # only who uses Spark needs it
 
-        return SparkCompute(setup, project, divided, master=options.master, own=options.spark, verbose=options.verbose)
+        return SparkCompute(
+            setup, project, divided, master=options.master, own=options.spark, session=options.session,
+            verbose=options.verbose,
+        )  # fmt: skip
 
     def _take_model_in_force(self) -> Assembly:
         """Start with the model that the sequence log states, if it states one."""

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from heapq import nsmallest
 from pathlib import Path
-from typing import Any
 
 from lockstep.engine.events.csvform import CsvOutput, write_csv
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.run.feeding import EventPublisher, out_batches
 from lockstep.engine.run.files import (
-    REFUSED_SHOWN,
     BadLines,
     Fed,
     FileInputs,
     FileOutcome,
     feed,
     output_files,
-    refused_tree,
     window_of,
 )
 from lockstep.engine.run.position import Position
-from lockstep.engine.run.reading import values_between
 from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
 from lockstep.engine.run.standing import inputs_of
 from lockstep.engine.run.streams import ProjectStreams, sources
 from lockstep.engine.spark.engine import Engine, EngineOptions, EngineStatus
-from lockstep.log.port import Log
+from lockstep.engine.spark.historyrun import first_refused, run_history
 from lockstep.log.urls import open_bus
 from lockstep.runtime import Runtime
 from lockstep.streams.client import Lockstep
@@ -87,6 +81,45 @@ class Ingest:
             publisher.close()
 
 
+def run_job(
+    graph: Graph,
+    inputs: FileInputs,
+    outputs: Mapping[str, Path],
+    output: CsvOutput,
+    bad: BadLines,
+    folder: Path,
+    runtime: Runtime,
+    options: EngineOptions,
+    cut: int,
+    progress: Callable[[EngineStatus], None],
+) -> FileOutcome:
+    """Run it as one batch job of Spark, which keeps no state, with a store of its own in `folder`."""
+    with Lockstep(open_bus(f"lmdb:{folder / 'bus'}?durability=relaxed", runtime), runtime) as connection:
+        streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
+        streams.create(connection.bus, graph, frozenset())
+        _ingested(graph, streams, connection, runtime, inputs, bad, cut)
+        wish = replace(options, batch_events=cut)
+        return run_history(graph, connection.bus, outputs, output, folder, runtime, wish, progress)
+
+
+def _ingested(
+    graph: Graph,
+    streams: ProjectStreams,
+    connection: Lockstep,
+    runtime: Runtime,
+    inputs: FileInputs,
+    bad: BadLines,
+    cut: int,
+) -> Position:
+    """Where the sequence log ends when all files are on the streams."""
+    ingest = Ingest(graph, streams, connection, runtime, cut)
+    for piece in feed(graph, inputs, bad):
+        ingest.take(piece)
+    ingest.close()
+    bad.check_some_taken(ingest.position.events)
+    return ingest.position
+
+
 def run_engine(
     graph: Graph,
     inputs: FileInputs,
@@ -99,7 +132,7 @@ def run_engine(
     cut: int,
     progress: Callable[[EngineStatus], None],
 ) -> FileOutcome:
-    """Run it with a store of its own in `folder`."""
+    """Run it in an engine with a store of its own in `folder`."""
     wanted = frozenset(window_of(graph, name).path for name in outputs)
     with (
         output_files(graph, outputs, output) as files,
@@ -107,11 +140,7 @@ def run_engine(
     ):
         streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
         streams.create(connection.bus, graph, wanted)
-        ingest = Ingest(graph, streams, connection, runtime, cut)
-        for piece in feed(graph, inputs, bad):
-            ingest.take(piece)
-        ingest.close()
-        bad.check_some_taken(ingest.position.events)
+        position = _ingested(graph, streams, connection, runtime, inputs, bad, cut)
         engine = Engine(
             graph,
             wanted,
@@ -125,7 +154,7 @@ def run_engine(
             started = runtime.monotonic()
             engine.drain(progress=progress)
             seconds = runtime.monotonic() - started
-            counts = engine.status().counts
+            counts, parts = engine.status().counts, engine.started_s
         lines = {
             path: sum(
                 write_csv(batch, file, output)
@@ -134,14 +163,5 @@ def run_engine(
             for path, (node, file) in files.items()
         }
         refused = first_refused(connection.bus.open(streams.bad), graph)
-    position = ingest.position
-    return FileOutcome(counts, lines, position.events, position.block, seconds, started - began, refused)
-
-
-def first_refused(log: Log, graph: Graph) -> list[dict[str, Any]]:
-    """The first bad events of a project, in the order of blocks and windows, however they were computed."""
-    order = {node.path: place for place, node in enumerate(graph.nodes)}
-    bounds = log.bounds()
-    found = (json.loads(value) for _, value in values_between(log, bounds.first, bounds.next))
-    first = nsmallest(REFUSED_SHOWN, found, key=lambda bad: (bad["block"], order.get(bad["window"], -1)))
-    return [refused_tree(bad) for bad in first]
+    ready_s = started - began
+    return FileOutcome(counts, lines, position.events, position.block, seconds, ready_s, parts, refused)

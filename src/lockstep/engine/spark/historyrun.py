@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+import json
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from heapq import nsmallest
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from lockstep.core.sequence import SequenceState
+from lockstep.engine.errors import SparkFailed
 from lockstep.engine.events.csvform import CsvOutput, write_csv
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
-from lockstep.engine.model.plan import make_plan
+from lockstep.engine.model.plan import Plan, make_plan
 from lockstep.engine.run.decisions import Decision, counted
 from lockstep.engine.run.feeding import out_batches
-from lockstep.engine.run.files import FileOutcome, output_files, window_of
+from lockstep.engine.run.files import REFUSED_SHOWN, FileOutcome, output_files, refused_tree, window_of
+from lockstep.engine.run.position import Position
 from lockstep.engine.run.publishing import Publisher
+from lockstep.engine.run.reading import values_between
 from lockstep.engine.run.setup import EngineSetup
+from lockstep.engine.run.spool import Progress as Computed
 from lockstep.engine.run.spool import Spool
 from lockstep.engine.run.streams import ProjectStreams
-from lockstep.engine.spark.engine import EngineOptions, check_shards
-from lockstep.engine.spark.orders import SCHEMA
-from lockstep.engine.spark.processor import RESULT, WindowProcessor
-from lockstep.engine.spark.session import start_session, stop_session
-from lockstep.log.port import Bus
+from lockstep.engine.spark.assembly import divided_windows
+from lockstep.engine.spark.computing import spark_reason
+from lockstep.engine.spark.engine import EngineOptions, EngineStatus, check_shards
+from lockstep.engine.spark.options import Progress, silent
+from lockstep.engine.spark.processor import RESULT
+from lockstep.engine.spark.session import check_shared, lent_session, start_session, stop_session
+from lockstep.engine.spark.settings import check_engine
+from lockstep.log.port import Bus, Log
 from lockstep.log.urls import open_bus, reopened_by
-from lockstep.runtime import Runtime
+from lockstep.runtime import Runtime, logger
+
+_TELL_S = 0.25
 
 
 def run_history(
@@ -35,8 +54,12 @@ def run_history(
     folder: Path,
     runtime: Runtime,
     options: EngineOptions,
+    progress: Progress = silent,
 ) -> FileOutcome:
-    """Evaluate every entry of a project's sequence log from the first one on; nothing is written to its streams."""
+    """Evaluate every entry of a project's sequence log from the first one on; nothing is written to its streams.
+
+    What comes out waits in `folder`.
+    """
     plan = make_plan(graph)
     check_shards(plan, options.shards)
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,27 +78,57 @@ def run_history(
         is_history=True,
     )
     with output_files(graph, outputs, output) as files:
-        began = runtime.monotonic()
-        started = _run_job(setup, orders, folder, options, runtime)
-        seconds = runtime.monotonic() - started
-        results = open_bus(f"memory:{setup.incarnation}", runtime)
-        streams.create(results, graph, wanted)
-        nodes = [node for node in graph.nodes if node.path in wanted]
+        began, parts = runtime.monotonic(), dict[str, float]()
         spools = [Spool(setup.spool(shard)) for shard in range(options.shards)]
-        divided = frozenset(graph.nodes[index].path for split in plan.splits for index in split.divided)
-        publisher = Publisher(results, streams, nodes, spools, runtime, setup.incarnation, divided)
-        publisher.lead(1)
-        while publisher.step() or not publisher.is_open:
-            pass
-        lines = {
-            path: sum(
-                write_csv(batch, file, output) for batch in out_batches(results.open(streams.output(node)), node.schema)
-            )
-            for path, (node, file) in files.items()
-        }
-        results.close()
-    events = publisher.position.events if publisher.position else 0
-    return FileOutcome(publisher.counts, lines, events, publisher.published, seconds, started - began)
+        job = _Job(setup, graph.project.name, orders, _end(bus, streams), spools)
+        started = _run_job(job, options, runtime, parts, progress)
+        with TemporaryDirectory(prefix="results-", dir=folder) as place:
+            results = open_bus(f"lmdb:{place}?durability=relaxed", runtime)
+            publisher = _publish(job, plan, results, streams, runtime)
+            lines = {
+                path: sum(
+                    write_csv(batch, file, output)
+                    for batch in out_batches(results.open(streams.output(node)), node.schema)
+                )
+                for path, (node, file) in files.items()
+            }
+            refused = first_refused(results.open(streams.bad), graph)
+            results.close()
+    events, seconds = publisher.position.events if publisher.position else 0, runtime.monotonic() - started
+    ready_s = started - began
+    return FileOutcome(publisher.counts, lines, events, publisher.published, seconds, ready_s, parts, refused)
+
+
+def _publish(job: _Job, plan: Plan, results: Bus, streams: ProjectStreams, runtime: Runtime) -> Publisher:
+    """Put what the shards left together, as an engine does."""
+    graph, wanted = plan.graph, frozenset(job.setup.wanted)
+    streams.create(results, graph, wanted)
+    nodes = [node for node in graph.nodes if node.path in wanted]
+    publisher = Publisher(
+        results, streams, nodes, list(job.spools), runtime, job.setup.incarnation, divided_windows(plan)
+    )
+    publisher.lead(1)
+    while publisher.step() or not publisher.is_open:
+        pass
+    return publisher
+
+
+def first_refused(log: Log, graph: Graph) -> list[dict[str, Any]]:
+    """The first bad events of a project, in the order of blocks and windows, however they were computed."""
+    order = {node.path: place for place, node in enumerate(graph.nodes)}
+    bounds = log.bounds()
+    found = (json.loads(value) for _, value in values_between(log, bounds.first, bounds.next))
+    first = nsmallest(REFUSED_SHOWN, found, key=lambda bad: (bad["block"], order.get(bad["window"], -1)))
+    return [refused_tree(bad) for bad in first]
+
+
+def _end(bus: Bus, streams: ProjectStreams) -> Position:
+    """Behind the last entry of the sequence log, as it says itself."""
+    end = Position()
+    for state, entry in counted(bus.open(streams.sequence), SequenceState()):
+        decision = Decision.of(entry)
+        end = Position(state, decision.ends, decision.blocks, decision.events)
+    return end
 
 
 def cut_orders(bus: Bus, streams: ProjectStreams, max_events: int) -> list[tuple[int, int]]:
@@ -90,26 +143,95 @@ def cut_orders(bus: Bus, streams: ProjectStreams, max_events: int) -> list[tuple
     return [*orders, (start, number)] if number > start else orders
 
 
-def _run_job(
-    setup: EngineSetup, orders: Sequence[tuple[int, int]], folder: Path, options: EngineOptions, runtime: Runtime
-) -> float:
-    """Run it and return when Spark was ready."""
-    spark = start_session(folder, master=options.master, own=options.spark, verbose=options.verbose)
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is evaluated, and where the results are left."""
+
+    setup: EngineSetup
+    project: str
+    orders: Sequence[tuple[int, int]]
+    end: Position
+    """Behind the last entry."""
+    spools: Sequence[Spool]
+
+    def done(self) -> Computed:
+        """How far all shards are."""
+        return min((spool.progress() for spool in self.spools), key=lambda progress: progress.number)
+
+
+def _run_job(job: _Job, options: EngineOptions, runtime: Runtime, parts: dict[str, float], progress: Progress) -> float:
+    """Run it and return when Spark was ready; `parts` gets the seconds of its start."""
+    spark = _session(job, options, parts)
     try:
         started = runtime.monotonic()
-        rows = [(shard, start, stop) for shard in range(setup.shards) for start, stop in orders]
-        if rows:
-            results = (
-                spark.createDataFrame(rows, SCHEMA)
-                .groupBy("shard")
-                .transformWithState(
-                    statefulProcessor=WindowProcessor(setup.text()),
-                    outputStructType=RESULT,
-                    outputMode="append",
-                    timeMode="none",
-                )
-            )
-            results.write.format("noop").mode("overwrite").save()
+        if job.orders:
+            with _telling(job, runtime, progress):
+                _evaluate(spark, job)
+        parts["job"] = runtime.monotonic() - started
         return started
     finally:
-        stop_session(spark)
+        if options.session is None:
+            stop_session(spark)
+
+
+def _session(job: _Job, options: EngineOptions, parts: dict[str, float]) -> SparkSession:
+    if options.session is not None:
+        return lent_session(options.session)
+    check_engine(options.spark)
+    return start_session(
+        Path(job.setup.folder), app=f"lockstep {job.project}", master=options.master, own=options.spark,
+        verbose=options.verbose, took_s=parts,
+    )  # fmt: skip
+
+
+def _evaluate(spark: SparkSession, job: _Job) -> None:
+    """One task for each shard. An error of a window is raised as what it was."""
+    check_shared(spark, Path(job.setup.folder))
+    shards = spark.range(0, job.setup.shards, 1, job.setup.shards)  # one partition each
+    try:
+        shards.mapInArrow(_evaluation(job.setup.text(), job.orders), RESULT).write.format("noop").mode(
+            "overwrite"
+        ).save()
+    except (PySparkException, Py4JError) as error:
+        for failure in filter(None, (spool.failure() for spool in job.spools)):
+            raise failure from error
+        raise SparkFailed(project=job.project, reason=spark_reason(str(error))) from error
+
+
+@contextmanager
+def _telling(job: _Job, runtime: Runtime, progress: Progress) -> Iterator[None]:
+    """Say now and then how far the job is."""
+
+    def tell() -> float:
+        done = job.done()
+        progress(EngineStatus(job.end, done.block, done.events, {}, {}, done.seconds, {}, computed=done))
+        return _TELL_S
+
+    def failed(error: BaseException) -> None:
+        logger.warning("The progress can't be shown: %s", error, extra={"action": "progress"})
+
+    task = runtime.spawn("lockstep-progress", tell, runtime.waiter(), failed)
+    try:
+        yield
+    finally:
+        task.stop()
+
+
+def _evaluation(setup: str, orders: Sequence[tuple[int, int]]) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """What a task does with the shards of its partition: nothing is kept, so no state of Spark's is needed."""
+
+    def evaluate(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        from lockstep.engine.run.setup import EngineSetup
+        from lockstep.engine.spark.hot import run_orders_patiently
+
+        for shard in [shard for batch in batches for shard in batch.column("id").to_pylist()]:
+            _, done = run_orders_patiently(EngineSetup.of(setup), shard, orders, dict, lambda: None)
+            row = (shard, orders[-1][1], done.first, done.last, done.events, done.output_bytes, 0, 0)
+            kinds = {"int": pa.int32(), "bigint": pa.int64()}
+            fields = [(name, kinds[kind]) for name, kind in (field.split() for field in RESULT.split(","))]
+            arrays = [pa.array([value], kind) for value, (_, kind) in zip(row, fields, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    return evaluate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from lockstep.engine.compute.workers import HotWorkers
+from lockstep.engine.compute.workers import Done, HotWorkers
 from lockstep.engine.run.outages import BUS_AWAY, Pauses
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.snapshot import Pages
@@ -31,11 +31,12 @@ def run_orders_patiently(
     orders: Sequence[tuple[int, int]],
     stored: Callable[[], Mapping[str, bytes]],
     stored_head: Callable[[], bytes | None],
-) -> Pages:
+) -> tuple[Pages, Done]:
     """Evaluate orders; while the bus is away the task waits, for to Spark a failed one is a reason to give up."""
     pauses = Pauses(f"the worker of shard {shard}")
     while True:
         try:
-            return WORKERS.run(setup, shard, orders, stored, stored_head)
+            pages = WORKERS.run(setup, shard, orders, stored, stored_head)
+            return pages, WORKERS.done[setup.folder, shard]
         except BUS_AWAY as error:
             time.sleep(pauses.after(error))

@@ -22,6 +22,7 @@ class FigureListener(StreamingQueryListener):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._figures: dict[str, BatchFigures] = {}
+        self._java: Any = None
 
     def figures(self) -> dict[str, BatchFigures]:
         """The figures of each query by its name."""
@@ -45,12 +46,15 @@ class FigureListener(StreamingQueryListener):
 
     @property
     def _jlistener(self) -> Any:
-        jvm: Any = SparkContext._jvm
-        return jvm.PythonStreamingQueryListenerWrapper(_Events(self))
+        if self._java is None:  # always the same, so that it can be removed
+            jvm: Any = SparkContext._jvm
+            self._java = jvm.PythonStreamingQueryListenerWrapper(_Events(self))
+        return self._java
 
     def _add(self, figures: BatchFigures, told: dict[str, Any]) -> None:
         figures.batches += 1
         figures.last_ms = told["durationMs"]
+        figures.first_ms = figures.first_ms or figures.last_ms
         for part, spent in told["durationMs"].items():
             figures.total_ms[part] = figures.total_ms.get(part, 0) + spent
         figures.state_bytes = sum(state["memoryUsedBytes"] for state in told["stateOperators"])

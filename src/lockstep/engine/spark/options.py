@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lockstep.engine.compute.port import BatchFigures
 from lockstep.engine.run.conducting import STANDBY
@@ -12,6 +13,9 @@ from lockstep.engine.run.position import Position
 from lockstep.engine.run.spool import Fill
 from lockstep.engine.run.spool import Progress as Computed
 from lockstep.engine.windows.counts import WindowCounts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +49,8 @@ class EngineOptions:
     master: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
     """Spark settings of your own; they win."""
+    session: SparkSession | None = field(default=None, repr=False, compare=False)
+    """Run in this session's Spark, which is yours to stop, instead of starting one."""
     warm_batches: int = 0
     """Empty micro-batches before it is ready: the first ones of a new JVM are slow, and nobody should wait for them."""
     ticks: bool = True

@@ -9,8 +9,11 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
-    from lockstep.engine.compute.planner import BatchPlanner
+    from lockstep.engine.compute.planner import BatchPlanner, SequenceTail
+    from lockstep.engine.run.setup import EngineSetup
+    from lockstep.log.port import LogWaiter
 
+_IDLE_S = 0.1
 SCHEMA = "shard int, start bigint, stop bigint"
 
 
@@ -48,14 +51,24 @@ class OrderReader(DataSourceStreamReader):
     def __init__(self, setup: str, shard: int) -> None:
         self._text, self._shard = setup, shard
         self._planner: BatchPlanner | None = None
+        self._sequence: _Sequence | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """See BatchPlanner."""
         return self._planned().first()
 
     def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:  # noqa: ARG002
-        """See BatchPlanner."""
-        return self._planned().next_after(start)
+        """See BatchPlanner. Spark asks again at once, so where there is nothing to do it is let wait for something."""
+        planner = self._planned()
+        found = planner.next_after(start)
+        if found == start and self._sequence is not None:
+            self._sequence.wait()
+            found = planner.next_after(start)
+        return found
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Where the sequence log ends, so that Spark can tell how far behind the shard is."""
+        return self._planned().newest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """One order."""
@@ -68,25 +81,42 @@ class OrderReader(DataSourceStreamReader):
 
     def _planned(self) -> BatchPlanner:
         if self._planner is None:
-            self._planner = _planner(self._text, self._shard)
+            from lockstep.engine.compute.planner import BatchPlanner
+            from lockstep.engine.run.setup import EngineSetup
+
+            setup = EngineSetup.of(self._text)
+            self._sequence = _Sequence(setup)
+            self._planner = BatchPlanner(setup, self._shard, self._sequence.open)
         return self._planner
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks get a copy without the open log."""
-        return {"_text": self._text, "_shard": self._shard, "_planner": None}
+        return {"_text": self._text, "_shard": self._shard, "_planner": None, "_sequence": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
 
-def _planner(text: str, shard: int) -> BatchPlanner:
-    """A planner on a bus of its own."""
-    from lockstep.engine.compute.planner import BatchPlanner, SequenceTail
-    from lockstep.engine.run.setup import EngineSetup
-    from lockstep.log.urls import open_bus
-    from lockstep.runtime import ThreadRuntime
+class _Sequence:
+    """The sequence log on a bus of its own, once it is needed."""
 
-    setup = EngineSetup.of(text)
-    return BatchPlanner(
-        setup, shard, lambda: SequenceTail.open(setup, open_bus(setup.url, ThreadRuntime(), create=False))
-    )
+    def __init__(self, setup: EngineSetup) -> None:
+        self._setup = setup
+        self._waiter: LogWaiter | None = None
+
+    def open(self) -> SequenceTail:
+        """The log, from the newest position that is published."""
+        from lockstep.engine.compute.planner import SequenceTail
+        from lockstep.log.urls import open_bus
+        from lockstep.runtime import ThreadRuntime
+
+        bus = open_bus(self._setup.url, ThreadRuntime(), create=False)
+        tail = SequenceTail.open(self._setup, bus)
+        self._waiter = bus.waiter()
+        self._waiter.watch(bus.open(self._setup.streams(self._setup.graph()).sequence))
+        return tail
+
+    def wait(self) -> None:
+        """Until something is appended; not for long, and not when the engine stops: Spark can't be stopped in it."""
+        if self._waiter is not None and not self._setup.orders_ended():
+            self._waiter.wait(_IDLE_S)

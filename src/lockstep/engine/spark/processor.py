@@ -9,7 +9,11 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-RESULT = "shard int, stop bigint, pages int, bytes bigint"
+RESULT = (
+    "shard int, stop bigint, first_block bigint, last_block bigint, events bigint, output_bytes bigint,"
+    " pages int, page_bytes bigint"
+)
+"""One row for each batch of a shard: what was done, for Spark's own figures."""
 _NAME = StructType([StructField("name", StringType())])
 _PAGE = StructType([StructField("page", BinaryType())])
 
@@ -31,14 +35,17 @@ class WindowProcessor(StatefulProcessor):
         from lockstep.engine.spark.hot import run_orders_patiently
 
         shard, orders = key[0], sorted((row["start"], row["stop"]) for row in rows)
-        pages = run_orders_patiently(EngineSetup.of(self._setup), shard, orders, self._stored, self._stored_head)
+        pages, done = run_orders_patiently(EngineSetup.of(self._setup), shard, orders, self._stored, self._stored_head)
         for name, page in pages.items():
             if page is not None:
                 self._pages.updateValue((name,), (page,))
             elif self._pages.containsKey((name,)):
                 self._pages.removeKey((name,))
         size = sum(len(page) for page in pages.values() if page is not None)
-        yield Row(shard=shard, stop=orders[-1][1], pages=len(pages), bytes=size)
+        yield Row(
+            shard=shard, stop=orders[-1][1], first_block=done.first, last_block=done.last, events=done.events,
+            output_bytes=done.output_bytes, pages=len(pages), page_bytes=size,
+        )  # fmt: skip
 
     def _stored(self) -> dict[str, bytes]:
         return {name[0]: bytes(page[0]) for name, page in self._pages.iterator()}

@@ -1,29 +1,39 @@
-"""Streams as rows for any Spark program.
+"""Streams and windows as data frames for any Spark program.
 
 from lockstep.engine.spark.rows import register
 
 register(spark)
-orders = spark.readStream.format("lockstep").option("url", "lmdb:./events").option("stream", "orders").load()
+lockstep = spark.readStream.format("lockstep").option("url", "lmdb:./events")
+orders = lockstep.option("stream", "orders").load()
+prices = lockstep.option("project", "desk").option("window", "Prices").load()
 """
 
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from lockstep.engine.model.graph import Node
 from lockstep.engine.spark.rows_bus import all_logs, open_shared, opened
 from lockstep.engine.spark.rows_columns import DEFAULT, schema_of
 from lockstep.engine.spark.rows_options import ReadOptions, WriteOptions
-from lockstep.engine.spark.rows_reading import RowReader, RowStreamReader
-from lockstep.engine.spark.rows_staging import discard_all
+from lockstep.engine.spark.rows_reading import PushingRowReader, RowReader, RowStreamReader
+from lockstep.engine.spark.rows_staging import Form, discard_all
 from lockstep.engine.spark.rows_writing import RowStreamWriter, RowWriter
+from lockstep.engine.spark.window_columns import frame_schema
+from lockstep.engine.spark.window_options import WindowReadOptions, WindowWriteOptions, names_window
+from lockstep.engine.spark.window_reader import PushingWindowReader, WindowReader, WindowStreamReader
+from lockstep.engine.spark.window_writer import FrameForm
 from lockstep.errors import BadConfig
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Let a session know `format("lockstep")`."""
-    spark.dataSource.register(LockstepSource)
+    """Let a session know `format("lockstep")`. If it lets Python sources see conditions, ours makes use of them."""
+    pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
+    spark.dataSource.register(PushingSource if pushes else LockstepSource)
 
 
 def tidy(url: str) -> int:
@@ -37,7 +47,7 @@ def tidy(url: str) -> int:
 
 
 class LockstepSource(DataSource):
-    """`format("lockstep")` for read, readStream, write and writeStream."""
+    """`format("lockstep")` for read, readStream, write and writeStream: of streams, and of windows of a project."""
 
     @classmethod
     def name(cls) -> str:
@@ -46,30 +56,67 @@ class LockstepSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns asked for, or all usual ones; with the name of the log if there are several."""
+        if names_window(self.options):
+            wish = WindowReadOptions.of(self.options)
+            return frame_schema(_published(wish).schema, wish.columns, integers=wish.integers)
         options = ReadOptions.of(self.options)
         with opened(open_shared, options.url) as bus:
             several = len(all_logs(bus, options.streams)) > 1
         return schema_of(options.columns or (*DEFAULT, *(("stream",) if several else ())))
 
-    def reader(self, schema: StructType) -> RowReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """See DataSource."""
-        return RowReader(ReadOptions.of(self.options, streaming=False), schema)
+        if names_window(self.options):
+            wish = WindowReadOptions.of(self.options, streaming=False)
+            return self._window_reader()(wish, _published(wish), schema)
+        return self._row_reader()(ReadOptions.of(self.options, streaming=False), schema)
 
-    def streamReader(self, schema: StructType) -> RowStreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """See DataSource."""
+        if names_window(self.options):
+            wish = WindowReadOptions.of(self.options, streaming=True)
+            return WindowStreamReader(wish, _published(wish), schema)
         return RowStreamReader(ReadOptions.of(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> RowWriter:
         """See DataSource."""
-        _check_append(overwrite)
-        return RowWriter(WriteOptions.of(self.options, streaming=False), schema)
+        options, form = self._target(schema, overwrite, streaming=False)
+        return RowWriter(options, schema, form=form)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> RowStreamWriter:
         """See DataSource."""
-        _check_append(overwrite)
-        return RowStreamWriter(WriteOptions.of(self.options, streaming=True), schema)
+        options, form = self._target(schema, overwrite, streaming=True)
+        return RowStreamWriter(options, schema, form=form)
+
+    def _target(self, schema: StructType, overwrite: bool, *, streaming: bool) -> tuple[WriteOptions, Form | None]:
+        """Where rows go, and what they become; None: records."""
+        if overwrite:
+            reason = "a stream can only be appended to; use mode append, and outputMode append"
+            raise BadConfig(field="mode", value="overwrite", reason=reason)
+        if not names_window(self.options):
+            return WriteOptions.of(self.options, streaming=streaming), None
+        wish = WindowWriteOptions.of(self.options)
+        with opened(open_shared, wish.place.url) as bus:
+            node = wish.place.source(bus)
+        return wish.on_stream(wish.place.streams.input(node), streaming=streaming), FrameForm.of(schema, node, wish)
+
+    def _window_reader(self) -> type[WindowReader]:
+        return WindowReader
+
+    def _row_reader(self) -> type[RowReader]:
+        return RowReader
 
 
-def _check_append(overwrite: bool) -> None:
-    if overwrite:
-        raise BadConfig(field="mode", value="overwrite", reason="a stream can only be appended to; use mode append")
+class PushingSource(LockstepSource):
+    """For sessions that let Python sources see conditions: Spark refuses readers that look at them elsewhere."""
+
+    def _window_reader(self) -> type[WindowReader]:
+        return PushingWindowReader
+
+    def _row_reader(self) -> type[RowReader]:
+        return PushingRowReader
+
+
+def _published(options: WindowReadOptions) -> Node:
+    with opened(open_shared, options.place.url) as bus:
+        return options.place.published(bus)

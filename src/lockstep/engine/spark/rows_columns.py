@@ -40,9 +40,9 @@ WRITABLE = {
     "value": ("binary", "string"),
     "key": ("binary", "string"),
     "headers": (HEADERS.simpleString(), "map<string,binary>"),
-    "time": ("timestamp",),
+    "time": ("timestamp", "timestamp_ntz"),
 }
-"""The columns that can be written, and their types; text is stored as UTF-8."""
+"""The columns that can be written, and their types; text is stored as UTF-8, a time without a zone is in UTC."""
 DEFAULT = ("offset", "key", "value", "headers", "time")
 
 
@@ -62,15 +62,39 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def check_writable(schema: StructType) -> None:
-    """Refuse rows that a stream can't take."""
+def writable(schema: StructType) -> dict[str, str]:
+    """The columns of a frame by what they are to a stream; BadConfig for rows that a stream can't take.
+
+    Names have no case, as in Spark.
+    """
     have = "; ".join(f"{name}: {' or '.join(kinds)}" for name, kinds in WRITABLE.items())
     for field in schema.fields:
-        if field.dataType.simpleString() not in WRITABLE.get(field.name, ()):
+        if field.dataType.simpleString() not in WRITABLE.get(field.name.lower(), ()):
             reason = f"such a column can't be written; select from {have}"
             raise BadConfig(field="schema", value=f"{field.name} {field.dataType.simpleString()}", reason=reason)
-    if "value" not in schema.fieldNames():
+    found = {field.name.lower(): field.name for field in schema.fields}
+    if len(found) < len(schema.fields):
+        raise BadConfig(field="schema", value=schema.simpleString(), reason="two columns differ by case only")
+    if "value" not in found:
         raise BadConfig(field="schema", value=schema.simpleString(), reason=f"it has no value; select from {have}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class RecordForm:
+    """Rows with the columns of a stream, whose names are spelled in lower case."""
+
+    columns: tuple[str, ...]
+
+    def __call__(self, batch: pa.RecordBatch, stream: str, now_ns: int) -> list[Rows]:
+        """One record for each row."""
+        return [from_arrow(batch.rename_columns(self.columns), stream, now_ns)]
+
+
+def record_form(schema: StructType) -> RecordForm:
+    """How rows of a frame become records; BadConfig for rows that a stream can't take."""
+    writable(schema)
+    return RecordForm(tuple(name.lower() for name in schema.fieldNames()))
 
 
 def to_arrow(segments: Sequence[Segment], log: str, schema: pa.Schema) -> pa.RecordBatch:
@@ -157,7 +181,8 @@ def _bytes(batch: pa.RecordBatch, name: str) -> list[bytes | None]:
 def _headers(item: list[Any] | None, stream: str) -> Headers:
     pairs = [(pair["name"], pair["value"]) if isinstance(pair, dict) else pair for pair in item or ()]
     if any(name is None or value is None for name, value in pairs):
-        raise BadRecord(stream=stream, reason="a header has no name or no value (it is null)")
+        reason = "a header has no name or no value (it is null); leave it out, or give it an empty value, X''"
+        raise BadRecord(stream=stream, reason=reason)
     return tuple(pairs)
 
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
 
+from lockstep.engine.spark import option_texts as texts
+from lockstep.engine.spark.option_texts import parsed, required
 from lockstep.errors import BadConfig
 from lockstep.log.config import check_name
 from lockstep.streams.shards import SEPARATOR, check_stream
-
-T = TypeVar("T")
 
 COLUMNS = ("offset", "key", "value", "headers", "time", "stream", "appended")
 """Every column that can be read. `stream` comes by itself if there are several logs, `appended` only if asked for."""
 _READ = (
     "url", "stream", "columns", "startingOffset", "startingTime", "endingOffset", "endingTime",
-    "maxRecordsPerTrigger", "failOnDataLoss", "group",
+    "maxRecordsPerTrigger", "minPartitions", "failOnDataLoss", "group",
 )  # fmt: skip
 _WRITE = ("url", "stream", "writer", "batch", "allowDuplicates")
-_OF_SPARK = frozenset(("checkpointlocation", "queryname"))
-"""What Spark puts among the options of a streaming write by itself."""
 _BATCH_ONLY = ("endingOffset", "endingTime")
 _STREAM_ONLY = ("maxRecordsPerTrigger", "group")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -69,26 +66,28 @@ class ReadOptions:
     end: Edge
     columns: tuple[str, ...] | None = None
     max_records: int | None = None
+    min_partitions: int = 1
     fail_on_data_loss: bool = True
     group: str | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
         """From Spark's options. What only fits the other way of reading is refused once it is known which it is."""
-        given = _known(options, _READ)
+        given = texts.known(options, _READ)
         for name in {True: _BATCH_ONLY, False: _STREAM_ONLY}.get(streaming, ()) if streaming is not None else ():
             if name.lower() in given:
                 reason = "a stream has no end" if streaming else "it is for readStream"
                 raise BadConfig(field=name, value=given[name.lower()], reason=reason)
         return cls(
-            url=_required(given, "url"),
-            streams=_parsed(given, "stream", _streams, _required(given, "stream")),
-            columns=_parsed(given, "columns", _columns, None),
+            url=required(given, "url"),
+            streams=parsed(given, "stream", _streams, required(given, "stream")),
+            columns=parsed(given, "columns", _columns, None),
             start=_edge(given, "starting", "earliest"),
             end=_edge(given, "ending", "latest"),
-            max_records=_parsed(given, "maxRecordsPerTrigger", _positive, None),
-            fail_on_data_loss=_parsed(given, "failOnDataLoss", _flag, True),
-            group=_parsed(given, "group", lambda text: check_name("Group", text), None),
+            max_records=parsed(given, "maxRecordsPerTrigger", texts.positive, None),
+            min_partitions=parsed(given, "minPartitions", texts.positive, 1),
+            fail_on_data_loss=parsed(given, "failOnDataLoss", texts.flag, True),
+            group=parsed(given, "group", lambda text: check_name("Group", text), None),
         )
 
 
@@ -105,13 +104,13 @@ class WriteOptions:
     @classmethod
     def of(cls, options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         """From Spark's options."""
-        given = _known(options, _WRITE)
+        given = texts.known(options, _WRITE)
         made = cls(
-            url=_required(given, "url"),
-            stream=check_stream(_required(given, "stream")),
-            writer=_parsed(given, "writer", lambda text: check_name("Writer", text), None),
-            batch=_parsed(given, "batch", _whole, None),
-            allow_duplicates=_parsed(given, "allowDuplicates", _flag, False),
+            url=required(given, "url"),
+            stream=check_stream(required(given, "stream")),
+            writer=parsed(given, "writer", lambda text: check_name("Writer", text), None),
+            batch=parsed(given, "batch", texts.whole, None),
+            allow_duplicates=parsed(given, "allowDuplicates", texts.flag, False),
         )
         if streaming and made.batch is not None:
             raise BadConfig(field="batch", value=made.batch, reason="Spark numbers the batches of a streaming query")
@@ -120,39 +119,13 @@ class WriteOptions:
         return made
 
 
-def _known(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    known = {name.lower() for name in names}
-    given = {name.lower(): text for name, text in options.items()}
-    for name, text in given.items():
-        if name not in known and name not in _OF_SPARK:
-            raise BadConfig(field=name, value=text, reason=f"there is no such option; there are {', '.join(names)}")
-    return given
-
-
-def _required(given: Mapping[str, str], name: str) -> str:
-    text = given.get(name, "").strip()
-    if not text:
-        raise BadConfig(field=name, value=text, reason="it is needed")
-    return text
-
-
-def _parsed(given: Mapping[str, str], name: str, parse: Callable[[str], T], default: Any) -> T:
-    if name.lower() not in given:
-        return default  # type: ignore[no-any-return]
-    text = given[name.lower()].strip()
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise BadConfig(field=name, value=text, reason=str(error)) from error
-
-
 def _edge(given: Mapping[str, str], side: str, default: str) -> Edge:
     by_offset, by_time = f"{side}Offset", f"{side}Time"
     if by_time.lower() not in given:
-        return _parsed(given, by_offset, lambda text: _offset_edge(by_offset, text), Edge(by_offset, default))
+        return parsed(given, by_offset, lambda text: _offset_edge(by_offset, text), Edge(by_offset, default))
     if by_offset.lower() in given:
         raise BadConfig(field=by_time, value=given[by_time.lower()], reason=f"{by_offset} is given too; give one")
-    return _parsed(given, by_time, lambda text: Edge(by_time, time_ns=_time_ns(text)), None)
+    return parsed(given, by_time, lambda text: Edge(by_time, time_ns=_time_ns(text)), None)
 
 
 def _offset_edge(option: str, text: str) -> Edge:
@@ -185,45 +158,16 @@ def _time_ns(text: str) -> int:
 
 
 def _streams(text: str) -> tuple[str, ...]:
-    names = _list(text)
+    names = texts.names(text)
     for name in names:
         check_stream(name)
     return names
 
 
 def _columns(text: str) -> tuple[str, ...]:
-    names = _list(text)
+    names = texts.names(text)
     for name in names:
         if name not in COLUMNS:
             message = f"there is no column {name!r}; there are {', '.join(COLUMNS)}"
             raise ValueError(message)
     return names
-
-
-def _list(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names) or len(set(names)) < len(names):
-        message = "write each name once, with commas between"
-        raise ValueError(message)
-    return names
-
-
-def _flag(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        message = "write true or false"
-        raise ValueError(message)
-    return text.lower() == "true"
-
-
-def _whole(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
-        message = "it must be a whole number"
-        raise ValueError(message)
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if not (number := _whole(text)):
-        message = "it must be at least 1"
-        raise ValueError(message)
-    return number

@@ -92,6 +92,14 @@ def caught_up(log: Log, start: Position | None, *, fail: bool) -> Position:
     return start
 
 
+def check_listed(logs: Sequence[Log], known: Mapping[str, Position], *, fail: bool) -> None:
+    """Raise RowsLost if a log was read before and is no longer listed: what comes there would be left out."""
+    listed = {log.name for log in logs}
+    for name in known.keys() - listed if fail else ():
+        at = known[name].next
+        raise RowsLost(first=at, last=at, stream=name, reason="this checkpoint has read it, and it is no longer listed")
+
+
 def advance(logs: Sequence[Log], at: Mapping[str, Position], until: Mapping[str, int], rows: int | None) -> list[int]:
     """The next offset of each log after at most `rows` rows, none of them at or beyond `until`."""
     starts = [at[log.name].next for log in logs]

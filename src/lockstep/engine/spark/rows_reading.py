@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -18,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from lockstep.engine.errors import RowsLost
 from lockstep.engine.spark import rows_positions as positions
+from lockstep.engine.spark.filters import bounds_of
 from lockstep.engine.spark.rows_bus import OpenBus, all_logs, check_host, open_shared, opened, this_host
 from lockstep.engine.spark.rows_columns import arrow_schema, to_arrow
 from lockstep.engine.spark.rows_group import QueryGroup
@@ -42,6 +44,20 @@ class RowRange(InputPartition):
     start: int
     stop: int
     host: str
+
+
+def spread(parts: Sequence[RowRange], least: int) -> list[RowRange]:
+    """At least so many ranges, if there are that many offsets: long ones are cut, in pieces of about one length."""
+    total = sum(part.stop - part.start for part in parts)
+    if len(parts) >= least or not total:
+        return list(parts)
+    found: list[RowRange] = []
+    for part in parts:
+        length = part.stop - part.start
+        pieces = max(1, min(length, -(-least * length // total)))
+        cuts = [part.start + length * at // pieces for at in range(pieces + 1)]
+        found += [replace(part, start=start, stop=stop) for start, stop in pairwise(cuts)]
+    return found
 
 
 class RangeReader:
@@ -118,8 +134,9 @@ class RowReader(DataSourceReader):
             names = [log.name for log in logs]
             start.check_logs(names)
             end.check_logs(names)
-            planned = [self._range(log) for log in logs]
-        return [part for part in planned if part.start < part.stop] or planned[:1]
+            planned = [self._pushed(self._range(log)) for log in logs]
+        full = [part for part in planned if part.start < part.stop]
+        return spread(full or planned[:1], self._options.min_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See DataSourceReader."""
@@ -133,6 +150,27 @@ class RowReader(DataSourceReader):
             reason = f"it ends {log.name} at {stop}, before it begins at {start}"
             raise BadConfig(field=asked.option, value=stop, reason=reason)
         return RowRange(log.name, log.identity, start, stop, this_host())
+
+    def _pushed(self, part: RowRange) -> RowRange:
+        """As much of a range as conditions ask for; here nobody has told any."""
+        return part
+
+
+class PushingRowReader(RowReader):
+    """Reads no more than conditions on the offset ask for."""
+
+    _bounds: tuple[int, int | None] = (0, None)
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+        """Conditions on the offset say which part of each log is read; Spark checks them all again."""
+        self._bounds = bounds_of(filters, "offset")
+        yield from filters
+
+    def _pushed(self, part: RowRange) -> RowRange:
+        first, end = self._bounds
+        start = max(part.start, first)
+        stop = part.stop if end is None else min(part.stop, end)
+        return replace(part, start=start, stop=max(start, stop))
 
 
 class RowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -160,6 +198,7 @@ class RowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """How far the next batch goes."""
         logs, before = self._logs(), from_json(start)
+        positions.check_listed(logs, before, fail=self._options.fail_on_data_loss)
         if (group := self._query_group()) is not None:
             group.begin(logs, before)
         fail = self._options.fail_on_data_loss
@@ -168,7 +207,7 @@ class RowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         stops = positions.advance(logs, at, until, rows)
         found = {log.name: _moved(at[log.name], stop) for log, stop in zip(logs, stops, strict=True)}
-        return to_json(found)
+        return to_json(before | found)  # with logs that are no longer listed: they may be again
 
     def reportLatestOffset(self) -> Json:
         """Where the streams end now, so that Spark can tell how far behind the query is."""
@@ -186,7 +225,7 @@ class RowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             RowRange(name, to.identity, positions.range_start(before.get(name), to), to.next, this_host())
             for name, to in from_json(end).items()
         ]
-        return [part for part in ranges if part.start < part.stop]
+        return spread([part for part in ranges if part.start < part.stop], self._options.min_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See DataSourceStreamReader."""

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from itertools import chain
 
 import pyarrow as pa
 from google_crc32c import value as crc32c
 from pyspark.sql.datasource import WriterCommitMessage
 
-from lockstep.engine.spark.rows_columns import Rows, from_arrow
+from lockstep.engine.errors import BatchTooLarge
+from lockstep.engine.spark.rows_columns import Rows
 from lockstep.errors import Conflict, DataError, NotFound, StreamNotFound
 from lockstep.log import codecs
 from lockstep.log.batch import HEADER, NO_PRODUCER, Batch, BatchView, pack
@@ -52,6 +54,8 @@ class StagedLog:
     target: str
     identity: str
     rows: int
+    size: int = 0
+    """Bytes as they are stored."""
 
 
 @dataclass(frozen=True)
@@ -63,31 +67,59 @@ class Staged(WriterCommitMessage):
     logs: tuple[StagedLog, ...]
 
 
+Form = Callable[[pa.RecordBatch, str, int], Iterable[Rows]]
+"""Makes records of an Arrow batch, for a stream, at a time in nanoseconds."""
+
+
 def stage(
-    bus: Bus, stream: str, author: Author, batch: int, partition: int, rows: Iterable[pa.RecordBatch], runtime: Runtime
+    bus: Bus,
+    stream: str,
+    author: Author,
+    batch: int,
+    partition: int,
+    rows: Iterable[pa.RecordBatch],
+    runtime: Runtime,
+    form: Form,
 ) -> Staged:
     """Write the rows of one task to hidden logs; if it fails they are removed again."""
     targets = logs_of(bus, stream)
     taken = 0
     counts: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     logs: dict[int, Log] = {}
     with ExitStack() as undo:
         for part in rows:
-            found = from_arrow(part, stream, runtime.wall_ns())
-            for shard, chosen in _by_shard(found, targets, partition + taken):
+            records = form(part, stream, runtime.wall_ns())
+            for shard, chosen in chain.from_iterable(_by_shard(one, targets, partition + taken) for one in records):
                 if shard not in logs:
                     name = f"{author.prefix(stream)}{batch}.{runtime.new_id().hex()}"
                     undo.callback(_delete, bus, name)
-                    logs[shard] = bus.create(name, StreamConfig(capacity=None))
-                logs[shard].append([_packed(chosen, targets[shard], stream)], wake=False)
+                    config = StreamConfig(capacity=None, max_record_bytes=targets[shard].config.max_record_bytes)
+                    logs[shard] = bus.create(name, config)
+                packed = _packed(chosen, targets[shard], stream)
+                logs[shard].append([packed], wake=False)
                 counts[shard] = counts.get(shard, 0) + len(chosen.values)
+                sizes[shard] = sizes.get(shard, 0) + len(packed.body)
             taken += part.num_rows
         undo.pop_all()
     staged = [
-        StagedLog(logs[shard].name, targets[shard].name, targets[shard].identity, counts[shard])
+        StagedLog(logs[shard].name, targets[shard].name, targets[shard].identity, counts[shard], sizes[shard])
         for shard in sorted(logs)
     ]
     return Staged(author, partition, tuple(staged))
+
+
+def check_room(bus: Bus, staged: Sequence[Staged]) -> None:
+    """Refuse a batch of which a bounded stream would keep only the end."""
+    targets = [log for message in staged for log in message.logs]
+    for name in sorted({log.target for log in targets}):
+        config = bus.open(name).config
+        if config.history is not None:  # what it does not keep goes there
+            continue
+        for bound, unit in (("capacity", "rows"), ("retain_bytes", "size")):
+            most, wanted = getattr(config, bound), sum(getattr(log, unit) for log in targets if log.target == name)
+            if most is not None and wanted > most:
+                raise BatchTooLarge(stream=name, wanted=wanted, bound=bound, most=most)
 
 
 def publish(bus: Bus, stream: str, author: Author, batch: int, staged: Sequence[Staged]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType
 
 from lockstep.engine.spark import rows_staging as staging
 from lockstep.engine.spark.rows_bus import OpenBus, check_host, open_shared, opened, this_host
-from lockstep.engine.spark.rows_columns import check_writable
+from lockstep.engine.spark.rows_columns import record_form
 from lockstep.engine.spark.rows_options import WriteOptions
-from lockstep.engine.spark.rows_staging import Author, Staged
+from lockstep.engine.spark.rows_staging import Author, Form, Staged
 from lockstep.errors import BadConfig, UnsupportedByBackend
 from lockstep.log.port import Bus
 from lockstep.runtime import Runtime, ThreadRuntime
@@ -48,8 +48,10 @@ def this_task() -> Task:
 class RowSink:
     """Both ways of writing."""
 
-    def __init__(self, options: WriteOptions, schema: StructType, open_url: OpenBus = open_shared) -> None:
-        check_writable(schema)
+    def __init__(
+        self, options: WriteOptions, schema: StructType, open_url: OpenBus = open_shared, form: Form | None = None
+    ) -> None:
+        self.form = form or record_form(schema)
         self.options, self.open_url, self.host = options, open_url, this_host()
 
     def check(self) -> None:
@@ -64,13 +66,14 @@ class RowSink:
         """In a worker."""
         with opened(self.open_url, self.options.url) as bus:
             check_host(bus, self.host)
-            return staging.stage(bus, self.options.stream, author, batch, partition, rows, runtime)
+            return staging.stage(bus, self.options.stream, author, batch, partition, rows, runtime, self.form)
 
     def publish(self, author: Author, batch: int, staged: Sequence[Staged]) -> None:
         """In the driver's process, when all tasks are done."""
         stream = self.options.stream
         with opened(self.open_url, self.options.url) as bus:
             self._check_promises(bus)
+            staging.check_room(bus, staged)
             if bus.promises.atomic:
                 staging.publish(bus, stream, author, batch, staged)
             else:
@@ -93,9 +96,9 @@ class RowWriter(DataSourceArrowWriter):
 
     def __init__(
         self, options: WriteOptions, schema: StructType, runtime: Runtime | None = None,
-        open_url: OpenBus = open_shared, task: Callable[[], Task] = this_task,
+        open_url: OpenBus = open_shared, task: Callable[[], Task] = this_task, form: Form | None = None,
     ) -> None:  # fmt: skip
-        self._sink, self._task = RowSink(options, schema, open_url), task
+        self._sink, self._task = RowSink(options, schema, open_url, form), task
         self._runtime = runtime or ThreadRuntime()
         once = options.writer is None
         self._author = Author(options.writer or self._runtime.new_id().hex(), once=once)
@@ -103,12 +106,16 @@ class RowWriter(DataSourceArrowWriter):
         self._sink.check()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """See DataSourceArrowWriter."""
-        return self._sink.stage(iterator, self._author, self._batch, self._task().partition, self._runtime)
+        """See DataSourceArrowWriter. Inside foreachBatch a task knows the query, whose numbers the batches have."""
+        task, author = self._task(), self._author
+        known = author if author.once else replace(author, query=task.query)
+        return self._sink.stage(iterator, known, self._batch, task.partition, self._runtime)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """See DataSourceWriter."""
-        self._sink.publish(self._author, self._batch, _staged(messages))
+        staged = _staged(messages)
+        if staged:
+            self._sink.publish(staged[0].author, self._batch, staged)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         """See DataSourceWriter."""
@@ -120,9 +127,9 @@ class RowStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(
         self, options: WriteOptions, schema: StructType, runtime: Runtime | None = None,
-        open_url: OpenBus = open_shared, task: Callable[[], Task] = this_task,
+        open_url: OpenBus = open_shared, task: Callable[[], Task] = this_task, form: Form | None = None,
     ) -> None:  # fmt: skip
-        self._sink, self._task, self._writer = RowSink(options, schema, open_url), task, options.writer
+        self._sink, self._task, self._writer = RowSink(options, schema, open_url, form), task, options.writer
         self._runtime = runtime or ThreadRuntime()
         self._sink.check()
 

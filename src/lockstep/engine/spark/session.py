@@ -1,16 +1,19 @@
-"""A Spark session of our own: quiet, on this machine unless told otherwise, and gone when we are."""
+"""A Spark session of our own: quiet, on this machine unless told otherwise, and gone when we are. Or one lent to us."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from shutil import which
+from typing import Any
 from uuid import uuid4
 
 import pyspark
@@ -20,11 +23,15 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from lockstep.engine.errors import SparkUnavailable
-from lockstep.engine.spark.settings import java_options, settings
+from lockstep.engine.errors import SparkInUse, SparkNotStarted, SparkUnavailable, StateNotShared
+from lockstep.engine.spark.settings import check_engine, java_options, runtime_settings, settings
 
 JVM_LOG = "spark.log"
 _NICE = 5
+_JAVA = 17
+"""The oldest Java that Spark runs on."""
+_REACH_S = 5.0
+"""How long the master of a cluster may take to answer."""
 
 
 def check_java() -> str:
@@ -88,47 +95,138 @@ def _chosen_home(master: str) -> Iterator[None]:
         del os.environ["SPARK_HOME"]
 
 
+def lent_session(session: SparkSession) -> SparkSession:
+    """A session with our settings in a Spark that somebody else has started, and stops; theirs are left alone."""
+    theirs = session.sparkContext.getConf().getAll()
+    check_engine({name: value for name, value in theirs if name not in runtime_settings()})
+    made = session.newSession()
+    for name, value in runtime_settings().items():
+        made.conf.set(name, value)
+    return made
+
+
+def _check_alone() -> None:
+    """Raise SparkInUse where a second Spark can't be started."""
+    if SparkContext._active_spark_context is not None:
+        raise SparkInUse(reason="this process has a session of Spark already")
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        raise SparkInUse(reason="this program was started by spark-submit, which brings a JVM of its own")
+
+
+def _check_master(master: str) -> None:
+    """Raise SparkNotStarted if no master of a standalone cluster listens: Spark itself takes a minute to say so."""
+    if not master.startswith("spark://"):
+        return
+    reasons = []
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
+        except (OSError, ValueError) as error:
+            reasons.append(f"{place}: {error}")
+        else:
+            return
+    raise SparkNotStarted(master=master, reason=f"no master answers at {'; '.join(reasons)}", words="none")
+
+
+@contextmanager
+def _our_python() -> Iterator[None]:
+    """Have Spark's workers run the same Python, which it takes from the environment while it starts."""
+    ours = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": "none",  # with this one Spark would look for packages that bring sources
+    }
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 def start_session(
     folder: Path,
     *,
+    app: str = "lockstep",
     master: str | None = None,
     own: Mapping[str, str] | None = None,
     inherit: Sequence[int] = (),
     verbose: bool = False,
+    took_s: dict[str, float] | None = None,
 ) -> SparkSession:
     """Start Spark. `folder` takes the JVM's words; `inherit` are descriptors that it holds as long as it lives.
+
+    `took_s` gets the seconds of each part of the start.
 
     The JVM ends when its standard input does, so also when this process is killed. It is in a session of its own: a
     Ctrl-C, or a signal to our process group, is for this process, which then ends Spark in order.
     """
     check_java()
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers run the same Python; Spark takes it from here only
-    os.environ["PYSPARK_DRIVER_PYTHON"] = "none"  # with this one Spark would look for packages that bring sources
+    _check_alone()
     given = settings(master, own)
+    _check_master(given["spark.master"])
     java = java_options(folder, archive_path(), verbose=verbose)
     given["spark.driver.extraJavaOptions"] = f"{java} {given.get('spark.driver.extraJavaOptions', '')}".strip()
     given.setdefault("spark.local.dir", str(folder / "tmp"))
     given.setdefault("spark.sql.warehouse.dir", str(folder / "warehouse"))
-    conf = SparkConf(loadDefaults=False).setAppName("lockstep").setAll(list(given.items()))
-    with (folder / JVM_LOG).open("ab") as words:
+    times = [time.monotonic()]
+    conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(given.items()))
+    with _our_python(), (folder / JVM_LOG).open("ab") as words:
         where = {} if verbose else {"stdout": words, "stderr": words}
         try:
             started = {**where, "pass_fds": tuple(inherit), "start_new_session": True}
             with _chosen_home(given["spark.master"]):
                 gateway = launch_gateway(conf, started)  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
-            raise SparkUnavailable(reason=f"its JVM ended at once: {_last_words(folder / JVM_LOG)}") from error
-    give_way(gateway.proc.pid)
-    try:
-        context = SparkContext(conf=conf, gateway=gateway)
-        context.setLogLevel("WARN" if verbose else "OFF")
-    except (OSError, Py4JNetworkError) as error:
-        raise SparkUnavailable(reason=f"its JVM ended while it started: {_last_words(folder / JVM_LOG)}") from error
+            raise _not_started(given["spark.master"], folder) from error
+        give_way(gateway.proc.pid)
+        times.append(time.monotonic())
+        try:
+            context = SparkContext(conf=conf, gateway=gateway)
+        except (OSError, Py4JError) as error:
+            _end(gateway)
+            raise _not_started(given["spark.master"], folder, error) from error
+    context.setLogLevel("WARN" if verbose else "OFF")
+    times.append(time.monotonic())
+    if took_s is not None:
+        took_s |= {"jvm": times[1] - times[0], "context": times[2] - times[1]}
     return SparkSession(context)
 
 
+def _not_started(master: str, folder: Path, error: BaseException | None = None) -> SparkUnavailable | SparkNotStarted:
+    """Why Spark is not there: because of its Java, or for another reason that it told."""
+    if (fault := _fault_of_java()) is not None:
+        return SparkUnavailable(reason=fault)
+    is_told = isinstance(error, Py4JError) and not isinstance(error, Py4JNetworkError)
+    reason = first_words(error) if error is not None and is_told else f"its JVM ended: {_last_words(folder / JVM_LOG)}"
+    return SparkNotStarted(master=master, reason=reason.rstrip("."), words=str(folder / JVM_LOG))
+
+
+def _fault_of_java() -> str | None:
+    """What is wrong with Java, if anything is; asked only when Spark did not start."""
+    java = check_java()
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{java} can't be run: {error}"
+    found = re.search(r'version "(\d+)', done.stderr)
+    if done.returncode or found is None:
+        return f"{java} says: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'nothing'}"
+    return None if int(found[1]) >= _JAVA else f"{java} is Java {found[1]}"
+
+
+def first_words(error: BaseException) -> str:
+    """The error of the JVM in one line, without its stack; asked while the JVM can still answer."""
+    lines = [line.strip(": ") for line in str(error).splitlines() if not line.startswith("\t")]
+    return " ".join(lines[:2]).rstrip(".") or type(error).__name__
+
+
 def check_shared(spark: SparkSession, folder: Path) -> None:
-    """Raise SparkUnavailable if Spark's workers run elsewhere and do not see the engine's folder.
+    """Raise StateNotShared if Spark's workers run elsewhere and do not see the engine's folder.
 
     They leave their results there for the driver, which would wait for ever.
     """
@@ -141,11 +239,7 @@ def check_shared(spark: SparkSession, folder: Path) -> None:
     finally:
         mark.unlink()
     if hosts:
-        reason = (
-            f"its workers on {', '.join(sorted(hosts))} do not see the folder {folder}, where they leave their results:"
-            " give --state a folder that the driver and all workers share"
-        )
-        raise SparkUnavailable(reason=reason)
+        raise StateNotShared(hosts=", ".join(sorted(hosts)), folder=folder)
 
 
 def hosts_without(spark: SparkSession, path: Path) -> set[str]:
@@ -174,13 +268,18 @@ def give_way(pid: int, nice: int = _NICE) -> None:
 def stop_session(spark: SparkSession, timeout: float = 120.0) -> None:
     """Stop Spark and wait until its JVM has ended."""
     gateway = spark.sparkContext._gateway
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     with suppress(OSError, Py4JError):  # it may have ended before us
         spark.stop()
+    _end(gateway, timeout)
+
+
+def _end(gateway: Any, timeout: float = 120.0) -> None:
+    """Wait until a JVM of ours has ended."""
     if gateway is not None:
         with suppress(OSError, Py4JError):
             gateway.shutdown()
-    SparkContext._gateway = SparkContext._jvm = None
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if process is not None and process.stdin is not None:
         process.stdin.close()
         process.wait(timeout)
