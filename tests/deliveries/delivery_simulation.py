@@ -16,16 +16,19 @@ import sys
 from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 
 from lockstep.core.delivery import AGAIN, SKIP, Begun, Ledger
 from lockstep.core.dispatch import Dispatcher, Job
-from lockstep.errors import DeliveryRefused, IllegalState, ServerUnreachable
+from lockstep.errors import DeliveryRefused, Fenced, IllegalState, ServerUnreachable
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
 from lockstep.log.memory import Grid
 from lockstep.platform import Lockstep
 from lockstep.streams.carrier import Carrier, CarrierOptions
 from lockstep.streams.deadletters import dead_letters
+from lockstep.streams.grouplog import PREFIX
+from lockstep.streams.ledger import entries_of, ledger_name
 from lockstep.streams.options import GroupOptions
 from lockstep.streams.outbox import item_headers
 from lockstep.testing.faults import FaultPlan, FaultyBus
@@ -35,12 +38,14 @@ from lockstep.testing.virtual_process import Killed, ProcessRuntime
 OUTBOX, GROUP = "outbox", "g"
 GROUP_OPTIONS = GroupOptions(lease_s=2.0, beat_s=0.5, revoke_s=3.0)
 SHARDS, WORKERS, KEYS = 2, 3, 5
+LEDGERS = [f"{ledger_name(OUTBOX, GROUP)}/{shard}" for shard in range(SHARDS)]
 ROUNDS, HEALING_S = 14, 14.0
 
 LOST = "neither carried out, nor given up, nor skipped"
 TWICE = "carried out again without a doubt"
 NOBODYS = "carried out and never asked for"
 NOT_TOLD = "carried out again, and neither attempt was in doubt"
+NOT_BEGUN = "carried out before its begun counted"
 OVERTAKEN = "carried out before an earlier item of its key"
 MANY_DOUBTS = "more doubts than workers times interruptions"
 DEAD_DONE = "given up although it was carried out, without a doubt"
@@ -95,7 +100,8 @@ class NotReadBack(Dispatcher):
         entries = super().wants(now, room)
         for entry in entries:
             if isinstance(entry, Begun) and entry.id not in self._running:
-                self._counted.append(Job(entry.offset, entry.id, entry.attempt))
+                in_doubt = self.ledger.in_doubt(entry.id)
+                self._counted.append(Job(entry.offset, entry.id, entry.attempt, in_doubt=in_doubt))
         return entries
 
     def _read_back(self, begun, now):
@@ -103,16 +109,10 @@ class NotReadBack(Dispatcher):
 
 
 class Unfenced(Ledger):
-    """A ledger in which what an older owner begins counts as before, and nobody marks what the last one left."""
+    """A ledger in which what an older owner begins counts as before."""
 
     def is_in_force(self, epoch, owner):
         return True
-
-    def _adopt(self, epoch, owner):
-        return False
-
-    def in_doubt(self, item):
-        return False
 
 
 class NoBarrier(Dispatcher):
@@ -123,17 +123,18 @@ class NoBarrier(Dispatcher):
         self.epoch, self._is_open = group_epoch, True
 
 
-class ConfirmedBeforeDone(Dispatcher):
-    """Moves the position when an item is begun."""
+class ConfirmedBeforeDone(Carrier):
+    """Moves the group's position when an item is begun."""
 
-    def confirmable(self):
-        found = super().confirmable()
-        begun = {job.offset for job in self._running.values()}
-        for offset in self._order:
-            if offset not in begun | self._over:
-                break
-            found = offset
-        return found
+    def _confirm(self, subscriber):
+        for stream, shard in self._shards.items():
+            work = shard.dispatcher
+            passed = work._over | {job.offset for job in work._running.values()}
+            begun = list(takewhile(lambda offset: offset in passed, work._order))  # noqa: B023 - used up at once
+            if begun:
+                with suppress(Fenced):
+                    subscriber.confirm(begun[-1], stream=stream)
+        super()._confirm(subscriber)
 
 
 VARIANTS = {
@@ -144,13 +145,28 @@ VARIANTS = {
 }
 
 
+class SlowRuntime(ProcessRuntime):
+    """A process whose monotonic clock may be slow: it takes its lease for longer than it is."""
+
+    def __init__(self, clock):
+        self._since, self._base, self._rate = clock.monotonic(), clock.monotonic(), 1.0
+        super().__init__(clock)
+
+    def monotonic(self):
+        return self._base + (self.clock.monotonic() - self._since) * self._rate
+
+    def run_at(self, rate):
+        self._base, self._since, self._rate = self.monotonic(), self.clock.monotonic(), rate
+
+
 class Process:
     """One process with a carrier."""
 
     def __init__(self, world, name):
         self.world, self.name = world, name
-        self.runtime = ProcessRuntime(world.clock)
+        self.runtime = SlowRuntime(world.clock)
         self.plan = FaultPlan()
+        self.doomed = False
         self.bus = Lockstep(FaultyBus(world.grid.bus(self.runtime), self.plan), self.runtime)
         options = CarrierOptions(
             workers=WORKERS, retries=2, backoff_s=0.3, backoff_max_s=2.0, on_doubt=world.on_doubt, window=8
@@ -190,6 +206,8 @@ class Simulation:
         self.started = self.asked_for = self.interruptions = 0
         self.is_faulty = False
         self.asked = {}
+        self.ledgers = []
+        self.calls = []
         self.effects = defaultdict(list)
         self.refuses = {}
         self.counts, self.anomalies = Counter(), []
@@ -200,6 +218,8 @@ class Simulation:
         return self.is_faulty and self.chance.random() < probability
 
     def carry_out(self, process, item):
+        ledger = self.ledgers[int(item.stream.partition("/")[2])]
+        self.calls.append((item, process.carrier._subscriber._member.id, ledger.bounds().next))
         self._interrupt(process, "before it is done")
         process.runtime.hang(self.chance.choice([0.0, 0.01, 0.1, 0.5]))
         fate = self.refuses.get(item.id)
@@ -216,9 +236,10 @@ class Simulation:
         """Kill, pause or hang a carrier in the middle of its work."""
         if process.runtime.dead:
             raise Killed
-        if not self._goes_wrong(0.04):
+        is_doomed = process.doomed and self.is_faulty and where == "after it is done"
+        if not self._goes_wrong(0.25 if is_doomed else 0.04):
             return
-        kind = self.chance.choice(["kill", "pause", "pause", "hang"])
+        kind = "kill" if is_doomed else self.chance.choice(["kill", "pause", "pause", "hang"])
         self.counts[f"{kind} {where}"] += 1
         self.interruptions += 1
         if kind == "kill":
@@ -255,11 +276,12 @@ class Simulation:
     def start_one(self):
         self.started += 1
         self.processes[f"p{self.started}"] = Process(self, f"p{self.started}")
+        self.ledgers = self.ledgers or [self.grid.bus(self.clock).open(name) for name in LEDGERS]
 
     def act(self):
         acts = [
             (60, self.ask), (6, self.start_another), (4, self.kill_one), (5, self.pause_one), (3, self.close_one),
-            (16, self.lose_append),
+            (16, self.lose_append), (6, self.cut_off),
         ]  # fmt: skip
         self.chance.choices([act for _, act in acts], [weight for weight, _ in acts])[0]()
 
@@ -310,20 +332,43 @@ class Simulation:
             return
         process = self.chance.choice(self.live())
         kind = self.chance.choice(["drop", "lose_ack", "late", "duplicate", "away"])
-        ledgers = [f"{OUTBOX}.{GROUP}.ledger/{shard}" for shard in range(SHARDS)]
-        log = self.chance.choice([*ledgers, *ledgers, f"_group.{GROUP}"])
-        log = next((name for name in self.grid.bus(self.clock).names() if name.endswith(log)), log)
-        self.interruptions += "ledger" not in log  # it may cost a lease
-        times = self.chance.choice([1, 1, 3])
+        log = self.chance.choice([*LEDGERS, *LEDGERS, PREFIX + GROUP])
+        self.interruptions += log not in LEDGERS  # it may cost a lease
+        process.doomed = log in LEDGERS  # whoever loses a record and is killed then has told nobody
+        times = self.chance.choice([1, 2, 4])
         if kind == "away":
             process.plan.fail(ServerUnreachable(server="the bus", reason="it is away on order"), times, log=log)
         else:
             getattr(process.plan, kind)(times, log=log)
 
+    def cut_off(self):
+        """For a while a process does not reach the group's log, and its clock is slow: its lease seems to run."""
+        if not self.live():
+            return
+        self.counts["cut off"] += 1
+        self.interruptions += 1
+        process = self.chance.choice(self.live())
+        log = PREFIX + GROUP
+        self.join(process)
+        process.bus.bus.stall(log)
+        process.plan.drop(200, log=log)
+        process.runtime.run_at(0.25)
+        self.clock.advance(self.chance.uniform(2.0, 5.0))
+        for _ in range(3):
+            self.ask()
+            self.clock.advance(self.chance.uniform(0.1, 0.6))
+        self.join(process)
+
+    def join(self, process):
+        """It reads and writes the group's log, and its clock is right."""
+        process.plan.clear()
+        process.bus.bus.unstall()
+        process.runtime.run_at(1.0)
+
     def heal(self):
         self.is_faulty = False
         for process in self.processes.values():
-            process.plan.clear()
+            self.join(process)
             process.bus.bus.release_late()
         for process in self.live():
             process.runtime.go_on()
@@ -362,6 +407,20 @@ class Simulation:
         if len(found) > WORKERS * self.interruptions:
             self.note(MANY_DOUBTS, f"{len(found)} doubts, {self.interruptions} interruptions")
         self._check_order(doubts)
+        self._check_calls()
+
+    def _check_calls(self):
+        """Whatever was handed to a handler had been begun by then, by the owner in force."""
+        counted = {}
+        for number, log in enumerate(self.ledgers):
+            ledger = Ledger()
+            for at, entry in entries_of(log, log.bounds().first):
+                if ledger.apply(at, entry) and isinstance(entry, Begun):
+                    counted[f"{OUTBOX}/{number}", entry.id, entry.mark] = at
+        for item, owner, end in self.calls:
+            at = counted.get((item.stream, item.id, (item.epoch, owner, item.offset, item.attempt)))
+            if at is None or at >= end:
+                self.note(NOT_BEGUN, f"{item.id} by {owner[:4]} in epoch {item.epoch}")
 
     def _check_order(self, doubts):
         """The first time that an item is carried out comes after that of those before it with the same key."""
