@@ -52,6 +52,7 @@ def test_all_commands_are_there() -> None:
             "add", "rm", "ls", "runs", "pause", "resume", "trigger", "backfill", "describe", "next", "check",
         ],
         "tenant": ["add", "ls", "rm", "pause", "resume"],
+        "delivery": ["run", "ls", "doubts", "retry", "skip"],
         "status": [],
         "drill": [],
         "data": ["trades"],
