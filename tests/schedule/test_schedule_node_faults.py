@@ -230,6 +230,21 @@ def test_a_tenant_whose_stream_was_deleted_holds_up_nobody(world, shards):
     assert len(ticks_of_g) >= 20
 
 
+def test_many_tenants_whose_streams_were_deleted_cost_one_round(world):
+    names = [f"gone-{number}" for number in range(30)]
+    for name in names:
+        world.bus.create(name, StreamConfig())
+        world.client.control(to_stream(name, name))
+    world.ask(*(world.upsert("x", world.now + 1000, name) for name in names))
+    world.schedule("a", 1000)
+    for name in names:
+        world.bus.delete(name)
+    commits = count_commits(world, "n1")
+    world.clock.advance(4)
+    assert world.fired() == ["a"]
+    assert commits.count("refused") <= 2
+
+
 def test_a_tenant_whose_stream_refuses_its_events_holds_up_nobody(world):
     # Given a store that can't publish the events of one tenant
     world.bus.create("closed", StreamConfig())

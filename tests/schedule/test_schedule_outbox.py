@@ -36,7 +36,7 @@ class World:
 
     def letters(self, *outgoing, refusals=()):
         found = []
-        for letter in self.outbox.pack(self.outbox.sort(outgoing, dict(refusals))):
+        for letter in self.outbox.pack(outgoing, dict(refusals)):
             found.append(letter.numbered("jobs", 0, ONE, self.sent))
             self.sent += letter.batch.count
         return found

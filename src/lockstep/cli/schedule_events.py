@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lockstep.cli.output import Output, plural
@@ -101,25 +101,45 @@ def ls(options: argparse.Namespace, output: Output) -> None:
     if unknown:
         raise UsageError(reason=f"Unknown status {unknown[0]!r}. There are: {', '.join(STATUSES)}.")
     with opened_scheduler(options) as scheduler:
-        page = _page(scheduler, options, options.cursor, options.limit)
-        events = page.events
-        while page.next is not None and (options.all or len(events) < options.limit):
-            left = options.limit if options.all else options.limit - len(events)  # a page may be short before the end
-            page = _page(scheduler, options, page.next, left)
-            events += page.events
-    if output.json:
-        for event in events:
+        pages = _pages(scheduler, options)
+        if output.json:
+            _print_lines(pages, output)
+        else:
+            _print_table(list(pages), output)
+
+
+def _pages(scheduler: Scheduler, options: argparse.Namespace) -> Iterator[Page]:
+    """Pages with as many events as are wanted; one may be short before the end."""
+    cursor, left = options.cursor, options.limit
+    while left > 0:
+        page = _page(scheduler, options, cursor, max(left, _PAGE) if options.all else left)
+        yield page
+        cursor = page.next
+        if cursor is None:
+            return
+        if not options.all:
+            left -= len(page.events)
+
+
+def _print_lines(pages: Iterable[Page], output: Output) -> None:
+    following = None
+    for page in pages:
+        for event in page.events:
             output.json_line(event_row(event))
-        if page.next is not None:
-            output.json_line({"next": page.next})
-        return
+        following = page.next
+    if following is not None:
+        output.json_line({"next": following})
+
+
+def _print_table(pages: Sequence[Page], output: Output) -> None:
+    events = [event for page in pages for event in page.events]
     if not events:
         output.note("There are no such events.")
     else:
         headings = ["tenant", "id", "scheduled for", "fired at", "late by", "status", "tries"]
         output.table(headings, [_cells(event) for event in events])
-    if page.next is not None:
-        output.note(f"There are more: --cursor {page.next}, or --all.")
+    if pages[-1].next is not None:
+        output.note(f"There are more: --cursor {pages[-1].next}, or --all.")
 
 
 def _page(scheduler: Scheduler, options: argparse.Namespace, cursor: str | None, limit: int) -> Page:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
@@ -383,7 +384,7 @@ class Node:
             refused = self._store.commit(changes) if changes else set[int]()
         except StreamNotFound as error:
             self._results.extendleft(reversed(round_.results))
-            self._stream_missing(str(error.params["name"]))
+            self._streams_missing(str(error.params["name"]), changes)
             return
         except OutboxBlocked as error:
             self._results.extendleft(reversed(round_.results))
@@ -429,16 +430,18 @@ class Node:
             change = round_.changes.get(number) or shard.change()
             shard.committed(change, round_.fired.get(number, {}))
 
-    def _stream_missing(self, name: str) -> None:
-        """A tenant's stream does not exist: its events wait, and nobody else's do."""
-        name = stream_name(name)  # it may be that of a shard
-        self._store.forget_stream(name)
+    def _streams_missing(self, name: str, changes: Sequence[Change]) -> None:
+        """Streams of tenants do not exist: their events wait, and nobody else's do. All are looked for at once."""
+        wanted = {record.stream for change in changes for record in change.outgoing}
+        missing = {stream_name(name), *(wanted - set(self._bus.bus.names()))}  # the name may be that of a shard
         self._streams.create(self._bus)  # if it is one of the scheduler's own
-        logger.error(
-            "Stream %s does not exist, so its tenant's events wait; create it, or register the tenant with another",
-            name, extra={"action": "tenant_stream_missing", "stream": name},
-        )  # fmt: skip
-        self._limits.stream_unusable(name)
+        for stream in sorted(missing):
+            self._store.forget_stream(stream)
+            logger.error(
+                "Stream %s does not exist, so its tenant's events wait; create it, or register the tenant with another",
+                stream, extra={"action": "tenant_stream_missing", "stream": stream},
+            )  # fmt: skip
+            self._limits.stream_unusable(stream)
 
     def _streams_refuse(self, error: OutboxBlocked) -> None:
         """Streams of tenants do not take their events: these wait, and nobody else's do."""

@@ -185,7 +185,7 @@ class CassandraStore(Store):
             return set[int]().union(*(self.commit([change]) for change in changes))
         self._relay.catch_up({change.shard for change in changes})  # so that it is known what refuses
         refusals = self._relay.refusals()
-        letters = [self._outbox.pack(self._outbox.sort(change.outgoing, refusals)) for change in changes]
+        letters = [self._outbox.pack(change.outgoing, refusals) for change in changes]
         refused, failed, sending = set[int](), list[Exception](), set[int]()
         with self._committing:
             begun = self._send(changes, letters)

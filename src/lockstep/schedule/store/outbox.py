@@ -89,8 +89,8 @@ class Outbox:
         self._streams: dict[str, list[Log]] = {}
         self._logs: dict[str, Log] = {}
 
-    def sort(self, records: Iterable[Outgoing], refusals: Mapping[str, LockstepError]) -> ByLog:
-        """Records by their logs, in order for each.
+    def pack(self, records: Sequence[Outgoing], refusals: Mapping[str, LockstepError]) -> list[Letter]:
+        """Batches with all records, in order for each log.
 
         OutboxBlocked if a stream does not take records, or if earlier ones of it wait in the outbox.
         """
@@ -101,10 +101,6 @@ class Outbox:
             if record.stream in blocked:  # whichever of its shards refuses: it may have others by now
                 raise self._blocked(record.stream, blocked[record.stream], sorted(blocked))
             by_log.setdefault(log.name, (log, []))[1].append(record)
-        return by_log
-
-    def pack(self, by_log: ByLog) -> list[Letter]:
-        """Batches with all records; OutboxBlocked if a stream can't take one of them."""
         try:
             return [
                 Letter(log.name, self._pack(log, part)) for log, mine in by_log.values() for part in _parts(log, mine)

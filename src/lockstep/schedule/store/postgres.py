@@ -8,7 +8,7 @@ lockstep.schedule.store.outbox. The tables are in postgres.sql and are created w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from importlib.resources import files
 from typing import Any
@@ -93,18 +93,15 @@ class PostgresStore(Store):
             return set[int]().union(*(self.commit([change]) for change in changes))
         self._relay.catch_up({change.shard for change in changes})  # so that it is known what refuses
         refusals = self._relay.refusals()
-        outgoing = [self._outbox.sort(change.outgoing, refusals) for change in changes]
+        letters = [self._outbox.pack(change.outgoing, refusals) for change in changes]
         with self._connections.use() as connection, connection.transaction():
             sent = self._fences(connection, changes)
-            kept = [change for change in changes if change.shard in sent]
-            with connection.pipeline():
-                self._write(connection, kept)
-                # The server writes the rows while these are packed.
-                letters = [self._outbox.pack(mine) for mine in outgoing]
-                numbered = _numbered(self._name, zip(changes, letters, strict=True), sent)
-                self._advance(connection, kept, sent)
-                stored = self._put_outbox(connection, numbered)
-        self._sent |= {change.shard: (change.fence, sent[change.shard]) for change in kept}
+            kept = [(change, mine) for change, mine in zip(changes, letters, strict=True) if change.shard in sent]
+            self._write(connection, [change for change, _ in kept])
+            numbered = _numbered(self._name, kept, sent)
+            self._advance(connection, [change for change, _ in kept], sent)
+            stored = self._put_outbox(connection, numbered)
+        self._sent |= {change.shard: (change.fence, sent[change.shard]) for change, _ in kept}
         if stored:
             self._relay.send({shard for shard, _ in numbered}, lambda: self._publish(stored))
         return {change.shard for change in changes} - set(sent)
@@ -284,12 +281,12 @@ class PostgresStore(Store):
 
 
 def _numbered(
-    scheduler: str, packed: Iterable[tuple[Change, Sequence[Letter]]], sent: dict[int, int]
+    scheduler: str, kept: Sequence[tuple[Change, Sequence[Letter]]], sent: dict[int, int]
 ) -> list[tuple[int, Letter]]:
-    """The letters of changes whose fence holds, with their shards, numbered; `sent` counts on."""
+    """The letters of all changes with their shards, numbered; `sent` counts on."""
     found = []
-    for change, letters in packed:
-        for letter in letters if change.shard in sent else ():
+    for change, letters in kept:
+        for letter in letters:
             found.append((change.shard, letter.numbered(scheduler, change.shard, change.fence, sent[change.shard])))
             sent[change.shard] += letter.batch.count
     return found
