@@ -111,6 +111,9 @@ def test_a_class_knows_its_block_and_the_models_clock():
         ([Notice("mail", headers=[("a", "b")])], "headers texts by name"),
         ([Notice("mail", key="\udfff")], "kind and key must be texts"),
         ([Notice("mail", body=b"x" * (1 << 18))], "a notice of 262148 bytes"),
+        ([Notice("mail", headers={str(n): "" for n in range(101)})], "a notice with 101 headers"),
+        ([Notice("mail", headers={"x" * 513: ""})], "names of headers may have 512 bytes each"),
+        ([Notice("mail", key="ü" * 257)], "key and names of headers may have 512 bytes each"),
     ],
 )
 def test_what_is_no_answer_is_an_error_with_window_block_and_event(monkeypatch, gives, words):

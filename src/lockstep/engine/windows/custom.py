@@ -23,8 +23,9 @@ _ROW_PAGES = 256
 _PAGE, _ROWS, _CLOCK, _STATE = "page.", "rows.", "clock", "state"
 """How pages are called: the user's, those of the rows, the one of the clock; and the only one of a small window."""
 _NAME_MAX = 500
-_NOTICE_MAX = 1 << 18
-"""Bytes of a notice: its record then fits into a message of any bus."""
+_NOTICE_MAX, _WORD_MAX = 1 << 18, 512
+"""Bytes of a notice, and of its kind, key and names of headers: its record then fits into a message of any bus."""
+_HEADERS_MAX = 100
 
 
 class CustomOperator(Operator):
@@ -116,11 +117,17 @@ class CustomOperator(Operator):
 
     def _notice(self, made: Notice, cause: Event | str) -> PlacedNotice:
         headers = made.headers if isinstance(made.headers, Mapping) else None
-        texts = [made.kind, made.key, *(headers or {}).keys(), *(headers or {}).values()]
+        words = [made.kind, made.key, *(headers or {}).keys()]
+        texts = [*words, *(headers or {}).values()]
         is_sound = all(isinstance(text, str) and is_writable(text) for text in texts)
         if headers is None or not is_sound or not made.kind or not isinstance(made.body, bytes):
             wanted = "kind and key must be texts, body bytes, and headers texts by name"
             self.code.fail(cause, f"it gave {shown(made)}; {wanted}")
+        if any(len(word.encode()) > _WORD_MAX for word in words):
+            wanted = f"kind, key and names of headers may have {_WORD_MAX} bytes each"
+            self.code.fail(cause, f"it gave {shown(made)}; {wanted}")
+        if len(headers) > _HEADERS_MAX:
+            self.code.fail(cause, f"it gave a notice with {len(headers)} headers; at most {_HEADERS_MAX} are allowed")
         size = len(made.body) + sum(len(text.encode()) for text in texts)
         if size > _NOTICE_MAX:
             self.code.fail(cause, f"it gave a notice of {size} bytes; at most {_NOTICE_MAX} are allowed")
