@@ -48,7 +48,7 @@ def test_items_go_to_another_bus(cli):
     cli("stream", "publish", "outbox", "a", *ITEM)
     cli("delivery", "run", "outbox", "--stream", "copies", "--to-bus", "lmdb:./other", "--until-idle")
     [record] = rows(cli("stream", "tail", "copies", "--from-start", "--exit", "--bus", "lmdb:./other", "--json"))
-    assert (record["value"], record["key"], dict(record["headers"])["delivery-id"]) == ("a", "k", "i-1")
+    assert (record["value"], record["key"], record["headers"][0]) == ("a", "k", {"name": "delivery-id", "value": "i-1"})
 
 
 @pytest.mark.parametrize(
