@@ -278,7 +278,11 @@ class Ledger:
         self._orders = [*self._orders, order.request][-ORDERS_REMEMBERED:]
         if order.verdict == SKIP:
             pending = self.pending.get(order.id)
+            known = self.settled.get(order.id)
             offset = UNKNOWN if pending is None else pending.offset
+            if known is not None and known.outcome == DEAD:  # and it may have been sent back
+                del self.settled[order.id]
+                offset = max(offset, known.offset)
             return self._settle(order.id, Settled(SKIPPED, offset, at, "an operator skipped it"))
         self.settled.pop(order.id, None)
         self.pending.pop(order.id, None)

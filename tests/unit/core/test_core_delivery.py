@@ -240,6 +240,16 @@ def test_orders_count_once():
     assert ledger.is_over("a", 5)
 
 
+def test_an_operator_skips_what_was_given_up_and_sent_back():
+    ledger = Ledger()
+    ledger.apply(0, Begun(1, "x", "a", 5, 1))
+    ledger.apply(1, Ended(1, "x", "a", 5, 1, DEAD))
+    assert not ledger.is_over("a", 6)
+    assert ledger.apply(2, Order("a", SKIP, "r1"))
+    assert ledger.is_over("a", 6)
+    assert ledger.settled["a"].outcome == SKIPPED
+
+
 def test_ends_and_doubts_are_bounded_and_a_memo_keeps_doubts_over_a_trim():
     ledger = Ledger(remember=3)
     for number in range(DOUBTS_KEPT + 10):
