@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.engine.model.checks_survey import Placed, Survey, is_alone
+from lockstep.engine.model.checks_survey import Placed, Survey
 from lockstep.engine.model.faults import Findings, did_you_mean
 from lockstep.engine.model.project import ContinuousQuery, Edge
 from lockstep.engine.model.windows import (
@@ -76,7 +76,7 @@ def _check_inputs(query: ContinuousQuery, window: Window, findings: Findings) ->
         if count:
             remedy = "Remove the edge, or make it a copy window."
             findings.add(place, "It is a source window, but an edge leads to it.", remedy)
-    elif count == 0 and window.kind != "unread" and not is_alone(query, window):
+    elif count == 0 and window.kind != "unread":
         remedy = "Add an edge from the window that feeds it."
         findings.add(place, f"It is a {window.kind} window, but no edge leads to it.", remedy)
     elif isinstance(window, JoinWindow) and count != 2:

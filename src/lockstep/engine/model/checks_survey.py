@@ -51,7 +51,7 @@ class Survey:
 
 def survey(project: Project) -> Survey:
     """Look at the whole model."""
-    declared = [(query, window) for query in project.queries for window in query.windows if not is_alone(query, window)]
+    declared = [(query, window) for query in project.queries for window in query.windows]
     incoming = _incoming(declared)
     parents = [[source for source, _ in edges] for edges in incoming]
     placed: dict[int, Placed] = {}
@@ -65,12 +65,6 @@ def survey(project: Project) -> Survey:
     paths = [f"{query.name}/{window.name}" for query, window in declared]
     cycles = tuple(tuple(paths[index] for index in cycle) for cycle in find_cycles(parents))
     return Survey(project, tuple(placed.values()), cycles)
-
-
-def is_alone(query: ContinuousQuery, window: Window) -> bool:
-    """Whether nothing can come into a window or go on from it: such a window is left out."""
-    ends = {name for edge in query.edges for name in (edge.source, edge.target)}
-    return window.kind not in ("source", "unread") and window.name not in ends
 
 
 def _incoming(declared: Sequence[tuple[ContinuousQuery, Window]]) -> list[list[tuple[int, Edge]]]:

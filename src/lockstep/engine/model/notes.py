@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lockstep.engine.model.blockers import line_of
-from lockstep.engine.model.checks_survey import is_alone
 from lockstep.engine.model.project import Project
 from lockstep.engine.model.xml_reading import Reading
 from lockstep.engine.model.xml_reading_cursor import Unused
@@ -26,7 +25,3 @@ def _of(project: Project) -> Iterator[tuple[str, str, str]]:
         for name in query.trace:
             if name not in names:
                 yield f"query {query.name}", f"the trace of {name!r}", "there is no such window"
-        for window in query.windows:
-            if is_alone(query, window):
-                why = "no edge leads to it or away from it"
-                yield f"{query.name}/{window.name}", f"the {window.kind} window {window.name!r}", why
