@@ -78,7 +78,7 @@ def test_every_blocker_is_listed_with_its_line_its_kind_and_what_to_do():
 
 
 def test_the_file_as_a_whole_raises_the_first_of_them_and_says_that_there_is_more():
-    with pytest.raises(ModelUnreadable, match="line 9, .*insert-onyl") as raised:
+    with pytest.raises(ModelUnreadable, match=r"line 9, .*insert-onyl") as raised:
         parse_xml(HOSTILE, variables={"port": "5555"})
     assert raised.value.__notes__ == ["There is more (1): lockstep model check lists all of it."]
 
@@ -150,12 +150,10 @@ def test_the_home_of_a_project_is_the_folder_of_its_file(tmp_path):
     assert load_model(tmp_path / "m.xml", given).queries[0].windows[0].index == "/elsewhere"
 
 
-TWO = """<engine><projects>
-<project name="one"><contqueries><contquery name="q"><windows>
- <window-source name="S"><schema-string>id*:int64</schema-string></window-source></windows></contquery></contqueries></project>
-<project name="two"><contqueries><contquery name="q"><windows>
- <window-source name="T"><schema-string>id*:int64</schema-string></window-source></windows></contquery></contqueries></project>
-</projects></engine>"""
+ONE = """<project name="{0}"><contqueries><contquery name="q"><windows>
+ <window-source name="{1}"><schema-string>id*:int64</schema-string></window-source>
+</windows></contquery></contqueries></project>"""
+TWO = f"<engine><projects>{ONE.format('one', 'S')}{ONE.format('two', 'T')}</projects></engine>"
 
 
 def test_one_of_several_projects_is_named_behind_the_file(tmp_path):

@@ -115,7 +115,12 @@ def test_transpose_wide_gives_one_insert_for_each_reading_under_its_made_key():
         index="pi_EMPTY",
     )
     run = Run(chain(source, turned), "turned")
-    readings = ("temperature,100.0,F,12:00", "pressure,50.0,Pa,12:00", "depth,45.0,m,12:00", "temperature,101.0,F,12:01")
+    readings = (
+        "temperature,100.0,F,12:00",
+        "pressure,50.0,Pa,12:00",
+        "depth,45.0,m,12:00",
+        "temperature,101.0,F,12:01",
+    )
     assert run.graph.nodes[1].schema.names == (
         "sequence", "time", "temperature_value", "temperature_units", "pressure_value", "pressure_units",
     )  # fmt: skip
