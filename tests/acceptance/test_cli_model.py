@@ -32,15 +32,16 @@ def test_all_faults_are_shown_with_their_places_and_remedies(lockstep) -> None:
     assert shown.err == ""
     found = lockstep("model", "check", "faulty.yaml", "--json", code=1).object
     assert not found["ok"]
-    assert [fault["place"] for fault in found["faults"]] == [
+    assert [fault["place"] for fault in found["blockers"]] == [
         "query q",
         "q/A field sum",
         "q/F expression",
         "q/C retention",
     ]
-    for fault in found["faults"]:
-        assert fault["problem"] in shown.out
-        assert fault["remedy"] in shown.out
+    for fault in found["blockers"]:
+        assert f"line {fault['line']}, {fault['place']}" in shown.out
+        assert fault["message"] in shown.out
+        assert fault["fix"] in shown.out
 
 
 def test_windows_that_depend_on_a_wall_clock_are_named(lockstep) -> None:
@@ -73,9 +74,34 @@ def test_modules_that_are_not_there_are_warned_about(lockstep, tmp_path) -> None
 
 def test_a_file_that_is_no_model_is_refused_with_line_and_column(lockstep, tmp_path) -> None:
     (tmp_path / "open.xml").write_text("<project name='x'>\n  <surprise/>\n</project>\n")
-    error = lockstep("model", "check", "open.xml", "--json", code=2).error
+    error = lockstep("model", "explain", "open.xml", "--json", code=2).error
     assert error["code"] == "MODEL_UNREADABLE"
     assert "line 2, column" in error["message"]
+    found = lockstep("model", "check", "open.xml", "--json", code=1).object
+    assert [(one["line"], one["kind"]) for one in found["blockers"]] == [(1, "model"), (2, "element")]
+    assert "line 2, column 3" in lockstep("model", "check", "open.xml", code=1).out
+
+
+def test_connectors_are_looked_at_and_take_the_environment(lockstep, tmp_path) -> None:
+    source = (
+        "<window-source name='S'><schema-string>id*:int64</schema-string><connectors>{}</connectors></window-source>"
+    )
+    connector = (
+        "<connector class='fs' name='c'><properties><property name='fsname'>@{}@/in.csv</property></properties>"
+        "</connector>"
+    )
+    model = (
+        "<project name='p'>\n<contqueries><contquery name='q'><windows>\n{}\n</windows></contquery></contqueries>"
+        "</project>"
+    )
+    (tmp_path / "home.xml").write_text(model.format(source.format(connector.format("ESP_PROJECT_HOME"))))
+    assert lockstep("model", "check", "home.xml", "--json").object["blockers"] == []
+    (tmp_path / "set.xml").write_text(model.format(source.format(connector.format("LOCKSTEP_TEST_NOWHERE"))))
+    [only] = lockstep("model", "check", "set.xml", "--json", code=1).object["blockers"]
+    assert (only["line"], only["kind"], only["place"]) == (3, "variable", "q/S connector c")
+    lockstep.folder.joinpath("web.xml").write_text(model.format(source.format("<connector class='url' name='c'/>")))
+    shown = lockstep("model", "check", "web.xml", code=1)
+    assert "line 3, q/S connector c" in shown.out
     assert "[FILE_MISSING]" in lockstep("model", "check", "nothing.yaml", code=3).err
 
 

@@ -74,8 +74,10 @@ def test_precedence(text: str, wanted: object) -> None:
         ("cash * 2", "money"),
         ("cash * cash", "double"),
         ("day + 60", "date"),
-        ("day - day", "int64"),
-        ("time - time", "int64"),
+        ("day - day", "double"),
+        ("day + 1", "date"),
+        ("1.5 + time", "stamp"),
+        ("time - time", "double"),
         ("symbol & ID", "string"),
         ("v", "array(dbl)"),
         ("v[1]", "double"),
@@ -212,8 +214,8 @@ def test_null_does_not_decide(text: str, wanted: int) -> None:
         ("second(time)", 20),
         ("weekday(day)", 2),
         ("formatdate(day, 'DD.MM.YY hh:mm')", "14.11.23 22:13"),
-        ("dateadd(time, 60) - time", 60_000_000),
-        ("dateadd(day, 60) - day", 60),
+        ("dateadd(time, 43200) - time", 0.5),
+        ("dateadd(day, 43200) - day", 0.5),
         ("todate(time) == day", 1),
         ("tostamp(day) <= time", 1),
         ("day > 1600000000", 1),
@@ -258,7 +260,7 @@ def test_the_clock_is_the_models_and_is_named() -> None:
     expression = compile_expression("now() - tostamp(today())", SCOPE)
     assert expression.clocks == ("now", "today")
     assert not expression.is_pure
-    assert expression.evaluate(ROW, Environment(clock_us=5_000_001)) == 1
+    assert expression.evaluate(ROW, Environment(clock_us=5_000_001)) == 1 / 86_400_000_000
 
 
 def test_opcode_and_flags() -> None:
@@ -338,9 +340,9 @@ def test_several_expressions_share_the_variables() -> None:
 
 
 def test_a_rate_by_the_models_clock() -> None:
-    # Given a compute that counts trades since its start
+    # Given a compute that counts trades since its start; the difference of two dates is a number of days
     initialize = Initializer(text="integer trades; trades=0; date begun; integer span; begun=Today()")
-    text = "trades=trades+1; span=Today()-begun; if (span != 0) return trades/span;"
+    text = "trades=trades+1; span=round((Today()-begun)*86400); if (span != 0) return trades/span;"
     expression = compile_expression(text, SCOPE, initialize=initialize)
     environment = Environment(variables=expression.initial(clock_us=10_000_000))
     # When the clock moves by two seconds an event
@@ -357,3 +359,64 @@ def test_the_reference_names_every_function() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "expressions.md").read_text(encoding="utf-8").lower()
     names = [*FUNCTIONS, *(f"esp_a{name}" for name in AGGREGATES), *TYPES]
     assert [name for name in names if f"`{name}(" not in page and f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "expected"),
+    [
+        ("2.9", "int32", 2),
+        ("-2.9", "int64", -2),
+        ("7", "string", "7"),
+        ("1.5", "string", "1.5"),
+        ("' 12 '", "int64", 12),
+        ("'none'", "int64", None),
+        ("'1.25'", "double", 1.25),
+        ("1.25", "money", 12_500),
+        ("tomoney(1.25)", "double", 1.25),
+        ("tostamp(1000000)", "date", 1),
+        ("todate(1)", "stamp", 1_000_000),
+        ("todate(0)", "string", "1970-01-01 00:00:00"),
+    ],
+)
+def test_what_a_field_takes_becomes_of_its_type_by_rows_and_by_columns(text, kind, expected) -> None:
+    expression = compile_expression(text, SCOPE, wanted=FieldType(kind))
+    assert expression.type is {"int32": FieldType.INT64}.get(kind, FieldType(kind))
+    assert expression.evaluate(ROW, Environment()) == expected
+    [column] = expression.on_columns({}, 1).cast(expression.type.arrow).to_pylist()
+    assert column == expected or expression.type is FieldType.DATE or expression.type is FieldType.STAMP
+
+
+def test_what_has_no_form_of_a_type_stays_as_it_is() -> None:
+    assert compile_expression("2.5", SCOPE, wanted=FieldType.DATE).type is FieldType.DOUBLE
+    assert compile_expression("'x'", SCOPE, wanted=FieldType.STAMP).type is FieldType.STRING
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("todate(86400) - todate(0)", 1.0),
+        ("(tostamp(1500000) - tostamp(0)) * 86400", 1.5),
+        ("toint(todate(0) + 2)", 172_800),
+        ("toint(todate(172800) - 0.5)", 129_600),
+        ("toint(0.5 + tostamp(0))", 43_200_000_000),
+        ("toint(tostamp(0) + 0.0000000000001)", 0),
+        ("isnull(todate(0) + null)", 1),
+    ],
+)
+def test_times_are_counted_in_days(text, expected) -> None:
+    assert value(text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("isblank('')", 1), ("isblank(' \t')", 1), ("isblank('a')", 0)])
+def test_blank(text, expected) -> None:
+    assert value(text) == expected
+    assert value("isblank(null)") == 1
+    assert value("isblank(7)") == 0
+
+
+def test_angles() -> None:
+    assert value("sin(0) + cos(0) + tan(0)") == 1.0
+    assert value("round(4 * atan(1), 10)") == round(math.pi, 10)
+    assert value("atan2(0, 0 - 1)") == math.pi
+    assert value("asin(2)") is None
+    assert value("acos(1)") == 0.0

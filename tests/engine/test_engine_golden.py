@@ -10,8 +10,11 @@ from lockstep.engine.model.windows import (
     AggregateWindow,
     CopyWindow,
     FilterWindow,
+    JoinField,
+    JoinWindow,
     Retention,
     SourceWindow,
+    TransposeWindow,
     UnionWindow,
 )
 
@@ -97,3 +100,69 @@ def test_standard_deviation_is_of_a_sample():
     run.each("trades", *(f"i,{number},bp,1,39.76" for number in range(1, 5)))
     found = [run.send("trades", f"i,{number},bp,1,39.77")[0].split(",")[3] for number in (5, 6, 7)]
     assert [round(float(value), 6) for value in found] == [0.004082, 0.00488, 0.005175]
+
+
+def test_transpose_wide_gives_one_insert_for_each_reading_under_its_made_key():
+    schema = Schema.parse("tag:string,value:double,units:string,time:string,sequence*:int64")
+    source = SourceWindow(name="source", schema=schema, insert_only=True, autogen_key=True, index="pi_EMPTY")
+    turned = TransposeWindow(
+        name="turned",
+        mode="wide",
+        tag_name="tag",
+        tag_values=("value", "units"),
+        tags_included=("temperature", "pressure"),
+        group_by=("time",),
+        index="pi_EMPTY",
+    )
+    run = Run(chain(source, turned), "turned")
+    readings = (
+        "temperature,100.0,F,12:00",
+        "pressure,50.0,Pa,12:00",
+        "depth,45.0,m,12:00",
+        "temperature,101.0,F,12:01",
+    )
+    assert run.graph.nodes[1].schema.names == (
+        "sequence", "time", "temperature_value", "temperature_units", "pressure_value", "pressure_units",
+    )  # fmt: skip
+    assert run.each("source", *(f"i,{reading}," for reading in readings)) == [
+        "I,N,0,12:00,100.0,F,,",
+        "I,N,1,12:00,100.0,F,50.0,Pa",
+        "I,N,3,12:01,101.0,F,,",
+    ]
+
+
+def test_full_outer_join_has_one_key_and_a_match_is_an_update():
+    customers = SourceWindow(name="customers", schema=Schema.parse("id*:int32,name:string,city:string"))
+    loyalty = SourceWindow(name="loyalty", schema=Schema.parse("id*:int32,level:string"))
+    fields = (JoinField(name="name", source="l_name"), JoinField(name="level", source="r_level"))
+    join = JoinWindow(name="both", type="fullouter", conditions=(("id", "id"),), fields=fields)
+    run = Run(graph(customers, loyalty, join, edges="customers:both loyalty:both"), "both")
+    assert run.graph.nodes[2].schema.names == ("id", "name", "level")
+    assert run.each("customers", "i,111,Alice,Rome", "i,555,Diana,Bonn") == ["I,N,111,Alice,", "I,N,555,Diana,"]
+    assert run.each("loyalty", "p,111,Gold", "p,666,Bronze") == [
+        "UB,N,111,Alice,Gold",
+        "D,N,111,Alice,",
+        "I,N,666,,Bronze",
+    ]
+    assert run.each("customers", "d,111", "i,666,Eve,Nice") == [
+        "UB,N,111,,Gold",
+        "D,N,111,Alice,Gold",
+        "UB,N,666,Eve,Bronze",
+        "D,N,666,,Bronze",
+    ]
+    assert run.each("loyalty", "d,111", "d,666") == ["D,N,111,,Gold", "UB,N,666,Eve,", "D,N,666,Eve,Bronze"]
+
+
+def test_a_join_whose_left_side_has_no_index_keeps_nothing_of_it():
+    orders = SourceWindow(name="orders", schema=Schema.parse("id*:int32,who:int32"))
+    people = SourceWindow(name="people", schema=Schema.parse("who*:int32,name:string"))
+    fields = (JoinField(name="name", source="r_name"),)
+    join = JoinWindow(name="both", type="leftouter", conditions=(("who", "who"),), fields=fields, left_index="pi_EMPTY")
+    run = Run(graph(orders, people, join, edges="orders:both people:both"), "both")
+    assert run.each("orders", "i,1,7") == ["I,N,1,"]
+    # A row that came before is not made anew
+    assert run.each("people", "i,7,Ann") == []
+    assert run.each("orders", "i,2,7", "u,2,8", "d,1") == ["I,N,2,Ann", "UB,N,2,", "D,N,2,Ann", "D,N,1,Ann"]
+    assert run.reasons == []
+    kept = run.interpreter.dump()
+    assert "(1, 7)" not in repr(kept)

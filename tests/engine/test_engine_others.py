@@ -36,16 +36,16 @@ def test_a_counter_counts_every_event_and_an_update_once():
     # When the interval has not passed there is no row, then one for each input that had events
     assert bench.tick(11 * SECOND) == []
     assert bench.tick(12 * SECOND) == [
-        Event(I, N, ("left", 3, 1.5, 3, 1.5)),
-        Event(I, N, ("right", 1, 0.5, 1, 0.5)),
+        Event(I, N, ("left", 3, 2.0, 1.5, 3, 2.0, 1.5)),
+        Event(I, N, ("right", 1, 2.0, 0.5, 1, 2.0, 0.5)),
     ]
     # Then an interval without events is told as well
     bench.take([], ins(6, 6))
     assert bench.tick(15 * SECOND) == [
-        Event(UB, N, ("left", 0, 0.0, 3, 0.6)),
-        Event(D, N, ("left", 3, 1.5, 3, 1.5)),
-        Event(UB, N, ("right", 1, 1 / 3, 2, 0.4)),
-        Event(D, N, ("right", 1, 0.5, 1, 0.5)),
+        Event(UB, N, ("left", 3, 5.0, 0.6, 0, 3.0, 0.0)),
+        Event(D, N, ("left", 3, 2.0, 1.5, 3, 2.0, 1.5)),
+        Event(UB, N, ("right", 2, 5.0, 0.4, 1, 3.0, 1 / 3)),
+        Event(D, N, ("right", 1, 2.0, 0.5, 1, 2.0, 0.5)),
     ]
     # The intervals are counted from the first tick, not from the last row
     assert len(bench.tick(16 * SECOND)) == 4
@@ -55,7 +55,16 @@ def test_events_before_the_first_tick_count_from_there():
     bench = Bench(counter())
     assert bench.take(ins(1, 1), []) == []
     assert bench.tick(1000 * SECOND) == []
-    assert bench.tick(1002 * SECOND) == [Event(I, N, ("left", 1, 0.5, 1, 0.5))]
+    assert bench.tick(1002 * SECOND) == [Event(I, N, ("left", 1, 2.0, 0.5, 1, 2.0, 0.5))]
+
+
+def test_a_counter_without_an_index_gives_inserts_only():
+    window = CounterWindow(name="c")
+    bench = Bench(lambda: CounterOperator(node_of(window, output_schema(window, []), PLAIN, indexed=False)))
+    bench.tick(10 * SECOND)
+    bench.take(ins(1, 1))
+    assert bench.tick(11 * SECOND) == [Event(I, N, ("source", 1, 1.0, 1.0, 1, 1.0, 1.0))]
+    assert bench.tick(12 * SECOND) == [Event(I, N, ("source", 1, 2.0, 0.5, 0, 1.0, 0.0))]
 
 
 def test_a_silent_input_is_cleared():
@@ -63,9 +72,9 @@ def test_a_silent_input_is_cleared():
     bench.tick(10 * SECOND)
     bench.take(ins(1, 1), [])
     bench.tick(12 * SECOND)
-    assert bench.tick(13 * SECOND) == [Event(D, N, ("left", 1, 0.5, 1, 0.5))]
+    assert bench.tick(13 * SECOND) == [Event(D, N, ("left", 1, 2.0, 0.5, 1, 2.0, 0.5))]
     bench.take(ins(2, 2), [])
-    assert bench.tick(14 * SECOND) == [Event(I, N, ("left", 1, 1.0, 1, 1.0))]
+    assert bench.tick(14 * SECOND) == [Event(I, N, ("left", 1, 1.0, 1.0, 1, 1.0, 1.0))]
 
 
 def test_a_tick_that_does_not_move_the_clock_makes_nothing():
@@ -76,10 +85,10 @@ def test_a_tick_that_does_not_move_the_clock_makes_nothing():
 
 
 LONG = "id*:int64,plane:string,tag:string,value:double,time:stamp"
-WIDE = "id*:int64,pitch_value:double,pitch_time:stamp,roll_value:double,roll_time:stamp,lat:double"
+WIDE = "id*:int64,pitch_value:double,pitch_time:stamp,roll_value:double,roll_time:stamp,yaw_time:stamp,lat:double"
 
 
-def wide(**options):
+def wide(*, indexed=True, **options):
     window = TransposeWindow(
         name="t",
         mode="wide",
@@ -89,61 +98,59 @@ def wide(**options):
         group_by=("plane",),
         **options,
     )
-    return make(TransposeOperator, window, LONG)
+    schema = output_schema(window, [Schema.parse(LONG)])
+    return lambda: TransposeOperator(node_of(window, schema, LONG, indexed=indexed))
 
 
-def test_wide_keeps_a_row_for_each_group_with_the_latest_values():
-    bench = Bench(wide())
-    assert bench.take(ins(1, "jet", "pitch", 1.0, 10)) == [Event(I, N, ("jet", 1.0, 10, None, None))]
-    assert bench.take(ins(2, "jet", "roll", 2.0, 11)) == [
-        Event(UB, N, ("jet", 1.0, 10, 2.0, 11)),
-        Event(D, N, ("jet", 1.0, 10, None, None)),
+def test_wide_has_the_parent_s_key_its_other_fields_and_the_tags():
+    assert Bench(wide()).operator.node.schema.names == (
+        "id", "plane", "pitch_value", "pitch_time", "roll_value", "roll_time",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_wide_gives_one_insert_for_each_row_under_its_own_key(indexed):
+    bench = Bench(wide(indexed=indexed))
+    rows = [(1, "jet", "pitch", 1.0, 10), (2, "jet", "roll", 2.0, 11), (3, "kite", "roll", 5.0, 12)]
+    rows += [(4, "jet", "yaw", 9.0, 13), (5, "jet", None, 9.0, 13), (6, "jet", "pitch", 3.0, 14)]
+    assert bench.each(*(ins(*row) for row in rows)) == [
+        Event(I, N, (1, "jet", 1.0, 10, None, None)),
+        Event(I, N, (2, "jet", 1.0, 10, 2.0, 11)),
+        Event(I, N, (3, "kite", None, None, 5.0, 12)),
+        Event(I, N, (6, "jet", 3.0, 14, 2.0, 11)),
     ]
-    assert [event.values for event in bench.take(ins(3, "jet", "pitch", 3.0, 12))] == [
-        ("jet", 3.0, 12, 2.0, 11),
-        ("jet", 1.0, 10, 2.0, 11),
-    ]
-    assert bench.take(ins(4, "jet", "yaw", 9.0, 13) + ins(5, "jet", None, 9.0, 13) + []) == []
-    assert bench.take(ins(6, None, "roll", 1.0, 1)) == []
-    assert bench.reasons() == ["null-key"]
 
 
-def test_wide_gives_up_the_values_of_a_row_that_leaves():
+def test_wide_with_an_index_changes_and_deletes_what_it_made_of_a_row():
     bench = Bench(wide())
-    bench.take(ins(1, "jet", "pitch", 1.0, 10) + ins(2, "jet", "roll", 2.0, 11) + ins(3, "jet", "pitch", 3.0, 12))
-    # Row 1 was followed by row 3, so it owns nothing any more
-    assert bench.take(gone(1, "jet", "pitch", 1.0, 10, flags=R)) == []
-    assert bench.take(gone(3, "jet", "pitch", 3.0, 12, flags=R)) == [
-        Event(UB, R, ("jet", None, None, 2.0, 11)),
-        Event(D, R, ("jet", 3.0, 12, 2.0, 11)),
+    bench.take(ins(1, "jet", "pitch", 1.0, 10) + ins(2, "jet", "roll", 2.0, 11))
+    assert bench.take(upd((1, "jet", "pitch", 7.0, 12), (1, "jet", "pitch", 1.0, 10))) == [
+        Event(UB, N, (1, "jet", 7.0, 12, 2.0, 11)),
+        Event(D, N, (1, "jet", 1.0, 10, None, None)),
     ]
-    assert bench.take(gone(2, "jet", "roll", 2.0, 11)) == [Event(D, N, ("jet", None, None, 2.0, 11))]
+    assert bench.take(gone(2, "jet", "roll", 2.0, 11, flags=R)) == [Event(D, R, (2, "jet", 1.0, 10, 2.0, 11))]
+    assert bench.take(gone(9, "jet", "roll", 2.0, 11)) == []
 
 
-def test_wide_shows_an_update_once():
-    bench = Bench(wide())
+def test_wide_without_an_index_keeps_nothing_of_rows():
+    bench = Bench(wide(indexed=False))
     bench.take(ins(1, "jet", "pitch", 1.0, 10))
-    assert bench.take(upd((1, "jet", "roll", 2.0, 11), (1, "jet", "pitch", 1.0, 10))) == [
-        Event(UB, N, ("jet", None, None, 2.0, 11)),
-        Event(D, N, ("jet", 1.0, 10, None, None)),
+    assert bench.take(upd((1, "jet", "pitch", 7.0, 12), (1, "jet", "pitch", 1.0, 10))) == [
+        Event(I, N, (1, "jet", 7.0, 12, None, None))
     ]
-    assert bench.take(upd((1, "kite", "roll", 2.0, 11), (1, "jet", "roll", 2.0, 11))) == [
-        Event(D, N, ("jet", None, None, 2.0, 11)),
-        Event(I, N, ("kite", None, None, 2.0, 11)),
-    ]
+    assert bench.take(gone(1, "jet", "pitch", 7.0, 12)) == []
+    assert bench.operator.dump()["made"] is None
 
 
-def test_wide_clears_a_silent_group():
+def test_wide_forgets_the_values_of_a_silent_group():
     bench = Bench(wide(clear_us=10 * SECOND))
     bench.take(ins(1, "jet", "pitch", 1.0, 10))
     # Before the first tick there is no clock, so the silence is counted from there
     assert bench.tick(1000 * SECOND) == []
-    bench.take(ins(2, "kite", "pitch", 1.0, 10))
-    assert bench.tick(1010 * SECOND) == [
-        Event(D, N, ("jet", 1.0, 10, None, None)),
-        Event(D, N, ("kite", 1.0, 10, None, None)),
-    ]
-    assert bench.take(ins(3, "jet", "roll", 2.0, 11)) == [Event(I, N, ("jet", None, None, 2.0, 11))]
+    bench.tick(1009 * SECOND)
+    assert bench.take(ins(2, "jet", "roll", 2.0, 11)) == [Event(I, N, (2, "jet", 1.0, 10, 2.0, 11))]
+    assert bench.tick(1019 * SECOND) == []
+    assert bench.take(ins(3, "jet", "roll", 3.0, 12)) == [Event(I, N, (3, "jet", None, None, 3.0, 12))]
 
 
 def long():
@@ -153,35 +160,20 @@ def long():
     return make(TransposeOperator, window, WIDE)
 
 
-def test_long_makes_a_row_for_each_tag():
+def test_long_makes_a_numbered_row_for_each_tag_with_the_fields_that_belong_to_none():
     bench = Bench(long())
-    first, second = (1, "pitch", 1.0, 10), (1, "roll", 2.0, 11)
-    assert bench.take(ins(1, 1.0, 10, 2.0, 11, 5.0)) == [Event(I, N, first), Event(I, N, second)]
-    changed = (1, 3.0, 12, 2.0, 11, 5.0)
-    assert bench.take(upd(changed, (1, 1.0, 10, 2.0, 11, 5.0), flags=R)) == [
-        Event(UB, R, (1, "pitch", 3.0, 12)),
+    assert bench.operator.node.schema.names == ("id", "tagNum", "tag", "value", "time", "lat")
+    first, second = (1, 0, "pitch", 1.0, 10, 5.0), (1, 1, "roll", 2.0, 11, 5.0)
+    assert bench.take(ins(1, 1.0, 10, 2.0, 11, 99, 5.0)) == [Event(I, N, first), Event(I, N, second)]
+    changed = (1, 3.0, 12, 2.0, 11, 99, 5.0)
+    assert bench.take(upd(changed, (1, 1.0, 10, 2.0, 11, 99, 5.0), flags=R)) == [
+        Event(UB, R, (1, 0, "pitch", 3.0, 12, 5.0)),
         Event(D, R, first),
         Event(UB, R, second),
         Event(D, R, second),
     ]
-    assert bench.take(gone(*changed)) == [Event(D, N, (1, "pitch", 3.0, 12)), Event(D, N, second)]
+    assert bench.take(gone(*changed)) == [Event(D, N, (1, 0, "pitch", 3.0, 12, 5.0)), Event(D, N, second)]
     assert bench.take([]) == []
-
-
-def test_long_shows_other_fields_and_the_number_of_the_tag_if_the_schema_has_them():
-    window = TransposeWindow(
-        name="t", mode="long", tag_name="TAG", tag_values=("value",), tags_included=("pitch", "roll")
-    )
-    schema = "id*:int64,tagNum*:int32,TAG:string,value:double,lat:double"
-    bench = Bench(make(TransposeOperator, window, WIDE, schema=Schema.parse(schema)))
-    rows = [event.values for event in bench.take(ins(1, 1.0, 10, 2.0, 11, 5.0))]
-    assert rows == [(1, 0, "pitch", 1.0, 5.0), (1, 1, "roll", 2.0, 5.0)]
-
-
-def test_long_moves_rows_whose_key_changed():
-    bench = Bench(long())
-    out = bench.take(upd((2, 1.0, 1, 1.0, 1, 1.0), (1, 1.0, 1, 1.0, 1, 1.0)))
-    assert [(event.opcode, event.values[0]) for event in out] == [(D, 1), (D, 1), (I, 2), (I, 2)]
 
 
 def removing(*kinds, log=False):
@@ -200,11 +192,12 @@ EVENTS = [
 @pytest.mark.parametrize(
     ("kinds", "left"),
     [
-        ((), [(1, 10), (1, 11), (1, 12), (1, 12), (2, 20)]),
-        (("updates",), [(1, 10), (1, 12), (1, 12), (2, 20)]),
-        (("deletes",), [(1, 10), (1, 11), (1, 12), (2, 20)]),
-        (("retentionUpdates",), [(1, 10), (1, 11), (1, 12), (2, 20)]),
-        (("retentionDeletes",), [(1, 10), (1, 11), (1, 12), (1, 12)]),
+        ((), [(1, 10), (1, 11), (1, 10), (1, 12), (1, 11), (1, 12), (2, 20)]),
+        (("updateBlockDeletes",), [(1, 10), (1, 11), (1, 12), (1, 12), (2, 20)]),
+        (("updates",), [(1, 10), (1, 12), (1, 11), (1, 12), (2, 20)]),
+        (("updateBlockDeletes", "deletes"), [(1, 10), (1, 11), (1, 12), (2, 20)]),
+        (("updateBlockDeletes", "retentionUpdates"), [(1, 10), (1, 11), (1, 12), (2, 20)]),
+        (("updateBlockDeletes", "retentionDeletes"), [(1, 10), (1, 11), (1, 12), (1, 12)]),
         (("updates", "deletes", "retentionUpdates", "retentionDeletes"), [(1, 10)]),
     ],
 )
@@ -219,11 +212,14 @@ def test_remove_state_numbers_what_is_left(kinds, left):
 def test_remove_state_tells_what_an_event_was():
     bench = Bench(removing(log=True))
     names = bench.operator.node.schema.names
+    assert names == ("eventNumber", "originalOC", "originalFL", "id", "v")
     rows = [dict(zip(names, event.values, strict=True)) for event in bench.each(*EVENTS)]
     assert [(row["originalOC"], row["originalFL"]) for row in rows] == [
         ("I", "N"),
-        ("U", "N"),
-        ("U", "R"),
+        ("UB", "N"),
+        ("D", "N"),
+        ("UB", "R"),
+        ("D", "R"),
         ("D", "N"),
         ("D", "R"),
     ]
@@ -268,7 +264,7 @@ ROWS = {
     "tagged": st.tuples(
         KEYS, st.sampled_from(["jet", "kite", None]), st.sampled_from(["pitch", "roll", "yaw", None]), NUMBERS, KEYS
     ),
-    "spread": st.tuples(KEYS, NUMBERS, KEYS, NUMBERS, KEYS, NUMBERS),
+    "spread": st.tuples(KEYS, NUMBERS, KEYS, NUMBERS, KEYS, KEYS, NUMBERS),
 }
 
 

@@ -114,12 +114,6 @@ class TestFingerprint:
         (project(source(), heartbeat_us=0), "project p", "heartbeat-interval is 0", "above 0"),
         (project(source(), threads=-1), "project p", "threads is -1", "above 0"),
         (project(source(pulse_us=0)), "q/src", "pulse-interval is 0", "above 0"),
-        (
-            Project(name="p", queries=(query(source(), trace=("sec",)),)),
-            "query q",
-            "traces 'sec'",
-            "Did you mean 'src'?",
-        ),
     ],
 )
 def test_names_and_settings(model, place, problem, remedy):

@@ -42,12 +42,12 @@ class TestTranspose:
         return chain(source(schema=schema), TransposeWindow(name="t", mode="long", **options))
 
     def test_wide_rows_have_a_field_for_each_tag_and_value(self):
-        expected = "id*:int64,pitch_value:double,pitch_at:stamp,roll_value:double,roll_at:stamp"
+        expected = "id*:int64,tag*:string,pitch_value:double,pitch_at:stamp,roll_value:double,roll_at:stamp"
         assert schema_of(self.wide(), "t") == expected
         assert schema_of(self.wide(group_by=("id",)), "t") == expected
 
-    def test_long_rows_have_the_tag_in_their_key(self):
-        assert schema_of(self.long(), "t") == "id*:int64,tag*:string,value:double"
+    def test_long_rows_have_the_number_of_the_tag_in_their_key(self):
+        assert schema_of(self.long(), "t") == "id*:int64,tagNum*:int32,tag:string,value:double"
 
     @pytest.mark.parametrize(
         ("options", "problem"),
@@ -70,22 +70,22 @@ class TestTranspose:
     def test_faults_of_the_long_form(self):
         assert "no field 'roll_value'" in told(self.long("id*:int64,pitch_value:double"))
         assert "differ in type" in told(self.long("id*:int64,pitch_value:double,roll_value:int32"))
-        assert "is its tag and another" in told(self.long(tag_name="value"))
-        assert "rows told apart by id" in told(self.long(group_by=("pitch_value",)))
+        assert "makes a field 'value', and another" in told(self.long(tag_name="value"))
+        assert "makes a field 'id', and another" in told(self.long(tag_name="id"))
         assert faults(self.long(group_by=("id",))) == []
 
-    def test_a_wide_one_needs_something_to_group_by(self):
+    def test_a_wide_one_makes_no_field_that_is_there(self):
         model = chain(
-            source(schema="tag*:string,value:double"),
+            source(schema="id*:int64,tag:string,value:double,a_value:double"),
             TransposeWindow(name="t", mode="wide", tag_name="tag", tag_values=("value",), tags_included=("a",)),
         )
-        assert "no field to group by" in told(model)
+        assert "makes a field 'a_value', and another" in told(model)
 
 
 class TestRemoveState:
     def test_numbers_the_events_and_drops_the_key(self):
         model = chain(source(schema=FACT), RemoveStateWindow(name="r", add_log_fields=True))
-        expected = "eventNumber*:int64,id:int32,symbol:string,price:double,originalOC:string,originalFL:string"
+        expected = "eventNumber*:int64,originalOC:string,originalFL:string,id:int32,symbol:string,price:double"
         assert schema_of(model, "r") == expected
         plain = chain(source(schema=FACT), RemoveStateWindow(name="r", remove=("updates", "retentionDeletes")))
         assert schema_of(plain, "r") == "eventNumber*:int64,id:int32,symbol:string,price:double"
@@ -100,7 +100,7 @@ class TestRemoveState:
 
 def test_a_counter_counts_any_inputs():
     model = project(source("a"), source("b", "x*:string"), CounterWindow(name="n"), links=["a n", "b n"])
-    assert schema_of(model, "n").startswith("input*:string,intervalCount:int64,intervalRate:double,totalCount:int64")
+    assert schema_of(model, "n").startswith("input*:string,totalCount:int64,totalSeconds:double,totalRate:double")
     bad = chain(source(), CounterWindow(name="n", count_us=0, clear_us=-1))
     assert "count-interval is 0" in told(bad)
     assert "clear-interval is -1" in told(bad)

@@ -46,8 +46,8 @@ class TestAggregate:
                 "in order",
             ),
             (aggregate("symbol*:string"), "", "", ""),
-            (aggregate("symbol*:string,x:int64", "ESP_aSum(price)"), "q/a field x", "gives a double", "convert"),
-            (aggregate("symbol*:string,x:string", "ESP_aCount()"), "q/a field x", "does not fit into a string", "Make"),
+            (aggregate("symbol*:string,x:date", "ESP_aSum(price)"), "q/a field x", "gives a double", "convert"),
+            (aggregate("symbol*:string,x:blob", "ESP_aCount()"), "q/a field x", "does not fit into a blob", "Make"),
             (aggregate("symbol*:string,x:double", "ESP_aSum(prce)"), "q/a field x", "prce", "price"),
             (aggregate("symbol*:string,x:double", "ESP_aSum("), "q/a field x", "is not valid", ""),
             (
@@ -93,9 +93,9 @@ class TestCompute:
             (compute("symbol*:string,x:double", "price"), "q/c", "key field(s) ID are not in its key"),
             (compute("ID*:int32,symbol*:string,x:double", "price"), "q/c", "an update could change it"),
             (compute("ID*:int32,x:double"), "q/c", "0 expression(s) for 1 field(s)"),
-            (compute("ID*:int32,x:int32", "price * 2"), "q/c field x", "gives a double"),
+            (compute("ID*:int32,x:date", "price * 2"), "q/c field x", "gives a double"),
             (compute("ID*:int32,x:double", "prise * 2"), "q/c field x", "prise"),
-            (compute("ID*:int32,x:stamp,y:date", "time", "time"), "q/c field y", "does not fit into a date"),
+            (compute("ID*:int32,x:stamp,y:blob", "time", "time"), "q/c field y", "does not fit into a blob"),
         ],
     )
     def test_faults(self, window, place, problem):
@@ -150,13 +150,23 @@ class TestJoin:
     def test_an_added_key_whose_name_is_taken_says_its_side(self):
         assert schema_of(join(fields="id=r_name"), "j") == "l_id*:int32,id:string"
         both = join("fullouter", fields="name=r_name", left=DIMENSION)
-        assert schema_of(both, "j") == "symbol*:string,r_symbol*:string,name:string"
+        assert schema_of(both, "j") == "symbol*:string,name:string"
         one = join("fullouter", fields="name=r_name,key=r_symbol", left=DIMENSION)
-        assert schema_of(one, "j") == "symbol*:string,name:string,key*:string"
+        assert schema_of(one, "j") == "symbol*:string,name:string,key:string"
 
-    def test_a_full_outer_joins_key_is_that_of_both(self):
+    def test_a_full_outer_joins_key_is_that_of_its_left_side(self):
         model = join("fullouter", fields="a=l_symbol,b=r_symbol", left=DIMENSION)
-        assert schema_of(model, "j") == "a*:string,b*:string"
+        assert schema_of(model, "j") == "a*:string,b:string"
+
+    def test_a_full_outer_join_compares_keys_only_and_keeps_both_sides(self):
+        window = JoinWindow(name="j", type="fullouter", conditions=(("id", "id"), ("x", "x")), fields=())
+        links = ["l j", "r j"]
+        more = project(source("l", "id*:int32,x:int32"), source("r", "id*:int32,x:int32"), window, links=links)
+        assert "more than the keys of both sides" in told(more)
+        empty = JoinWindow(name="j", type="fullouter", conditions=(("id", "id"),), fields=(), right_index="pi_EMPTY")
+        assert "keeps the rows of both sides" in told(
+            project(source("l", "id*:int32"), source("r", "id*:int32"), empty, links=links)
+        )
 
     def test_expressions_see_both_sides(self):
         more = (JoinField(name="twice", expression="l_price * 2"), JoinField(name="n", expression="1 + 1"))
@@ -193,8 +203,8 @@ class TestJoin:
 
         wrong = JoinField(name="x", source="l_price", type=FieldType.INT32)
         assert "is declared as int32, but l_price is a double" in told(join(extra=(wrong,)))
-        made = JoinField(name="x", expression="l_price", type=FieldType.INT32)
-        assert "gives a double, which does not fit into a int32" in told(join(extra=(made,)))
+        made = JoinField(name="x", expression="l_price", type=FieldType.DATE)
+        assert "gives a double, which does not fit into a date" in told(join(extra=(made,)))
 
     @pytest.mark.parametrize("links", [["l j"], ["l j", "r j", "l j"]])
     def test_it_has_exactly_two_inputs(self, links):

@@ -110,11 +110,11 @@ def full() -> Run:
 def test_full_outer_gives_every_row_of_both_sides():
     run = full()
     assert run.send("names", "i,a,Alpha") == ["I,N,a,,Alpha,"]
-    assert run.send("other", "i,a,1") == ["D,N,a,,Alpha,", "I,N,a,a,Alpha,1.0"], "its key is that of both sides"
+    assert run.send("other", "i,a,1") == ["UB,N,a,a,Alpha,1.0", "D,N,a,,Alpha,"], "both sides have its key"
     assert run.send("other", "u,a,2") == ["UB,N,a,a,Alpha,2.0", "D,N,a,a,Alpha,1.0"]
-    assert run.send("names", "d,a") == ["D,N,a,a,Alpha,2.0", "I,N,,a,,2.0"]
-    assert run.send("other", "d,a") == ["D,N,,a,,2.0"]
-    assert run.send("other", "i,b,3") == ["I,N,,b,,3.0"]
+    assert run.send("names", "d,a") == ["UB,N,a,a,,2.0", "D,N,a,a,Alpha,2.0"]
+    assert run.send("other", "d,a") == ["D,N,a,a,,2.0"]
+    assert run.send("other", "i,b,3") == ["I,N,b,b,,3.0"]
     assert run.rows == 1
 
 
@@ -128,14 +128,14 @@ def test_the_facts_key_comes_first_if_it_is_not_listed():
     assert run.rows == 1
 
 
-def test_a_full_outer_join_adds_the_keys_of_both_sides():
+def test_a_full_outer_join_adds_the_key_that_both_sides_have():
     other = SourceWindow(name="other", schema=Schema.parse("symbol*:string,price:double"))
     fields = (field("t", "l_title"), field("p", "r_price"))
     window = JoinWindow(name="j", type="fullouter", conditions=(("symbol", "symbol"),), fields=fields)
     run = Run(graph(NAMES, other, window, edges="names:j other:j"), "j")
-    assert run.graph.nodes[-1].schema.names == ("symbol", "r_symbol", "t", "p")
-    assert run.send("names", "i,a,Alpha") == ["I,N,a,,Alpha,"]
-    assert run.send("other", "i,a,1", "i,b,2") == ["D,N,a,,Alpha,", "I,N,a,a,Alpha,1.0", "I,N,,b,,2.0"]
+    assert run.graph.nodes[-1].schema.names == ("symbol", "t", "p")
+    assert run.send("names", "i,a,Alpha") == ["I,N,a,Alpha,"]
+    assert run.send("other", "i,a,1", "i,b,2") == ["UB,N,a,Alpha,1.0", "D,N,a,Alpha,", "I,N,b,,2.0"]
 
 
 def test_fields_can_be_expressions_over_both_sides():

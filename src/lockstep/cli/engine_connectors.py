@@ -29,9 +29,11 @@ def with_subscribed(graph: Graph, published: Sequence[Node]) -> list[Node]:
 def prepared(graph: Graph, client: Lockstep, options: argparse.Namespace, wanted: frozenset[str]) -> Connectors:
     """The connectors, checked, before the engine starts; an error for one that can't be run."""
     from lockstep.connectors.running import Connectors
+    from lockstep.engine.model.variables import with_home
 
     bound: frozenset[str] = getattr(options, "bound_connectors", frozenset())
-    made = Connectors(graph, client, options.cluster, os.environ, bound=bound)
+    environ = with_home(os.environ, options.model)
+    made = Connectors(graph, client, options.cluster, environ, bound=bound)
     made.prepare(wanted)
     return made
 

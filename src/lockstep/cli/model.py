@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,35 +15,47 @@ from lockstep.errors import UsageError
 
 if TYPE_CHECKING:
     from lockstep.engine.model.project import Project
+    from lockstep.engine.model.xml_reading import Reading
 
 FAULTS_FOUND = 1
 _FORMS = {".xml": "xml", ".yaml": "yaml", ".yml": "yaml", ".py": "py"}
 
 
 def check(options: argparse.Namespace, output: Output) -> int:
-    """Print all faults, and every window that depends on a wall clock; 2 if there are faults."""
-    from lockstep.engine.model.guard import clock_dependence
-    from lockstep.engine.model.loading import load_model
-    from lockstep.engine.model.modules import missing_modules
-    from lockstep.engine.model.validation import compile_project, faults
+    """Print all that is in the way, and every window that depends on a wall clock; 1 if something is in the way."""
+    from lockstep.connectors.soundness import connector_blockers
+    from lockstep.engine.model.blockers import blockers, in_order
+    from lockstep.engine.model.loading import read_model_file
+    from lockstep.engine.model.variables import with_home
 
-    project = load_model(options.model)
-    found = faults(project)
-    uses = [] if found else [use._asdict() for use in clock_dependence(compile_project(project))]
-    report = {
-        **summary(project),
-        "ok": not found,
-        "faults": [{"place": fault.place, "problem": fault.problem, "remedy": fault.remedy} for fault in found],
-        "clock_dependence": [{"window": use["path"], "why": f"{use['why']}.", "remedy": use["remedy"]} for use in uses],
-        "missing_modules": [
-            {"window": item.path, "why": f"{item.why}.", "remedy": item.remedy} for item in missing_modules(project)
-        ],
-    }
+    environ = with_home(os.environ, options.model)
+    reading = read_model_file(options.model, os.environ)
+    found = in_order([*blockers(reading), *connector_blockers(reading, environ)])
+    report = {**_checked(reading, options.model, sound=not found), "blockers": [asdict(one) for one in found]}
     if output.json:
         output.json_line(report)
     else:
         _show_check(output, report)
     return FAULTS_FOUND if found else 0
+
+
+def _checked(reading: Reading, file: str, *, sound: bool) -> dict[str, Any]:
+    """What else there is to say about a model; most of it of a sound one only."""
+    from lockstep.engine.model.guard import clock_dependence
+    from lockstep.engine.model.modules import missing_modules
+    from lockstep.engine.model.notes import without_effect
+    from lockstep.engine.model.validation import compile_project
+
+    project = reading.project
+    uses = [use._asdict() for use in clock_dependence(compile_project(project))] if project and sound else []
+    missing = missing_modules(project) if project else []
+    return {
+        **(summary(project) if project else {"project": file, "windows": 0, "edges": 0, "sources": []}),
+        "ok": sound,
+        "clock_dependence": [{"window": use["path"], "why": f"{use['why']}.", "remedy": use["remedy"]} for use in uses],
+        "missing_modules": [{"window": item.path, "why": f"{item.why}.", "remedy": item.remedy} for item in missing],
+        "without_effect": [asdict(item) for item in without_effect(reading)],
+    }
 
 
 def summary(project: Project) -> dict[str, Any]:
@@ -57,9 +71,12 @@ def summary(project: Project) -> dict[str, Any]:
 
 def _show_check(output: Output, report: Mapping[str, Any]) -> None:
     size = f"{plural(report['windows'], 'window')}, {plural(report['edges'], 'edge')}"
+    for item in report["without_effect"]:
+        where = f"line {item['line']}: " if item["line"] else ""
+        output.note(f"{where}{item['what']} has no effect here: {item['why']}.")
     if not report["ok"]:
-        output.line(f"{report['project']} ({size}) has {plural(len(report['faults']), 'fault')}.")
-        _items(output, [(fault["place"], fault["problem"], fault["remedy"]) for fault in report["faults"]])
+        output.line(f"{report['project']} ({size}) has {plural(len(report['blockers']), 'fault')}.")
+        _items(output, [(_where(one), one["message"], one["fix"]) for one in report["blockers"]])
         return
     output.line(f"{report['project']} is valid: {size}; events come in at {', '.join(report['sources'])}.")
     for item in report["missing_modules"]:
@@ -70,6 +87,11 @@ def _show_check(output: Output, report: Mapping[str, Any]) -> None:
         _items(output, [(use["window"], use["why"], use["remedy"]) for use in uses])
     else:
         output.line("No answer depends on a wall clock.")
+
+
+def _where(blocker: Mapping[str, Any]) -> str:
+    line = f"line {blocker['line']}, " if blocker["line"] else ""
+    return f"{line}{blocker['place']}"
 
 
 def _items(output: Output, items: Sequence[tuple[str, str, str]]) -> None:

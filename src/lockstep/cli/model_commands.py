@@ -44,6 +44,8 @@ def _run(parser: argparse.ArgumentParser) -> None:
                        help="of dates and stamps, as %%Y-%%m-%%d (seconds and microseconds since 1970)")  # fmt: skip
     files.add_argument("--add-opcode", action="store_true", help="lines have no opcode: all are inserts")
     files.add_argument("--add-flags", action="store_true", help="lines have no flag: all are normal")
+    files.add_argument("--no-key", action="store_true", help="lines have no key field: the source window makes it")
+    files.add_argument("--delimiter", default=",", metavar="C", help="what stands between fields (,)")
     files.add_argument("--collapse", action="store_true", help="write an update as one line U, not as UB and D")
     files.add_argument("--final", action="store_true",
                        help="write the rows that a window has at the end, with names, not all changes")  # fmt: skip

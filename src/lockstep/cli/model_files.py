@@ -22,7 +22,7 @@ def load_graph(path: str) -> Graph:
     from lockstep.engine.model.loading import load_model
     from lockstep.engine.model.validation import compile_project
 
-    return compile_project(load_model(path))
+    return compile_project(load_model(path, os.environ))
 
 
 def find_source(graph: Graph, name: str) -> Node:

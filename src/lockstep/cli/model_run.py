@@ -78,8 +78,10 @@ def _inputs(options: argparse.Namespace, graph: Graph) -> FileInputs:
 
     if options.final and options.collapse:
         raise UsageError(reason="--final and --collapse do not go together: rows at the end are no changes.")
-    if options.script and (options.add_opcode or options.add_flags):
-        raise UsageError(reason="A --script has opcodes and flags: leave out --add-opcode and --add-flags.")
+    if options.script and (options.add_opcode or options.add_flags or options.no_key or options.delimiter != ","):
+        raise UsageError(
+            reason="A --script has whole lines: leave out --add-opcode, --add-flags, --no-key and --delimiter."
+        )
     if options.script and options.inputs:
         raise UsageError(reason="--script says what goes where: leave out --in, or the script.")
     if not options.script and not options.inputs:
@@ -92,6 +94,8 @@ def _inputs(options: argparse.Namespace, graph: Graph) -> FileInputs:
         date_format=options.date_format,
         add_opcode=options.add_opcode,
         add_flags=options.add_flags,
+        no_autogen_field=options.no_key,
+        delimiter=options.delimiter,
     )
     return FileInputs(files=files, script=_in_file(options.script) if options.script else None, csv=csv)
 

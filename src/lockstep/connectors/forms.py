@@ -44,7 +44,7 @@ class ReadForm:
             header=properties.number("header", 0) if properties.text("header").isdecimal() else 0,
             add_opcode=properties.flag("addcsvopcode"),
             add_flags=properties.flag("addcsvflags"),
-            upsert=properties.flag("publishwithupsert"),
+            upsert=properties.flag("publishwithupsert") or properties.text("addcsvopcode").lower() == "upsert",
             no_autogen_field=properties.flag("noautogenfield"),
             delimiter=properties.text("csvfielddelimiter", ","),
             date_format=properties.text("dateformat") or None,

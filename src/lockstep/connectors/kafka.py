@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,15 @@ from lockstep.connectors.port import NOTHING, Pace, Piece
 from lockstep.engine.events.columns import EventBatch, concat
 from lockstep.engine.events.csv_rows import BadLine
 from lockstep.engine.gates.packages import needed
+from lockstep.engine.model.checks_connectors import ANY_PARTITION
 from lockstep.engine.run.reading import head_of
 from lockstep.events.subscribing import Block
 
 HEADER = "lockstep-block"
 """The header that carries the number of a block."""
 TIMEOUT_S = 10.0
+ANYWHERE = -1
+"""A partition that the client chooses for each message."""
 _MOST = 500
 _POLL_S = 0.05
 _BACK, _BACK_GROWS = 2, 8
@@ -30,7 +33,7 @@ _BACK, _BACK_GROWS = 2, 8
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A partition, and how the client gets there."""
+    """A partition, or all of a topic for a target that does not care, and how the client gets there."""
 
     connector: str
     servers: str
@@ -52,7 +55,8 @@ class Place:
                 )
             client[name.strip()] = value.strip()
         servers = properties.text("kafkahostport").replace(" ", "")
-        partition = properties.number("kafkapartition", 0)
+        is_any = properties.text("kafkapartition") == ANY_PARTITION and not properties.publishes
+        partition = ANYWHERE if is_any else properties.number("kafkapartition", 0)
         return cls(properties.connector, servers, planned.topic(), partition, client)
 
     def settings(self, **own: Any) -> dict[str, Any]:
@@ -80,16 +84,24 @@ class Place:
         admin = admin_client.AdminClient(self.settings())
         known = admin.list_topics(timeout=TIMEOUT_S)
         if self.topic not in known.topics:
-            wish = admin_client.NewTopic(self.topic, self.partition + 1, min(3, len(known.brokers)))
+            wish = admin_client.NewTopic(self.topic, max(self.partition, 0) + 1, min(3, len(known.brokers)))
             made = admin.create_topics([wish], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)[self.topic]
             try:
                 made.result(TIMEOUT_S)
             except client().KafkaException as error:
                 if error.args[0].code() != client().KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
-        elif self.partition not in known.topics[self.topic].partitions:
+        elif self.partition != ANYWHERE and self.partition not in known.topics[self.topic].partitions:
             reason = f"{self.topic} has no partition {self.partition}"
             raise ConnectorDown(connector=self.connector, server=f"Kafka {self.servers}", reason=reason)
+
+
+def partitions_of(place: Place) -> list[int]:
+    """The partition of a place, or all that its topic has."""
+    if place.partition != ANYWHERE:
+        return [place.partition]
+    admin = needed("confluent_kafka.admin", "kafka").AdminClient(place.settings())
+    return sorted(admin.list_topics(place.topic, timeout=TIMEOUT_S).topics[place.topic].partitions)
 
 
 def client() -> Any:
@@ -268,7 +280,12 @@ class KafkaTarget:
 
 
 def last_block(place: Place) -> int | None:
-    """The number of the last block in a partition; None if there is none."""
+    """The number of the last block that is there; None if there is none. All of a block is there, or nothing of it."""
+    found = (_last_in(replace(place, partition=partition)) for partition in partitions_of(place))
+    return max((number for number in found if number is not None), default=None)
+
+
+def _last_in(place: Place) -> int | None:
     kafka = client()
     consumer = kafka.Consumer(
         place.settings(**{

@@ -10,6 +10,8 @@ from lockstep.connectors.properties import PUBLISH, SUBSCRIBE, USED_IF_BOUND, Pr
 from lockstep.engine.model.checks_connectors import is_publisher
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.project import ConnectorEntry, Project
+from lockstep.engine.model.variables import expanded, remedy_for, unreplaced
+from lockstep.engine.model.windows import Connector, Window
 
 STOPPED, STARTED, RUNNING, FINISHED = "stopped", "started", "running", "finished"
 _REACHED = {STOPPED: 0, STARTED: 1, RUNNING: 2, FINISHED: 3}
@@ -46,15 +48,17 @@ class Planned:
         return topic_name(kind, path, IN if self.properties.publishes else OUT)
 
 
-def plan_connectors(graph: Graph, bound: Iterable[str] = ()) -> list[Planned]:
-    """All active connectors; ConnectorRefused for one that can't be run. `bound` are those that need not be."""
+def plan_connectors(graph: Graph, bound: Iterable[str] = (), environ: Mapping[str, str] | None = None) -> list[Planned]:
+    """All active connectors; ConnectorRefused for one that can't be run. `bound` are those that need not be.
+
+    Names between @ signs in their properties take the values of `environ`.
+    """
     at_home, found = frozenset(bound), []
     for node in graph.nodes:
         for connector in node.window.connectors:
             path = f"{node.path}/{connector.name}"
             if connector.active:
-                direction = PUBLISH if is_publisher(node.window, connector) else SUBSCRIBE
-                made = read_properties(path, connector.kind, direction, dict(connector.properties))
+                made = properties_of(path, node.window, connector, environ or {})
                 found.append(Planned(node, graph.project.name, made, path in at_home))
     for planned in found:
         if planned.properties.publishes and not planned.node.is_source:
@@ -62,6 +66,18 @@ def plan_connectors(graph: Graph, bound: Iterable[str] = ()) -> list[Planned]:
                 reason="it publishes to a window that is no source", remedy="Move it to a source window."
             )
     return found
+
+
+def properties_of(path: str, window: Window, connector: Connector, environ: Mapping[str, str]) -> Properties:
+    """The properties of a connector, checked, with the values of an environment."""
+    direction = PUBLISH if is_publisher(window, connector) else SUBSCRIBE
+    given = {name: expanded(text, environ) for name, text in connector.properties}
+    made = read_properties(path, connector.kind, direction, given)
+    for name, text in made.values.items():
+        for variable in unreplaced(text) if name not in made.ignored else ():
+            reason = f"its {name} has @{variable}@, which has no value"
+            raise made.refused(reason=reason, remedy=remedy_for(variable))
+    return made
 
 
 def subscribed_windows(graph: Graph) -> frozenset[str]:

@@ -41,7 +41,7 @@ class Connectors:
     ) -> None:
         self._graph = graph
         self._workshop = Workshop(ProjectEvents(connection, cluster, graph), environ)
-        all_of_them = plan_connectors(graph, bound)
+        all_of_them = plan_connectors(graph, bound, environ)
         self.planned: Sequence[Planned] = [planned for planned in all_of_them if not planned.is_bound]
         for planned in all_of_them:
             self._workshop.check(planned)

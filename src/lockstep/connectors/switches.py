@@ -6,7 +6,7 @@ _ON = ("true", "1", "yes", "enabled")
 _OFF = ("false", "0", "no", "disabled", "")
 _WORDS = {
     "transactional": {"transactional": True, "normal": False},
-    "addcsvopcode": {"insert": True},
+    "addcsvopcode": {"insert": True, "upsert": True},
     "addcsvflags": {"normal": True},
     "buspersistence": {"persistent": True, "nonpersistent": False},
 }

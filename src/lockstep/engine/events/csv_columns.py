@@ -5,6 +5,7 @@ Arrow reads most lines exactly as the rows do; what it refuses, or might read in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -16,7 +17,7 @@ from lockstep.engine.events.columns import Bytes, EventBatch
 from lockstep.engine.events.csv_options import CsvOptions
 from lockstep.engine.events.event import Flag, Opcode
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.text import BadText, Parse, parse_flags, parse_opcode, parser
+from lockstep.engine.events.text import BLANK, BadText, Parse, parse_flags, parse_opcode, parser
 from lockstep.engine.events.types import FieldType
 
 _DIRECT = frozenset({FieldType.INT32, FieldType.INT64, FieldType.DOUBLE, FieldType.STRING})
@@ -34,6 +35,8 @@ class ColumnReader:
         self.leading = [name for name, added in (("#o", options.add_opcode), ("#f", options.add_flags)) if not added]
         self.names = [*self.leading, *(field.name for field in self.fields)]
         types = {field.name: self._arrow(field.type) for field in self.fields} | dict.fromkeys(self.leading, _CODES)
+        mark = re.escape(options.delimiter.encode())
+        self.blank = re.compile(rb"[ \t](?:" + mark + rb"|\r?\n|\Z)|(?:" + mark + rb"|\n|\A)[ \t]")
         self.parsing = pacsv.ParseOptions(delimiter=options.delimiter, newlines_in_values=True)
         self.converting = pacsv.ConvertOptions(
             column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
@@ -47,7 +50,8 @@ class ColumnReader:
 
     def read(self, piece: bytes) -> EventBatch | None:
         """The events of a piece; None if the rows must have a look."""
-        if _is_unusual(piece):
+        has_blanks = self.blank.search(piece) is not None
+        if _is_unusual(piece) or (has_blanks and b'"' in piece):  # blanks inside quotes are kept, others are not
             return None
         reading = pacsv.ReadOptions(column_names=self.names, use_threads=False, block_size=len(piece) + 1)
         try:
@@ -57,7 +61,7 @@ class ColumnReader:
                 parse_options=self.parsing,
                 convert_options=self.converting,
             )
-            return self._batch(table)
+            return self._batch(_trimmed(table) if has_blanks else table)
         except (pa.ArrowInvalid, BadText):
             return None
 
@@ -105,6 +109,15 @@ def _lookup(column: pa.Array, parse: Callable[[str], int]) -> Bytes:
         parse("")
     codes: Bytes = table[column.indices.to_numpy(zero_copy_only=False)]
     return codes
+
+
+def _trimmed(table: pa.Table) -> pa.Table:
+    """Texts without the blanks around them; one that is nothing else is null."""
+    for place, field in enumerate(table.schema):
+        if field.type == pa.string():
+            column = pc.utf8_trim(table.column(place), BLANK)
+            table = table.set_column(place, field, pc.if_else(pc.equal(column, ""), None, column))
+    return table
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lockstep.engine.events.csv_options import CsvOptions
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.text import UNPARSABLE, BadText, Parse, parse_flags, parse_opcode, parser
+from lockstep.engine.events.text import BLANK, UNPARSABLE, BadText, Parse, parse_flags, parse_opcode, parser
 from lockstep.engine.events.types import Value
 
 _SHOWN = 200
@@ -83,7 +83,7 @@ class RowReader:
         """The fields of a line; None for one that is empty and not quoted."""
         mark = self.options.delimiter
         if '"' not in text:
-            return [part or None for part in text.split(mark)]
+            return [part.strip(BLANK) or None for part in text.split(mark)]
         found: list[str | None] = []
         at = 0
         while True:
@@ -91,7 +91,7 @@ class RowReader:
             if match is None:
                 raise BadText(UNPARSABLE, f"the quotes of field {len(found) + 1} do not match")
             quoted, plain = match.groups()
-            found.append(quoted.replace('""', '"') if quoted is not None else plain or None)
+            found.append(quoted.replace('""', '"') if quoted is not None else plain.strip(BLANK) or None)
             at = match.end() + 1
             if at > len(text):
                 return found
@@ -109,8 +109,8 @@ class RowReader:
         return Event(opcode, flags, self._values(fields[at:], opcode))
 
     def _values(self, fields: list[str | None], opcode: Opcode) -> tuple[Value, ...]:
-        missing = len(self.places) - len(fields)
-        if missing and (missing < 0 or opcode not in (Opcode.DELETE, Opcode.SAFEDELETE)):
+        missing = len(self.places) - len(fields)  # what stands behind the last field is left out
+        if missing > 0 and opcode not in (Opcode.DELETE, Opcode.SAFEDELETE):
             raise BadText(UNPARSABLE, f"it has {len(fields)} fields, not {len(self.places)}")
         values: list[Value] = [None] * len(self.schema)
         for place, parse, text in zip(self.places, self.parsers, fields, strict=False):

@@ -15,7 +15,7 @@ from lockstep.engine.events.csv_options import CsvOutput
 from lockstep.engine.events.event import FLAG_LETTERS, Event, Flag, Opcode
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.shaping import shaped
-from lockstep.engine.events.text import formatter
+from lockstep.engine.events.text import BLANK, formatter
 from lockstep.engine.events.types import FieldType, Value
 
 _SLICE = 100_000
@@ -95,6 +95,8 @@ def _quoted(texts: pa.Array, delimiter: str) -> pa.Array:
     special = pc.equal(pc.binary_length(texts), 0)
     for mark in (delimiter, '"', "\n", "\r"):
         special = pc.or_(special, pc.match_substring(texts, mark))
+    for blank in BLANK:  # who reads takes blanks away that are not in quotes
+        special = pc.or_(special, pc.or_(pc.starts_with(texts, blank), pc.ends_with(texts, blank)))
     chosen = special.fill_null(False).to_numpy(zero_copy_only=False)
     if not chosen.any():
         return texts
@@ -133,4 +135,5 @@ def format_line(event: Event, schema: Schema, output: CsvOutput) -> str:
 
 def _text(value: Value, kind: FieldType, output: CsvOutput) -> str:
     text = str(value) if kind is FieldType.STRING else formatter(kind, output.date_format)(value)
-    return _quote(text) if not text or any(mark in text for mark in (output.delimiter, '"', "\n", "\r")) else text
+    is_special = not text or text != text.strip(BLANK)
+    return _quote(text) if is_special or any(mark in text for mark in (output.delimiter, '"', "\n", "\r")) else text

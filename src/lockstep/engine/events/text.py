@@ -89,7 +89,8 @@ def parse_flags(text: str) -> Flag:
     return found
 
 
-_OPCODES = OPCODES | {opcode.name: opcode for opcode in Opcode} | {"UPDATEBLOCK": Opcode.UPDATE_BLOCK}
+_OPCODES = OPCODES | {opcode.name: opcode for opcode in Opcode}
+_OPCODES |= {"UPDATEBLOCK": Opcode.UPDATE_BLOCK, "SD": Opcode.SAFEDELETE}
 
 
 def check_range(kind: FieldType, value: int) -> int:

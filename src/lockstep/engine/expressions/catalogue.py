@@ -50,6 +50,13 @@ _NUMBERS = (
     Function("exp(number)", make.doubles(numeric.EXP), 1, 1),
     Function("log(number)", make.doubles(numeric.LOG), 1, 1),
     Function("log10(number)", make.doubles(numeric.LOG10), 1, 1),
+    Function("sin(number)", make.doubles(numeric.SIN), 1, 1),
+    Function("cos(number)", make.doubles(numeric.COS), 1, 1),
+    Function("tan(number)", make.doubles(numeric.TAN), 1, 1),
+    Function("asin(number)", make.doubles(numeric.ASIN), 1, 1),
+    Function("acos(number)", make.doubles(numeric.ACOS), 1, 1),
+    Function("atan(number)", make.doubles(numeric.ATAN), 1, 1),
+    Function("atan2(number, number)", make.doubles(numeric.ATAN2), 2, 2),
     Function("pow(number, number)", make.doubles(numeric.POWER), 2, 2),
     Function("mod(number, number)", lambda left, right: arithmetic("%", left, right), 2, 2),
     Function("min(value, value, ...)", make.extreme(numeric.MIN), 1, _ANY),
@@ -69,6 +76,7 @@ _TIMES = (
 )
 _OTHERS = (
     Function("isnull(value)", make.isnull, 1, 1),
+    Function("isblank(value)", make.isblank, 1, 1),
     Function("coalesce(value, value, ...)", make.coalesce, 1, _ANY),
     Function("if(condition, then[, else])", make.either, 2, 3),
     Function("size(array)", make.size, 1, 1),

@@ -10,6 +10,7 @@ from lockstep.engine.expressions.checker import Checker, Scope, Variable
 from lockstep.engine.expressions.code import Environment, retyped
 from lockstep.engine.expressions.expression import Expression, Variables, make_expression
 from lockstep.engine.expressions.faults import fault
+from lockstep.engine.expressions.functions import converted
 from lockstep.engine.expressions.parser import parse
 from lockstep.engine.expressions.programs import Program
 from lockstep.engine.expressions.syntax import Group
@@ -33,18 +34,21 @@ def compile_expression(
     """The expression that a text is, over the fields of a scope.
 
     Variables and functions of `initialize` can be used; variables are kept in Environment.variables. `wanted` is the
-    type of an expression that is nothing but null. Raises BadExpression with the place of the first fault.
+    type of the field that it fills, which its value is turned into where that is usual. Raises BadExpression with the
+    place of the first fault.
     """
     known = _initialized(initialize)
     return _expression(text, parse(text, known.names), scope, known, wanted)
 
 
-def compile_aggregate(text: str, scope: Scope, *, initialize: Initializer | None = None) -> AggregateExpression:
+def compile_aggregate(
+    text: str, scope: Scope, *, initialize: Initializer | None = None, wanted: FieldType | None = None
+) -> AggregateExpression:
     """An expression of an aggregate window: calls of aggregate functions, and what combines their results."""
     known = _initialized(initialize)
     program, calls = split_aggregate(text, parse(text, known.names), scope, known.functions)
     results = Scope(tuple((f"#{place}", call.type) for place, call in enumerate(calls)))
-    return AggregateExpression.of(text, calls, _expression(text, program, results, known, None))
+    return AggregateExpression.of(text, calls, _expression(text, program, results, known, wanted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,8 @@ def _expression(text: str, program: Group, scope: Scope, known: _Known, wanted: 
     code = Program(Checker(text, scope, dict(known.names), known.functions)).code(program)
     if code.type is None:
         code = retyped(code, wanted or FieldType.INT32)
+    elif wanted is not None:
+        code = converted(code, wanted)
     return make_expression(text, scope.names, code, known.variables)
 
 

@@ -178,6 +178,34 @@ def _seconds(microseconds: int) -> int:
     return microseconds // timely.MICROSECONDS
 
 
+def converted(code: Code, kind: FieldType) -> Code:
+    """What a field or variable of a type makes of a value of another one, as ESP does without being asked.
+
+    Numbers lose what stands behind the point, texts are read as numbers, and numbers and times are written as texts;
+    what has no such form stays as it is, and is found not to fit.
+    """
+    source = code.type
+    if source is None or source is kind:
+        return code
+    if kind is STRING and (source.is_numeric or source in (DATE, STAMP)):
+        return textual.to_text(code)
+    if kind in INTEGERS and source in (DOUBLE, MONEY, STRING):
+        return toint(code)
+    if kind is DOUBLE and source in (MONEY, STRING):
+        return todouble(code)
+    if kind is MONEY and (source in PLAIN or source is STRING):
+        return tomoney(code)
+    times = {(DATE, STAMP): todate, (STAMP, DATE): tostamp}
+    return times[kind, source](code) if (kind, source) in times else code
+
+
+def isblank(code: Code) -> Code:
+    """1 if there is no value, or a text with nothing but blanks."""
+    if code.type is not STRING:
+        return isnull(code)
+    return isnull(strict(Kernel(lambda text: text.strip() or None), STRING, code))
+
+
 def _time(code: Code) -> FieldType:
     if code.type is not DATE and code.type is not STAMP:
         raise Misfit(0, f"a date or stamp is needed, not {called(code.type)}", "Convert it: todate() or tostamp().")

@@ -53,6 +53,10 @@ _ARROW = {
 }
 
 
+_DAY: dict[FieldType | None, int] = {DATE: 86_400, STAMP: 86_400_000_000}
+"""A day in the units of a time."""
+
+
 def binary(operator: str, left: Code, right: Code) -> Code:
     """Two operands and what stands between them."""
     if operator in ("and", "or", "xor"):
@@ -92,18 +96,27 @@ def _with_money(operator: str, left: Code, right: Code) -> Code:
 
 
 def _with_time(operator: str, left: Code, right: Code) -> Code:
-    """Dates count seconds, stamps microseconds; whole numbers can be added to them."""
+    """Times and days: the difference of two times is so many days, and days can be added to a time."""
     kinds = (left.type, right.type)
     if operator == "-" and kinds in ((DATE, DATE), (STAMP, STAMP)):
-        return strict(_INTS["-"], INT64, left, right)
-    if operator in ("+", "-") and left.type in (DATE, STAMP) and right.type in INTEGERS:
-        return strict(_INTS[operator], left.type, left, right)
-    if operator == "+" and right.type in (DATE, STAMP) and left.type in INTEGERS:
-        return strict(_INTS["+"], right.type, left, right)
+        units = coerced(strict(_INTS["-"], INT64, left, right), DOUBLE)
+        return strict(_DOUBLES["/"], DOUBLE, units, constant(DOUBLE, float(_DAY[left.type])))
+    if operator in ("+", "-") and left.type in (DATE, STAMP) and right.type in (*INTEGERS, DOUBLE):
+        return strict(_INTS[operator], left.type, left, _units(right, _DAY[left.type]))
+    if operator == "+" and right.type in (DATE, STAMP) and left.type in (*INTEGERS, DOUBLE):
+        return strict(_INTS["+"], right.type, _units(left, _DAY[right.type]), right)
     if operator == "%" and right.type in INTEGERS:
         return strict(_INTS["%"], INT64, left, right)
     reason = f"{operator} can't take {called(left.type)} and {called(right.type)}"
     raise Misfit(None, reason, "Convert with toint(), todate() or tostamp() first.")
+
+
+def _units(days: Code, day: int) -> Code:
+    """Days as so many seconds or microseconds, parts of a day to the nearest of them."""
+    if days.type is DOUBLE:
+        found = strict(_DOUBLES["*"], DOUBLE, days, constant(DOUBLE, float(day)))
+        return strict(numeric.TRUNCATE, INT64, strict(numeric.ROUND, DOUBLE, found))
+    return strict(_INTS["*"], INT64, days, constant(INT64, day))
 
 
 def compared(operator: str, left: Code, right: Code) -> Code:

@@ -9,6 +9,7 @@ from lockstep.engine.events.types import FieldType, Value
 from lockstep.engine.expressions.checker import Checker, Variable
 from lockstep.engine.expressions.code import Code, Environment, Row, Uses, constant, row_by_row
 from lockstep.engine.expressions.faults import Misfit, fault
+from lockstep.engine.expressions.functions import converted
 from lockstep.engine.expressions.operators import chosen
 from lockstep.engine.expressions.syntax import Assign, Bare, Declare, Group, Node, Return, Statement, When
 from lockstep.engine.expressions.types import coerced, condition, unified
@@ -117,7 +118,7 @@ class Program:
             reason = f"the variable {statement.name!r} is not declared yet"
             raise fault(self.checker.text, statement.at, reason, "Declare it before: integer x.")
         code = self.checker.code(statement.value)
-        code = self._fitting(statement.value.at, lambda: coerced(code, variable.type))
+        code = self._fitting(statement.value.at, lambda: coerced(converted(code, variable.type), variable.type))
         self._uses |= code.uses | Uses(variables=variable.is_kept)
         step = _store(variable.place, code, variable.is_kept)
         return lambda _kind: step

@@ -22,7 +22,9 @@ def column_calls(node: Node, parent: Traits) -> tuple[list[Called], list[Made]] 
     calls: list[Called] = []
     fields: list[Made] = []
     for text, field in zip(window.fields, (field for field in node.schema if not field.key), strict=True):
-        expression = None if isinstance(text, FieldPlug) else compile_aggregate(text, Scope.of(node.inputs[0]))
+        expression = None
+        if not isinstance(text, FieldPlug):
+            expression = compile_aggregate(text, Scope.of(node.inputs[0]), wanted=field.type)
         if expression is None or not expression.combine.is_pure or may_overflow(expression, field.type):
             return None
         places = []

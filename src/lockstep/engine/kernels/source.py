@@ -36,7 +36,7 @@ class SourceColumns(ColumnOperator):
         if node.is_indexed and self._autogen is None:
             single = len(self._keys) == 1 and node.schema[self._keys[0]].type.is_integer
             self._seen = SeenNumbers() if single else SeenKeys()
-        self._last_key = 0
+        self._keys_made = 0
         self._key_kept = 0
 
     def evaluate(self, inputs: Sequence[Flow], moments: Moments, *, emit: bool) -> Yield:
@@ -98,8 +98,8 @@ class SourceColumns(ColumnOperator):
     def _keyed(self, flow: Flow, part: Part) -> Flow:
         assert self._autogen is not None
         field = self.node.schema[self._autogen]
-        numbers = np.arange(self._last_key + 1, self._last_key + 1 + len(flow), dtype=np.int64)
-        self._last_key += len(flow)
+        numbers = np.arange(self._keys_made, self._keys_made + len(flow), dtype=np.int64)
+        self._keys_made += len(flow)
         keys = pa.array(numbers).cast(pa.string() if field.type is FieldType.STRING else field.type.arrow)
         columns = {name: flow.column(name) for name in part.columns if name != self._autogen}
         return replace(flow, parts=(Part({**columns, self._autogen: keys}, len(flow)),), index=None)
@@ -130,12 +130,12 @@ class SourceColumns(ColumnOperator):
         return reason, details(reason)
 
     def changed_pages(self) -> Iterator[tuple[str, bytes | None]]:
-        """New keys, and the last key given."""
+        """New keys, and how many were made."""
         if self._seen is not None:
             yield from self._seen.changed_pages()
-        if self._last_key != self._key_kept:
-            self._key_kept = self._last_key
-            yield "last", pages.pack(self._last_key)
+        if self._keys_made != self._key_kept:
+            self._key_kept = self._keys_made
+            yield "last", pages.pack(self._keys_made)
 
     def load(self, pages_: Pages) -> None:
         """Go on from pages."""
@@ -144,7 +144,7 @@ class SourceColumns(ColumnOperator):
             if kind == "keys" and self._seen is not None:
                 self._seen.restore(int(number), pages.unpack(page))
             elif kind == "last":
-                self._last_key = self._key_kept = pages.unpack(page)
+                self._keys_made = self._key_kept = pages.unpack(page)
 
 
 def _value(value: Any) -> Value:

@@ -60,7 +60,10 @@ class ComputeColumns(ColumnOperator):
         window = cast(ComputeWindow, node.window)
         scope = Scope.of(node.inputs[0])
         made = [field for field in node.schema if not field.key]
-        self.steps = [(field, compile_expression(text, scope)) for field, text in zip(made, window.fields, strict=True)]
+        self.steps = [
+            (field, compile_expression(text, scope, wanted=field.type))
+            for field, text in zip(made, window.fields, strict=True)
+        ]
         self.copied = [field.name for field in node.schema if field.key]
 
     @property

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lockstep.engine.model.checks_survey import Placed, Survey
 from lockstep.engine.model.faults import Findings, duplicates
 from lockstep.engine.model.windows import Connector, SourceWindow, Window
 
 _FORMATS = {"kafka": "kafkatype", "rmq": "rmqtype", "rabbitmq": "rmqtype", "sol": "soltype", "tva": "tvatype"}
 _YES = ("true", "1", "yes")
+ANY_PARTITION = "-1"
+"""Of Kafka: the client chooses one for each message."""
 
 
 def check_connectors(seen: Survey, findings: Findings) -> None:
@@ -18,24 +22,29 @@ def check_connectors(seen: Survey, findings: Findings) -> None:
             findings.add(placed.path, problem, "Give each a name of its own.")
         for connector in placed.window.connectors:
             place = f"{placed.path} connector {connector.name}"
-            _check_partition(connector, place, findings)
+            _check_partition(connector, place, is_publisher(placed.window, connector), findings)
             _check_failover(connector, place, findings)
     _check_meetings(seen, findings)
 
 
-def _check_partition(connector: Connector, place: str, findings: Findings) -> None:
-    text = dict(connector.properties).get("kafkapartition", "0").strip()
-    if connector.kind != "kafka" or (text.isdecimal() and text.isascii()):
+def _check_partition(connector: Connector, place: str, publishes: bool, findings: Findings) -> None:
+    properties = dict(connector.properties)
+    text = properties.get("kafkapartition", "0").strip()
+    if connector.kind != "kafka" or (text.isdecimal() and text.isascii()) or not connector.active:
         return
     problem = f"It has kafkapartition {text}."
-    if text == "-1":
+    if text == ANY_PARTITION and publishes:
         problem = "It takes every partition (kafkapartition -1), whose order differs from engine to engine."
+    elif text == ANY_PARTITION:
+        if not is_failover(properties):
+            return
+        problem = "It has hotfailover, and writes to any partition (kafkapartition -1)."
     findings.add(place, problem, "Name one fixed partition, 0 for example.")
 
 
 def _check_failover(connector: Connector, place: str, findings: Findings) -> None:
     properties = dict(connector.properties)
-    if properties.get("hotfailover", "false").strip().lower() not in _YES:
+    if not is_failover(properties):
         return
     name = _FORMATS.get(connector.kind)
     form = properties.get(name, "csv") if name is not None else "binary"
@@ -45,6 +54,11 @@ def _check_failover(connector: Connector, place: str, findings: Findings) -> Non
     if "kafkaconsumergroupid" in properties:
         problem = "It has hotfailover with a kafkaconsumergroupid, which would share the blocks out among the engines."
         findings.add(place, problem, "Take kafkaconsumergroupid away.")
+
+
+def is_failover(properties: Mapping[str, str]) -> bool:
+    """Whether a connector is one of several that stand in for each other."""
+    return properties.get("hotfailover", "false").strip().lower() in _YES
 
 
 def is_publisher(window: Window, connector: Connector) -> bool:
@@ -72,5 +86,5 @@ def _partitions(placed: Placed) -> dict[str, str]:
     return {
         dict(connector.properties).get("kafkapartition", "0").strip(): f"{placed.path}/{connector.name}"
         for connector in placed.window.connectors
-        if connector.kind == "kafka" and is_publisher(placed.window, connector)
+        if connector.kind == "kafka" and connector.active and is_publisher(placed.window, connector)
     }

@@ -12,7 +12,9 @@ from lockstep.engine.model.windows import (
     Window,
 )
 
-_SEVERAL = ("union", "pattern", "counter", "procedural", "custom", "join", "functional", "notification")
+_SEVERAL = (
+    "union", "pattern", "counter", "procedural", "custom", "join", "functional", "notification", "unread",
+)  # fmt: skip
 """Kinds that can have more than one input."""
 
 
@@ -74,7 +76,7 @@ def _check_inputs(query: ContinuousQuery, window: Window, findings: Findings) ->
         if count:
             remedy = "Remove the edge, or make it a copy window."
             findings.add(place, "It is a source window, but an edge leads to it.", remedy)
-    elif count == 0:
+    elif count == 0 and window.kind != "unread":
         remedy = "Add an edge from the window that feeds it."
         findings.add(place, f"It is a {window.kind} window, but no edge leads to it.", remedy)
     elif isinstance(window, JoinWindow) and count != 2:

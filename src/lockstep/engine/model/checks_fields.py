@@ -36,7 +36,7 @@ def _check_aggregate_field(
     text: str, field: Field, place: str, parent: Schema, initialize: Initializer | None, findings: Findings
 ) -> None:
     try:
-        kind = compiled_aggregate(text, names_of(parent), initialize).type
+        kind = compiled_aggregate(text, names_of(parent), initialize, field.type).type
     except BadExpression as error:
         report_expression(error, place, findings)
     else:

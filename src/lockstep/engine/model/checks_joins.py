@@ -37,6 +37,8 @@ def check_join(placed: Placed, findings: Findings) -> None:
     if sound and window.type in JOIN_TYPES:
         _check_dimensions(window, left, right, placed.path, findings)
         _check_added_keys(window, left, right, placed.path, findings)
+        if window.type == "fullouter" and all(keys_covered(window, left, right)):
+            _check_full(window, left, right, placed.path, findings)
 
 
 def _check_conditions(window: JoinWindow, left: Schema, right: Schema, path: str, findings: Findings) -> bool:
@@ -75,6 +77,18 @@ def _check_dimensions(window: JoinWindow, left: Schema, right: Schema, path: str
             if window.type == "fullouter":
                 remedy += " A full outer join is possible between two dimensions only."
             findings.add(f"{path} condition", f"{problem} its key field(s) {', '.join(missing)}.", remedy)
+
+
+def _check_full(window: JoinWindow, left: Schema, right: Schema, path: str, findings: Findings) -> None:
+    """A row of a full outer join is told apart by the key that both sides share."""
+    pairs = len(window.conditions)
+    if pairs != len(left.keys) or pairs != len(right.keys):
+        problem = "The condition of a full outer join has more than the keys of both sides, so that rows would collide."
+        remedy = "Compare the keys only; a filter window behind the join can compare the rest."
+        findings.add(f"{path} condition", problem, remedy)
+    if "pi_EMPTY" in (window.left_index, window.right_index):
+        remedy = "Take left-index and right-index away."
+        findings.add(path, "A full outer join keeps the rows of both sides, but one has the index pi_EMPTY.", remedy)
 
 
 def _check_added_keys(window: JoinWindow, left: Schema, right: Schema, path: str, findings: Findings) -> None:

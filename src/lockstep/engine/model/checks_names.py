@@ -69,10 +69,6 @@ def check_project(project: Project, findings: Findings) -> None:
 def _check_query(query: ContinuousQuery, findings: Findings) -> None:
     place = f"query {query.name}"
     check_index(query.index, place, "index", findings)
-    names = [window.name for window in query.windows]
-    for name in query.trace:
-        if name not in names:
-            findings.add(place, f"It traces {name!r}, which does not exist.", did_you_mean(name, names, "window"))
 
 
 def check_index(index: str | None, place: str, what: str, findings: Findings) -> None:

@@ -7,7 +7,7 @@ from lockstep.engine.events.types import FieldType
 from lockstep.engine.model.checks_names import check_positive
 from lockstep.engine.model.checks_survey import Placed
 from lockstep.engine.model.faults import Findings, did_you_mean, duplicates
-from lockstep.engine.model.schemas import EVENT_NUMBER, LOG_FIELDS, transpose_group
+from lockstep.engine.model.schemas import EVENT_NUMBER, LOG_FIELDS, TAG_NUMBER
 from lockstep.engine.model.windows import REMOVABLE, CounterWindow, RemoveStateWindow, TransposeWindow
 
 _MODES = ("wide", "long")
@@ -50,7 +50,22 @@ def check_transpose(placed: Placed, findings: Findings) -> None:
         findings.add(placed.path, f"{window.mode!r} is no mode of a transpose.", "Choose wide or long.")
     elif placed.input is not None:
         _check_group(window, placed.input, placed.path, findings)
+        _check_new_names(window, placed.input, placed.path, findings)
         (_check_wide if window.mode == "wide" else _check_long)(window, placed.input, placed.path, findings)
+
+
+def _check_new_names(window: TransposeWindow, parent: Schema, path: str, findings: Findings) -> None:
+    """The fields that it makes must not have the names of those that it keeps."""
+    names = [TAG_NUMBER.name, window.tag_name, *window.tag_values]
+    kept = set(parent.names)
+    if window.mode == "wide":
+        names = [f"{tag}_{value}" for tag in window.tags_included for value in window.tag_values]
+        kept -= {window.tag_name, *window.tag_values}
+    else:
+        kept = {name for name in kept if not name.endswith(tuple(f"_{value}" for value in window.tag_values))}
+    for name in duplicates([*names, *(name for name in names if name in kept)]):
+        problem = f"It makes a field {name!r}, and another of its fields has that name."
+        findings.add(path, problem, "Rename one of them.")
 
 
 def _check_group(window: TransposeWindow, parent: Schema, path: str, findings: Findings) -> None:
@@ -58,8 +73,6 @@ def _check_group(window: TransposeWindow, parent: Schema, path: str, findings: F
         if name not in parent:
             remedy = did_you_mean(name, parent.names, "field")
             findings.add(path, f"It groups by {name!r}, which does not exist in the input.", remedy)
-    if not transpose_group(window, parent):
-        findings.add(path, "It has no field to group by.", "Name the fields that tell its rows apart in group-by.")
 
 
 def _check_wide(window: TransposeWindow, parent: Schema, path: str, findings: Findings) -> None:
@@ -89,16 +102,3 @@ def _check_long(window: TransposeWindow, parent: Schema, path: str, findings: Fi
         if len(set(kinds.values())) > 1:
             listed = ", ".join(f"{name} is a {kind.value}" for name, kind in kinds.items())
             findings.add(path, f"The fields of value {value!r} differ in type: {listed}.", "Give them the same type.")
-    keys = {parent.names[place] for place in parent.keys}
-    if set(window.group_by or keys) != keys:
-        problem = (
-            f"It groups by {', '.join(window.group_by)}, but its rows come from rows told apart by {_listed(keys)}."
-        )
-        findings.add(path, problem, f"Group by {_listed(keys)}, or leave group-by away.")
-    if window.tag_name in (*window.tag_values, *transpose_group(window, parent)):
-        problem = f"The name {window.tag_name!r} is its tag and another of its fields."
-        findings.add(path, problem, "Choose another tag-name.")
-
-
-def _listed(names: set[str]) -> str:
-    return ", ".join(sorted(names)) or "nothing"

@@ -26,28 +26,32 @@ def names_of(schema: Schema) -> Names:
 def compiled(
     text: str, names: Names, initialize: Initializer | None = None, wanted: FieldType | None = None
 ) -> Expression:
-    """The expression over these names, `wanted` being the type of a bare null; raises BadExpression."""
+    """The expression over these names, for a field of type `wanted`; raises BadExpression."""
     from lockstep.engine.expressions.compiler import Scope, compile_expression
 
     return compile_expression(text, Scope(names), initialize=initialize, wanted=wanted)
 
 
-def compiled_aggregate(text: str, names: Names, initialize: Initializer | None = None) -> AggregateExpression:
-    """The expression with aggregate functions over these names; raises BadExpression."""
+def compiled_aggregate(
+    text: str, names: Names, initialize: Initializer | None = None, wanted: FieldType | None = None
+) -> AggregateExpression:
+    """The expression with aggregate functions over these names, for a field of type `wanted`; raises BadExpression."""
     if initialize is None:  # nothing of an earlier call can show in the result
-        return _plain_aggregate(text, names)
-    return _aggregate(text, names, initialize)
+        return _plain_aggregate(text, names, wanted)
+    return _aggregate(text, names, initialize, wanted)
 
 
-def _aggregate(text: str, names: Names, initialize: Initializer | None) -> AggregateExpression:
+def _aggregate(
+    text: str, names: Names, initialize: Initializer | None, wanted: FieldType | None
+) -> AggregateExpression:
     from lockstep.engine.expressions.compiler import Scope, compile_aggregate
 
-    return compile_aggregate(text, Scope(names), initialize=initialize)
+    return compile_aggregate(text, Scope(names), initialize=initialize, wanted=wanted)
 
 
 @lru_cache(maxsize=_KEPT)
-def _plain_aggregate(text: str, names: Names) -> AggregateExpression:
-    return _aggregate(text, names, None)
+def _plain_aggregate(text: str, names: Names, wanted: FieldType | None) -> AggregateExpression:
+    return _aggregate(text, names, None, wanted)
 
 
 def type_of(text: str, names: Names) -> FieldType | None:
@@ -69,7 +73,7 @@ _CONVERSIONS = {
 def takes(declared: FieldType, made: FieldType) -> bool:
     """Whether a field of the declared type can take what an expression makes.
 
-    Whole numbers fit into each other (one too large for int32 is reported when it comes) and into doubles; a double
-    does not become a whole number by itself. A date and a stamp have different units, so neither fits the other.
+    Whole numbers fit into each other (one too large for int32 is reported when it comes) and into doubles. What can be
+    turned into the type was turned into it before, when the expression was compiled for its field.
     """
     return declared is made or declared in _CONVERSIONS.get(made, ())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from lockstep.engine.errors import FileMissing, ModelUnreadable, ModelUnwritable
 from lockstep.engine.model.project import Project
 from lockstep.engine.model.python_form import run_model, to_python
-from lockstep.engine.model.xml_reading import parse_xml
+from lockstep.engine.model.variables import with_home
+from lockstep.engine.model.xml_reading import Reading, parse_xml, read_xml
+from lockstep.engine.model.xml_reading_cursor import Notes
 from lockstep.engine.model.xml_writing import to_xml
 from lockstep.engine.model.yaml_form import SIZE_MAX, parse_yaml, to_yaml
 from lockstep.errors import from_os_error
@@ -17,9 +20,17 @@ __all__ = ["load_model", "parse_model", "parse_xml", "parse_yaml", "to_python", 
 _WRITERS = {".xml": to_xml, ".yaml": to_yaml, ".yml": to_yaml, ".py": to_python}
 
 
-def load_model(path: str | Path) -> Project:
-    """The project in a file. XML and YAML are read as data; a Python file is run, and its `project` taken."""
-    path = Path(path)
+def load_model(path: str | Path, environ: Mapping[str, str] | None = None) -> Project:
+    """The project in a file. XML and YAML are read as data; a Python file is run, and its `project` taken.
+
+    FILE.xml#NAME is one of several projects in a file. With `environ`, names between @ signs in XML take its values.
+    """
+    return read_model_file(path, environ).sound()
+
+
+def read_model_file(path: str | Path, environ: Mapping[str, str] | None = None) -> Reading:
+    """A model's file with everything that is wrong in its text; raises if there is no such file."""
+    path, name = _divided(Path(path))
     suffix = path.suffix.lower()
     if path.is_dir():
         raise FileMissing(path=str(path), reason="it is a folder")
@@ -27,10 +38,23 @@ def load_model(path: str | Path) -> Project:
         remedy = f"Name it with one of {', '.join(_WRITERS)}."
         reason = f"its ending {path.suffix!r} does not say what it is"
         raise ModelUnreadable(source=str(path), line=1, column=1, reason=reason, remedy=remedy)
-    data = _content(path)
-    if suffix == ".py":
-        return run_model(path)
-    return parse_xml(data, str(path)) if suffix == ".xml" else parse_yaml(_decoded(data, path), str(path))
+    data, notes = _content(path), Notes()
+    if suffix == ".xml":
+        known = None if environ is None else with_home(environ, path)
+        return read_xml(data, str(path), variables=known, name=name)
+    try:
+        if suffix == ".py":
+            return Reading(run_model(path), notes)
+        return Reading(parse_yaml(_decoded(data, path), str(path), lines=notes.lines), notes)
+    except ModelUnreadable as error:
+        notes.unread.append(error)
+        return Reading(None, notes)
+
+
+def _divided(path: Path) -> tuple[Path, str | None]:
+    """A file, and the name of the project behind a # sign."""
+    file, sign, name = path.name.rpartition("#")
+    return (path.with_name(file), name) if sign and file.lower().endswith(".xml") else (path, None)
 
 
 def parse_model(text: str, source: str) -> Project:

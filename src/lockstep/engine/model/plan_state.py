@@ -79,7 +79,9 @@ class Keeping:
         if not parent.is_sound or window.initialize is not None or not groups_fit:
             return False
         declared = [field.type for field in node.schema if not field.key]
-        expressions = [_expression(node, window, content) for content in window.fields]
+        expressions = [
+            _expression(node, window, content, kind) for content, kind in zip(window.fields, declared, strict=True)
+        ]
         pairs = zip(expressions, declared, strict=True)
         return all(made is not None and _has_columns(made, kind, parent) for made, kind in pairs)
 
@@ -115,7 +117,7 @@ class Keeping:
         """Sums and counts can be taken back without knowing the other members."""
         if not self._sums_columns(node, window):
             return False
-        made = (_expression(node, window, content) for content in window.fields)
+        made = (_expression(node, window, content, None) for content in window.fields)
         names = {call.function for each in made if each is not None for call in each.calls}
         return not names & _EXTREMES or self.parent_traits(node).inserts_only
 
@@ -151,10 +153,13 @@ class Keeping:
         return "one row per group, and its members"
 
 
-def _expression(node: Node, window: AggregateWindow, content: str | FieldPlug) -> AggregateExpression | None:
+def _expression(
+    node: Node, window: AggregateWindow, content: str | FieldPlug, kind: FieldType | None
+) -> AggregateExpression | None:
+    """What makes a field of a type; None for a function of one's own."""
     if isinstance(content, FieldPlug):
         return None
-    return compiled_aggregate(content, names_of(node.inputs[0]), window.initialize)
+    return compiled_aggregate(content, names_of(node.inputs[0]), window.initialize, kind)
 
 
 def _has_columns(made: AggregateExpression, declared: FieldType, parent: Traits) -> bool:

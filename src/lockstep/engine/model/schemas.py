@@ -3,8 +3,9 @@
 copy, filter            the parent's fields               counter        see COUNTER
 union                   the first parent's fields         notification   see NOTIFICATION
 join                    the key of its fact side and its fields
-transpose               wide: group*, TAG_VALUE...        long: group*, tag*, VALUE...
-remove-state            eventNumber*, the parent's fields without its key, originalOC, originalFL
+transpose               wide: the parent's key, its fields but the tag and its values, TAG_VALUE...
+                        long: the parent's key, tagNum*, tag, VALUE..., the parent's fields but TAG_VALUE
+remove-state            eventNumber*, originalOC, originalFL, the parent's fields without its key
 all others              the schema they declare
 
 A function gives None if the model has a fault that leaves the schema open; the checks say which.
@@ -38,11 +39,15 @@ from lockstep.engine.model.windows import (
     Window,
 )
 
-COUNTER = "input*:string,intervalCount:int64,intervalRate:double,totalCount:int64,totalRate:double"
+COUNTER = (
+    "input*:string,totalCount:int64,totalSeconds:double,totalRate:double,"
+    "intervalCount:int64,intervalSeconds:double,intervalRate:double"
+)
 NOTIFICATION = (
     "number*:int64,time:stamp,channel:string,kind:string,sender:string,recipient:string,subject:string,body:string"
 )
 EVENT_NUMBER = Field("eventNumber", FieldType.INT64, True)
+TAG_NUMBER = Field("tagNum", FieldType.INT32, True)
 LOG_FIELDS = (Field("originalOC", FieldType.STRING), Field("originalFL", FieldType.STRING))
 
 DECLARED = (
@@ -93,28 +98,24 @@ def notification_schema() -> Schema:
 def remove_state_schema(window: RemoveStateWindow, parent: Schema) -> Schema | None:
     """The parent's fields, none of them a key any more, behind the number of the event."""
     plain = [Field(field.name, field.type) for field in parent]
-    return _made([EVENT_NUMBER, *plain, *(LOG_FIELDS if window.add_log_fields else ())])
+    return _made([EVENT_NUMBER, *(LOG_FIELDS if window.add_log_fields else ()), *plain])
 
 
 def transpose_schema(window: TransposeWindow, parent: Schema) -> Schema | None:
-    """Wide: a field for each tag and value, named TAG_VALUE. Long: a row for each tag, its name beside the key."""
-    if any(name not in parent for name in window.group_by):
-        return None
-    group = [Field(name, parent[name].type, True) for name in transpose_group(window, parent)]
+    """Wide: a field for each tag and value, named TAG_VALUE. Long: a row for each tag, numbered from 0."""
     types = transpose_types(window, parent)
     if types is None:
         return None
+    keys = [field for field in parent if field.key]
     if window.mode == "wide":
+        turned = {window.tag_name, *window.tag_values}
+        kept = [field for field in parent if not field.key and field.name not in turned]
         spread = [Field(f"{tag}_{value}", types[value]) for tag in window.tags_included for value in window.tag_values]
-        return _made([*group, *spread])
-    tag = Field(window.tag_name, FieldType.STRING, True)
-    return _made([*group, tag, *(Field(value, types[value]) for value in window.tag_values)])
-
-
-def transpose_group(window: TransposeWindow, parent: Schema) -> tuple[str, ...]:
-    """The fields that say which row a value belongs to: the ones given, else the parent's key without the tag."""
-    keys = (parent.names[place] for place in parent.keys)
-    return window.group_by or tuple(name for name in keys if name != window.tag_name)
+        return _made([*keys, *kept, *spread])
+    endings = tuple(f"_{value}" for value in window.tag_values)
+    kept = [field for field in parent if not field.key and not field.name.endswith(endings)]
+    values = [Field(value, types[value]) for value in window.tag_values]
+    return _made([*keys, TAG_NUMBER, Field(window.tag_name, FieldType.STRING), *values, *kept])
 
 
 def transpose_types(window: TransposeWindow, parent: Schema) -> Mapping[str, FieldType] | None:
@@ -151,12 +152,13 @@ def keys_covered(window: JoinWindow, left: Schema, right: Schema) -> tuple[bool,
 
 
 def fact_sides(window: JoinWindow, left: Schema, right: Schema) -> tuple[int, ...]:
-    """The sides whose keys are the key of the join: 0 left, 1 right, both for a full outer join.
+    """The sides whose keys are the key of the join: 0 left, 1 right.
 
-    An inner join's fact is the side that the condition can't look up; the left one if it can look up both.
+    A full outer join has the key of its left side, which is that of the right side too. An inner join's fact is the
+    side that the condition can't look up; the left one if it can look up both.
     """
     if window.type == "fullouter":
-        return (0, 1)
+        return (0,)
     if window.type == "rightouter":
         return (1,)
     if window.type == "inner" and keys_covered(window, left, right) == (True, False):

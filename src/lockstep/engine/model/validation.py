@@ -27,6 +27,7 @@ from lockstep.engine.model.checks_windows import check_common, check_copy, check
 from lockstep.engine.model.faults import Fault, Findings
 from lockstep.engine.model.graph import Graph, Node, Parent
 from lockstep.engine.model.project import Project
+from lockstep.engine.model.windows import UnreadWindow
 
 __all__ = ["Fault", "compile_project", "faults", "fingerprint"]
 
@@ -69,6 +70,8 @@ def _examine(seen: Survey) -> list[Fault]:
     for placed in seen.windows:
         check_common(placed, findings)
         kind = placed.window.kind
+        if isinstance(placed.window, UnreadWindow):
+            continue
         if kind in _ALONE:
             _ALONE[kind](placed, findings)
         else:

@@ -16,7 +16,7 @@ from lockstep.engine.model.parts import UserFunction as UserFunction
 
 INDEXES = ("pi_HASH", "pi_RBTREE", "pi_LN_HASH", "pi_CL_HASH", "pi_FW_HASH", "pi_EMPTY")
 JOIN_TYPES = ("leftouter", "rightouter", "inner", "fullouter")
-REMOVABLE = ("updates", "deletes", "retentionUpdates", "retentionDeletes")
+REMOVABLE = ("updates", "deletes", "retentionUpdates", "retentionDeletes", "updateBlockDeletes")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +35,13 @@ class Window:
     splitter: Splitter | None = None
     connectors: tuple[Connector, ...] = ()
     description: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnreadWindow(Window):
+    """Stands for a window that could not be read, so that everything else of its model can be checked."""
+
+    kind: ClassVar[str] = "unread"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

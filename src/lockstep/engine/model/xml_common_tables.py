@@ -46,8 +46,9 @@ def _read_number(text: str) -> int:
 
 
 def _read_type(text: str) -> FieldType:
+    name = text.strip().lower()
     try:
-        return FieldType(text.strip().lower())
+        return FieldType("string" if name == "rstring" else name)  # ESP's strings that are shared, not copied
     except ValueError:
         msg = f"{text!r} is not a type: {', '.join(kind.value for kind in FieldType)}"
         raise ValueError(msg) from None

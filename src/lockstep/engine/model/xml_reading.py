@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from lockstep.engine.errors import ModelUnreadable
 from lockstep.engine.model import xml_common_tables as t
 from lockstep.engine.model.document_windows import WINDOWS
 from lockstep.engine.model.project import (
@@ -15,32 +17,98 @@ from lockstep.engine.model.project import (
     GroupEdge,
     Project,
 )
+from lockstep.engine.model.variables import expanded, remedy_for, unreplaced
+from lockstep.engine.model.windows import UnreadWindow, Window
 from lockstep.engine.model.xml_common import parse_element
-from lockstep.engine.model.xml_reading_cursor import Cursor
-from lockstep.engine.model.xml_reading_windows import names_of, read_as, read_window
+from lockstep.engine.model.xml_reading_cursor import Cursor, Notes
+from lockstep.engine.model.xml_reading_windows import names_of, place_window, read_as, read_window
 
 _ROOTS = ("luaroot", "pythonroot")
 """Folders of code in other languages, named by projects that have no such code too: kept among their metadata."""
 
 
-def parse_xml(text: str | bytes, source: str = "model.xml") -> Project:
-    """The project of an XML text; raises ModelUnreadable with line and column of what is wrong."""
-    root = Cursor(parse_element(text, source), source)
-    if root.element.tag == "engine":
-        return _engine(root)
-    if root.element.tag != "project":
-        root.refuse(f"the root element {root.element.tag!r} is not known", "A model is an engine or a project element.")
-    return _project(root)
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a model's text has: its project, as far as it could be read, and what was met on the way."""
+
+    project: Project | None
+    notes: Notes
+
+    def sound(self) -> Project:
+        """The project; raises the first thing that is wrong."""
+        if self.notes.unread:
+            first, *others = self.notes.unread
+            if others:
+                first.add_note(f"There is more ({len(others)}): lockstep model check lists all of it.")
+            raise first
+        assert self.project is not None, "what was not read is noted"
+        return self.project
 
 
-def _engine(cursor: Cursor) -> Project:
-    cursor.expect(("port",), ("description", "projects"))
-    projects = cursor.inside("projects", "project")
+def parse_xml(
+    text: str | bytes,
+    source: str = "model.xml",
+    *,
+    variables: Mapping[str, str] | None = None,
+    name: str | None = None,
+) -> Project:
+    """The project of an XML text; raises ModelUnreadable with line and column of the first thing that is wrong.
+
+    `variables` are values for the names between @ signs, besides the project's properties: with None, names without a
+    value stay as they are, else they are faults. `name` chooses among several projects.
+    """
+    return read_xml(text, source, variables=variables, name=name).sound()
+
+
+def read_xml(
+    text: str | bytes, source: str, *, variables: Mapping[str, str] | None = None, name: str | None = None
+) -> Reading:
+    """The project of an XML text, with everything that is wrong in it."""
+    notes, project = Notes(), None
+    try:
+        project = _root(Cursor(parse_element(text, source), source, notes), variables, name)
+    except ModelUnreadable as error:
+        notes.unread.append(error)
+    notes.unread.sort(key=lambda error: (error.params["line"], error.params["column"]))
+    return Reading(project, notes)
+
+
+def _root(cursor: Cursor, variables: Mapping[str, str] | None, name: str | None) -> Project:
+    if cursor.element.tag == "engine":
+        return _engine(cursor, variables, name)
+    if cursor.element.tag != "project":
+        reason = f"the root element {cursor.element.tag!r} is not known"
+        cursor.refuse(reason, "A model is an engine or a project element.")
+    return _project(cursor, variables)
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """The values of names between @ signs."""
+
+    all: Mapping[str, str]
+    properties: Mapping[str, str]
+    is_complete: bool
+    """Whether a name without a value is a fault: those of an environment are known."""
+
+
+_FREE = ("description", "metadata", "connectors")
+"""Where names without a value may stay."""
+
+
+def _engine(cursor: Cursor, variables: Mapping[str, str] | None, name: str | None) -> Project:
+    cursor.expect(("port", "name"), ("description", "projects"))
+    found = cursor.inside("projects", "project")
+    projects = [one for one in found if name is None or one.element.attributes.get("name") == name]
     if len(projects) != 1:
         at = projects[1] if projects else cursor
-        at.refuse(f"the engine has {len(projects)} projects", "Keep one project in a file.")
-    project = _project(projects[0])
-    port = cursor.values(t.table(("port", "port", t.NUMBER)), Project).get("port")
+        names = ", ".join(one.element.attributes.get("name", "?") for one in found)
+        remedy = f"Name one of them behind the file: {cursor.source}#NAME." if found else "Put a project into it."
+        at.refuse(f"the engine has {len(found)} projects ({names})" if found else "the engine has no project", remedy)
+    project = _project(projects[0], variables)
+    given = cursor.element.attributes
+    given.update({key: expanded(text, variables or {}) for key, text in given.items()})
+    port = cursor.attempt(lambda one: one.values(t.table(("port", "port", t.NUMBER)), Project).get("port"), None)
     return replace(project, port=port, description=_prose(cursor.description(), project.description))
 
 
@@ -48,10 +116,13 @@ def _prose(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _project(cursor: Cursor) -> Project:
-    cursor.expect((*names_of(t.PROJECT), *_ROOTS), ("description", "metadata", "contqueries", "project-connectors"))
+def _project(cursor: Cursor, variables: Mapping[str, str] | None) -> Project:
+    children = ("description", "metadata", "properties", "contqueries", "project-connectors")
+    properties = dict(cursor.pairs("property", "properties", "name"))
+    expand(cursor, Variables({**(variables or {}), **properties}, properties, variables is not None))
+    cursor.expect((*names_of(t.PROJECT), *_ROOTS), children)
     groups, edges, words = _connectors(cursor)
-    return Project(
+    project = Project(
         **cursor.values(t.PROJECT, Project),
         queries=tuple(_query(item) for item in cursor.inside("contqueries", "contquery")),
         connector_groups=groups,
@@ -59,6 +130,27 @@ def _project(cursor: Cursor) -> Project:
         metadata=cursor.pairs("meta", "metadata", "id", "name") + _roots(cursor),
         description=_prose(cursor.description(), words),
     )
+    cursor.notes.lines[f"project {project.name}"] = cursor.element.line
+    return project
+
+
+def expand(cursor: Cursor, values: Variables) -> None:
+    """Put values in the place of names between @ signs, in attributes and texts of an element and what is in it.
+
+    Connectors know only the project's properties: their other names are looked up where they start, so that no secret
+    of an environment gets into a model.
+    """
+    element, known = cursor.element, values.properties if cursor.element.tag == "connectors" else values.all
+    element.attributes = {name: expanded(text, known) for name, text in element.attributes.items()}
+    element.text = expanded(element.text, known)
+    inside = Variables(known, values.properties, values.is_complete and element.tag not in _FREE)
+    if inside.is_complete:
+        for name, text in element.attributes.items():
+            for variable in unreplaced(text) if name not in _ROOTS else ():
+                reason = f"{name} has @{variable}@, which has no value"
+                cursor.complain(reason, remedy_for(variable))
+    for child in element.children:
+        expand(cursor.at(child), inside)
 
 
 def _roots(cursor: Cursor) -> tuple[tuple[str, str], ...]:
@@ -84,15 +176,42 @@ def _group(cursor: Cursor) -> ConnectorGroup:
 
 def _query(cursor: Cursor) -> ContinuousQuery:
     cursor.expect(names_of(t.QUERY), ("description", "metadata", "windows", "edges"))
-    tags = tuple(f"window-{kind}" for kind in WINDOWS)
+    values = cursor.values(t.QUERY, ContinuousQuery)
+    cursor.notes.lines[f"query {values['name']}"] = cursor.element.line
     edges, words = _edges(cursor, t.EDGE, Edge)
+    _place_edges(cursor, f"query {values['name']}")
     return ContinuousQuery(
-        **cursor.values(t.QUERY, ContinuousQuery),
-        windows=tuple(read_window(item) for item in cursor.inside("windows", *tags)),
+        **values,
+        windows=_windows(cursor, values["name"]),
         edges=edges,
         metadata=cursor.pairs("meta", "metadata", "id", "name"),
         description=_prose(cursor.description(), words),
     )
+
+
+def _windows(cursor: Cursor, query: str) -> tuple[Window, ...]:
+    """The windows; what could not be read of one is noted, and something unread stands in its place."""
+    tags = tuple(f"window-{kind}" for kind in WINDOWS)
+    cursor.inside("windows", *tags)  # notes what is none of them
+    made: list[Window] = []
+    found = cursor.child("windows")
+    for element in found.element.children if found is not None else ():
+        if not element.tag.startswith("window-"):
+            continue
+        item, name = cursor.at(element), element.attributes.get("name", "")
+        unread: Window = UnreadWindow(name=name)
+        window = item.attempt(read_window, unread) if element.tag in tags else unread
+        made.append(window)
+        place_window(item, window, f"{query}/{name}")
+    return tuple(made)
+
+
+def _place_edges(cursor: Cursor, query: str) -> None:
+    for item in (one for found in cursor.all("edges") for one in found.all("edge")):
+        given = item.element.attributes
+        for source in given.get("source", "").split():
+            for target in given.get("target", "").split():
+                cursor.notes.lines.setdefault(f"{query} edge {source} -> {target}", item.element.line)
 
 
 def _edges(cursor: Cursor, table: t.Table, cls: Any) -> tuple[tuple[Any, ...], str]:
@@ -104,7 +223,10 @@ def _edges(cursor: Cursor, table: t.Table, cls: Any) -> tuple[tuple[Any, ...], s
     edges = []
     for item in found.all("edge"):
         item.expect(names_of(table))
-        values = item.values(table, cls)
+        nothing: dict[str, Any] = {}
+        values = item.attempt(lambda one: one.values(table, cls), nothing)
+        if not values:
+            continue
         sources, targets = values.pop("source"), values.pop("target")
         edges += [cls(source=source, target=target, **values) for source in sources for target in targets]
     return tuple(edges), found.description()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, NoReturn
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, NoReturn, TypeVar
 
 from lockstep.engine.errors import BadSchema, ModelUnreadable
 from lockstep.engine.events.schema import Field, Schema
@@ -16,7 +18,6 @@ _ANALYTICS = "Train and score outside, for example in a procedural window with a
 _TEXTS = "Take texts apart in a procedural window with a Python handler."
 _CODE = "Write a procedural window with a Python handler: <plugin name='MODULE' function='HANDLER'/>."
 _PLUGS = "Write an expression, or a procedural window with a Python handler."
-_SERVER = "Leave it out: it is set where the engine is started, not in the model."
 UNSUPPORTED: dict[str, str] = {
     "window-calculate": _ANALYTICS,
     "window-train": _ANALYTICS,
@@ -54,16 +55,43 @@ UNSUPPORTED: dict[str, str] = {
     "lua-events": "Write events with expressions.",
     "use": _PLUGS,
     "code": _PLUGS,
-    "http-servers": _SERVER,
-    "esp-cluster-managers": _SERVER,
-    "mcp": _SERVER,
-    "properties": "Write the values out where they are used.",
-    "connection-name": "Leave it out: write the properties of the connection into the connector.",
-    "exp-max-string": "Leave it out: strings have no limit here.",
-    "queue-height": "Leave it out: blocks wait in the sequence log, not in a queue.",
     "password": "Put it into an environment variable and name that: password-variable='SMTP_PASSWORD'.",
 }
 """Elements and attributes that ESP has and this engine has not, with what to do instead."""
+_SERVER = "it is set where the engine is started, not in the model"
+WITHOUT_EFFECT: dict[str, str] = {
+    "http-servers": _SERVER,
+    "esp-cluster-managers": _SERVER,
+    "mcp": _SERVER,
+    "connection-name": "the properties of the connector say where it connects to",
+    "exp-max-string": "strings have no limit here",
+    "queue-height": "blocks wait in the sequence log, not in a queue",
+}
+"""Elements and attributes that are taken and change nothing, with the reason."""
+
+_SHARED = re.compile(r":\s*rstring\b", re.IGNORECASE)
+"""ESP's strings that are shared and not copied: strings."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Something in a model that has no effect here."""
+
+    line: int
+    what: str
+    why: str
+
+
+@dataclass(slots=True)
+class Notes:
+    """What was met while a text was read: faults that do not keep the rest from being read, and where things stand."""
+
+    unread: list[ModelUnreadable] = field(default_factory=list)
+    unused: list[Unused] = field(default_factory=list)
+    lines: dict[str, int] = field(default_factory=dict)
+    """The lines of the model's parts, by the places that faults name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +100,19 @@ class Cursor:
 
     element: Element
     source: str
+    notes: Notes = field(default_factory=Notes)
+
+    def at(self, element: Element) -> Cursor:
+        """Another element of the same text."""
+        return Cursor(element, self.source, self.notes)
+
+    def attempt(self, read: Callable[[Cursor], T], otherwise: T) -> T:
+        """What is read of this element; a fault is noted, and something else stands in its place."""
+        try:
+            return read(self)
+        except ModelUnreadable as error:
+            self.notes.unread.append(error)
+            return otherwise
 
     def refuse(self, reason: str, remedy: str) -> NoReturn:
         """Complain about this element."""
@@ -79,16 +120,25 @@ class Cursor:
         raise ModelUnreadable(source=self.source, line=line, column=column, reason=reason, remedy=remedy) from None
 
     def expect(self, attributes: tuple[str, ...] = (), children: tuple[str, ...] = (), *, text: bool = False) -> None:
-        """Refuse every attribute and child but these, and text where none belongs."""
+        """Note every attribute and child but these, and text where none belongs; what is known is read all the same."""
         for name in self.element.attributes:
             if name not in attributes and name != "xml:space":
-                what = f"the attribute {name!r} of {self.element.tag}"
-                self._unknown(what, name, attributes)
+                self._note(f"the attribute {name!r} of {self.element.tag}", name, attributes)
         for child in self.element.children:
             if child.tag not in children:
-                Cursor(child, self.source)._unknown(f"the element {child.tag!r}", child.tag, children)
+                self.at(child)._note(f"the element {child.tag!r}", child.tag, children)
         if not text and stripped(self.element.text):
-            self.refuse(f"{self.element.tag} has a text that belongs nowhere", "Remove it.")
+            self.complain(f"{self.element.tag} has a text that belongs nowhere", "Remove it.")
+
+    def complain(self, reason: str, remedy: str) -> None:
+        """Note a fault of this element, and go on."""
+        self.attempt(lambda cursor: cursor.refuse(reason, remedy), None)
+
+    def _note(self, what: str, name: str, known: tuple[str, ...]) -> None:
+        if name in WITHOUT_EFFECT:
+            self.notes.unused.append(Unused(self.element.line, what, WITHOUT_EFFECT[name]))
+        else:
+            self.attempt(lambda cursor: cursor._unknown(what, name, known), None)
 
     def _unknown(self, what: str, name: str, known: tuple[str, ...]) -> NoReturn:
         if name in UNSUPPORTED:
@@ -123,7 +173,7 @@ class Cursor:
 
     def all(self, *tags: str) -> list[Cursor]:
         """The children with these tags, in their order."""
-        return [Cursor(child, self.source) for child in self.element.children if child.tag in tags]
+        return [self.at(child) for child in self.element.children if child.tag in tags]
 
     def child(self, tag: str) -> Cursor | None:
         """The only child with a tag, if it is there."""
@@ -181,7 +231,7 @@ class Cursor:
         if found.element.attributes.get("copy-keys", "false") != "false":
             found.refuse("keys can't be copied from the input's schema", "Write all fields of the schema out.")
         try:
-            return Schema.parse(found.text()) if found is string else Schema(found._fields())
+            return Schema.parse(_SHARED.sub(":string", found.text())) if found is string else Schema(found._fields())
         except BadSchema as error:
             found.refuse(str(error.params["reason"]), BadSchema.advice)
 

@@ -11,7 +11,7 @@ from lockstep.engine.model import xml_common_tables as t
 from lockstep.engine.model.document_place import nearest
 from lockstep.engine.model.document_windows import WINDOWS
 from lockstep.engine.model.durations import DURATION_REMEDY, parse_duration
-from lockstep.engine.model.xml_reading_cursor import Cursor
+from lockstep.engine.model.xml_reading_cursor import UNSUPPORTED, Cursor
 
 _COMMON = ("description", "connectors", "splitter-expr")
 _SCHEMA = ("schema", "schema-string")
@@ -26,12 +26,29 @@ def read_window(cursor: Cursor) -> w.Window:
     children, body = _BODIES[cls]
     table = t.WINDOW + t.KINDS.get(cls, ())
     cursor.expect(names_of(table), (*_COMMON, *children))
+    connectors = [item.attempt(_connector, None) for item in cursor.inside("connectors", "connector")]
     common: dict[str, Any] = {
         "description": cursor.description(),
-        "connectors": tuple(_connector(item) for item in cursor.inside("connectors", "connector")),
+        "connectors": tuple(one for one in connectors if one is not None),
         "splitter": _splitter(cursor),
     }
     return cls(**cursor.values(table, cls), **common, **body(cursor))
+
+
+def place_window(cursor: Cursor, window: w.Window, path: str) -> None:
+    """Note the lines of a window and its parts, by the names that faults have for them."""
+    lines = cursor.notes.lines
+    lines[path] = cursor.element.line
+    for item in (one for found in cursor.all("connectors") for one in found.all("connector")):
+        lines[f"{path} connector {item.element.attributes.get('name', '')}"] = item.element.line
+    schema = getattr(window, "schema", None)
+    made = [field.name for field in schema if not field.key] if schema is not None else []
+    outputs = [item for found in cursor.all("output") for item in found.all("field-expr", "field-plug")]
+    for name, item in zip(made, outputs, strict=False):
+        lines[f"{path} field {name}"] = item.element.line
+    for found in cursor.all("patterns"):
+        for item in found.all("pattern"):
+            lines[f"{path} pattern {item.element.attributes.get('name', '')}"] = item.element.line
 
 
 def names_of(table: t.Table) -> tuple[str, ...]:
@@ -134,7 +151,9 @@ def _made(cursor: Cursor) -> str | w.FieldPlug:
 
 
 def _compute(cursor: Cursor) -> dict[str, Any]:
-    cursor.inside("output", "field-expr")
+    for found in cursor.all("output"):
+        for item in found.all("field-plug"):
+            item.refuse("the element 'field-plug' is not supported", UNSUPPORTED["field-plug"])
     return _aggregate(cursor)
 
 

@@ -7,7 +7,7 @@ are refused, so that a small file can't become a large one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 import yaml
@@ -37,11 +37,26 @@ _IN_ONE_LINE = frozenset({"retention", "smtp"})
 """Keys whose mappings are short enough for one line."""
 
 
-def parse_yaml(text: str, source: str = "model.yaml") -> Project:
-    """The project of a YAML text; raises ModelUnreadable with line and column of what is wrong."""
+def parse_yaml(text: str, source: str = "model.yaml", lines: dict[str, int] | None = None) -> Project:
+    """The project of a YAML text; raises ModelUnreadable with line and column of what is wrong.
+
+    `lines` is filled with the lines of the model's parts, by the places that faults name.
+    """
     reader = _Reader(source)
     document = reader.read(text)
-    return from_document(document, Where(source, reader.values, reader.keys))
+    project = from_document(document, Where(source, reader.values, reader.keys))
+    if lines is not None:
+        lines.update(_lines(project, reader.values))
+    return project
+
+
+def _lines(project: Project, marks: Mapping[Path, Mark]) -> Iterator[tuple[str, int]]:
+    yield f"project {project.name}", 1
+    for at, query in enumerate(project.queries):
+        path: Path = ("queries", at)
+        yield f"query {query.name}", marks.get(path, (1, 1))[0]
+        for number, window in enumerate(query.windows):
+            yield f"{query.name}/{window.name}", marks.get((*path, "windows", number), (1, 1))[0]
 
 
 def to_yaml(project: Project) -> str:

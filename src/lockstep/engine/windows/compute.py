@@ -39,7 +39,10 @@ class ComputeOperator(Operator):
         window, parent = cast(ComputeWindow, node.window), node.inputs[0]
         scope = Scope.of(parent)
         made = [field for field in node.schema if not field.key]
-        self._expressions = [compile_expression(text, scope, initialize=window.initialize) for text in window.fields]
+        self._expressions = [
+            compile_expression(text, scope, initialize=window.initialize, wanted=field.type)
+            for text, field in zip(window.fields, made, strict=True)
+        ]
         self._steps: list[Step] = [
             (each, converter(each.type, field.type), field) for each, field in zip(self._expressions, made, strict=True)
         ]

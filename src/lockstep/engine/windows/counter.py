@@ -2,7 +2,8 @@
 
 Rows are made on ticks of the model's clock, at the multiples of the count interval from the first tick on, or on each
 tick if none is given. Every event counts, an update as one. Rates are events a second: the interval's since the last
-row, the total's since the input's first event (or the first tick, if that is later). An input that was silent for the
+row, the total's since the input's first event (or the first tick, if that is later). Without an index each row is an
+insert. An input that was silent for the
 clear interval loses its row and begins anew.
 """
 
@@ -92,18 +93,24 @@ class CounterOperator(Operator):
         since = now if count.since_us is None else count.since_us
         known: dict[str, Value] = {
             "input": name,
-            "intervalCount": count.interval,
-            "intervalRate": _rate(count.interval, now - self._last_us),
             "totalCount": count.total,
+            "totalSeconds": (now - since) / _SECOND,
             "totalRate": _rate(count.total, now - since),
+            "intervalCount": count.interval,
+            "intervalSeconds": (now - self._last_us) / _SECOND,
+            "intervalRate": _rate(count.interval, now - self._last_us),
         }
         row = tuple([known.get(field.name) for field in self.node.schema])
+        count.interval = 0
+        if not self.node.is_indexed:
+            out.append(Event(Opcode.INSERT, Flag.NORMAL, row))
+            return
         if count.row is None:
             out.append(Event(Opcode.INSERT, Flag.NORMAL, row))
         else:
             out.append(Event(Opcode.UPDATE_BLOCK, Flag.NORMAL, row))
             out.append(Event(Opcode.DELETE, Flag.NORMAL, count.row))
-        count.row, count.interval = row, 0
+        count.row = row
 
     def dump(self) -> Tree:
         """All counts, and when the last rows were made."""

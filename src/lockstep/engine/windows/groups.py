@@ -93,13 +93,15 @@ class Recipe:
         return [make() for make in self.makers]
 
     def _field(self, text: str, field: Field) -> Output:
-        expression = compile_aggregate(text, Scope.of(self._parent), initialize=self._initialize)
+        scope = Scope.of(self._parent)
+        expression = compile_aggregate(text, scope, initialize=self._initialize, wanted=field.type)
+        plain = compile_aggregate(text, scope, initialize=self._initialize)
         single = _SINGLE_CALL.fullmatch(text)
         names = [name.strip() for name in single[1].split(",")] if single else []
         places = [self._call(call, names) for call in expression.calls]
         self.is_pure &= expression.combine.is_pure
         self.initial = self.initial or expression.combine.initial()
-        combine = None if single else expression.combine
+        combine = None if single and plain.type is expression.type else expression.combine
         return Output(field, places, combine, converter(expression.type, field.type))
 
     def _call(self, call: AggregateCall, names: Sequence[str]) -> int:

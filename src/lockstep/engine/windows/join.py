@@ -7,7 +7,9 @@ left outer     every left row, with the right row or nulls       a change of a d
 right outer    every right row, with the left row or nulls       a change of a dimension row makes the rows of the facts
 inner          facts that have a dimension row                   that meet it anew, in the order in which they came,
 full outer     every row of both sides, which are both           unless the model says no-regenerates
-               dimensions: at most one meets at most one
+               dimensions, under the key that they share
+
+A side with the index pi_EMPTY keeps no rows: its events meet what the other side has, and nothing is made anew of them.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ from lockstep.engine.windows.index import (
     UPDATE_BLOCK,
     Key,
     add_change,
-    key_getter,
     key_tree,
     row_tree,
     tree_key,
@@ -48,18 +49,20 @@ class JoinOperator(Operator):
         self._type = window.type
         self._regenerates = not window.no_regenerates
         self._sides = [
-            Side(schema, [pair[place] for pair in window.conditions]) for place, schema in enumerate(node.inputs)
+            Side(schema, [pair[place] for pair in window.conditions], is_kept=index != "pi_EMPTY")
+            for place, (schema, index) in enumerate(
+                zip(node.inputs, (window.left_index, window.right_index), strict=True)
+            )
         ]
         self._maker = RowMaker(node)
-        self._key_of = key_getter(node.schema)
         self._given: dict[Key, Row] = {}
         self._environment = Environment(variables=[])
 
-    def on_change(  # the side itself knows the old row
+    def on_change(
         self,
         port: int,
         event: Event,
-        old: Row | None,  # noqa: ARG002
+        old: Row | None,
         moment: Moment,
         out: list[Event],
     ) -> None:
@@ -70,13 +73,16 @@ class JoinOperator(Operator):
             return
         side = self._sides[port]
         key = side.key_of(event.values)
-        if (key in side.rows) == (event.opcode is INSERT) and event.opcode is not UPDATE_BLOCK:
+        is_known = (key in side.rows) == (event.opcode is INSERT)
+        if side.is_kept and is_known and event.opcode is not UPDATE_BLOCK:
             reason = "duplicate-key" if event.opcode is INSERT else "unknown-key"
             self.refuse(event, reason, details(reason), moment)
             return
         if not self._maker.is_pure:
             look(self._environment, event, moment)
         before = side.drop(key)
+        if not side.is_kept and event.opcode is not INSERT:
+            before = event.values if event.opcode is DELETE else old
         after = None if event.opcode is DELETE else event.values
         if after is not None:
             side.put(after)
@@ -84,6 +90,9 @@ class JoinOperator(Operator):
         change(after, before, _Telling(event, moment, out))
 
     def _on_fact(self, after: Row | None, before: Row | None, telling: _Telling) -> None:
+        if not self._sides[self._fact].is_kept:
+            add_change(self._met(after, telling), self._met(before, telling), telling.flags, telling.out)
+            return
         slots = dict.fromkeys(self._slot(row, self._fact) for row in (before, after) if row is not None)
         for slot in slots:
             row = after if after is not None and self._slot(after, self._fact) == slot else None
@@ -91,12 +100,19 @@ class JoinOperator(Operator):
             match = None if some is None else self._sides[self._fact].match_of(some)
             self._settle(slot, row, self._dimension(match), telling)
 
+    def _met(self, fact: Row | None, telling: _Telling) -> Row | None:
+        """What a fact makes with the dimension as it is now."""
+        if fact is None:
+            return None
+        return self._joined(fact, self._dimension(self._sides[self._fact].match_of(fact)), telling)
+
     def _on_dimension(self, after: Row | None, before: Row | None, telling: _Telling) -> None:
         side, facts = self._sides[1 - self._fact], self._sides[self._fact]
         for row in _distinct(before, after, side):
             match = side.match_of(row)
             met = facts.matching(match)
-            dimension = self._dimension(match) if match is not None else (row if row is after else None)
+            is_looked_up = match is not None and side.is_kept
+            dimension = self._dimension(match) if is_looked_up else (row if row is after else None)
             for fact in met if self._regenerates else ():
                 self._settle(self._slot(fact, self._fact), fact, dimension, telling)
             if not met and self._type == "fullouter":
@@ -121,10 +137,6 @@ class JoinOperator(Operator):
         new = self._joined(fact, dimension, telling)
         if new is not None:
             self._given[slot] = new
-        if new is not None and old is not None and self._key_of(new) != self._key_of(old):
-            # In a full outer join the key of a row changes when the other side comes or goes.
-            add_change(None, old, telling.flags, telling.out)
-            old = None
         add_change(new, old, telling.flags, telling.out)
 
     def _joined(self, fact: Row | None, dimension: Row | None, telling: _Telling) -> Row | None:

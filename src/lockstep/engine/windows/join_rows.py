@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import cast
 
 from lockstep.engine.events.event import Row
-from lockstep.engine.events.schema import Field
+from lockstep.engine.events.schema import Field, Schema
 from lockstep.engine.events.types import FieldType, Value
 from lockstep.engine.expressions.compiler import Environment, Expression, Scope, compile_expression
 from lockstep.engine.model.graph import Node
@@ -30,12 +30,20 @@ class RowMaker:
         window = cast(JoinWindow, node.window)
         fields = zip(join_fields(window, left, right), node.schema, strict=True)
         self._steps = [self._step(each, field, names) for each, field in fields]
+        self._only_right = self._right_keys(window, left, right)
         self.is_pure = all(isinstance(step, int) or step[0].is_pure for step in self._steps)
+
+    def _right_keys(self, window: JoinWindow, left: Schema, right: Schema) -> dict[int, int]:
+        """In a full outer join: where a key of the left side is found in the right row, if there is no left one."""
+        if window.type != "fullouter":
+            return {}
+        pairs = {left.places[mine]: right.places[theirs] for mine, theirs in window.conditions}
+        return {place: len(left) + pairs[place] for place in left.keys}
 
     def _step(self, made: JoinField, field: Field, names: Names) -> int | tuple[Expression, Converter | None, Field]:
         if made.source is not None:
             return self._places[made.source]
-        expression = compile_expression(made.expression or "", Scope(names))
+        expression = compile_expression(made.expression or "", Scope(names), wanted=field.type)
         return expression, converter(expression.type, field.type), field
 
     def row(self, left: Row | None, right: Row | None, environment: Environment, overflow: Overflow) -> Row:
@@ -44,7 +52,7 @@ class RowMaker:
         made: list[Value] = []
         for step in self._steps:
             if isinstance(step, int):
-                made.append(both[step])
+                made.append(both[step if left is not None else self._only_right.get(step, step)])
                 continue
             expression, convert, field = step
             value = expression.evaluate(both, environment)

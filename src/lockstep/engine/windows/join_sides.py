@@ -17,7 +17,8 @@ Match = tuple[Key, ...]
 class Side:
     """Rows in the order in which they came; an update comes in at the end. A null in the condition matches nothing."""
 
-    def __init__(self, schema: Schema, fields: Sequence[str]) -> None:
+    def __init__(self, schema: Schema, fields: Sequence[str], *, is_kept: bool = True) -> None:
+        self.is_kept = is_kept
         self.key_of = key_getter(schema)
         self._values_of = [key_getter(schema, [schema.places[name]]) for name in fields]
         self.rows: dict[Key, Row] = {}
@@ -34,7 +35,9 @@ class Side:
         return list(found.values()) if found else []
 
     def put(self, row: Row) -> None:
-        """Add a row whose key is not there."""
+        """Add a row whose key is not there; a side without an index keeps none."""
+        if not self.is_kept:
+            return
         key, match = self.key_of(row), self.match_of(row)
         self.rows[key] = row
         if match is not None:

@@ -6,7 +6,7 @@ schema has one output less than fields and its key is a single int64, the key is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lockstep.engine.errors import BadExpression
 from lockstep.engine.events.event import Event, Flag, Opcode, Row
@@ -39,7 +39,7 @@ class PatternOperator(Operator):
         self._matches = 0
         self._trackers = [Tracker(pattern, ports, node.inputs, limit) for pattern in _active(window)]
         self._makers = [
-            _makers(pattern, tracker, node.inputs)
+            _makers(pattern, tracker, node.inputs, output_fields(window.schema, window.patterns))
             for pattern, tracker in zip(_active(window), self._trackers, strict=True)
         ]
 
@@ -116,19 +116,19 @@ def _active(window: PatternWindow) -> list[Pattern]:
     return [pattern for pattern in window.patterns if pattern.is_active]
 
 
-def _makers(pattern: Pattern, tracker: Tracker, inputs: tuple[Schema, ...]) -> list[Maker]:
-    return [_maker(output, tracker, inputs) for output in pattern.output]
+def _makers(pattern: Pattern, tracker: Tracker, inputs: tuple[Schema, ...], fields: Sequence[Field]) -> list[Maker]:
+    return [_maker(output, tracker, inputs, field.type) for output, field in zip(pattern.output, fields, strict=True)]
 
 
-def _maker(output: PatternOutput, tracker: Tracker, inputs: tuple[Schema, ...]) -> Maker:
+def _maker(output: PatternOutput, tracker: Tracker, inputs: tuple[Schema, ...], kind: FieldType) -> Maker:
     """How a field of a match is made. An event that did not occur (another branch of or did) gives null."""
     if output.node is None:
-        return _from_variables(output, tracker)
+        return _from_variables(output, tracker, kind)
     test = _test_of(output.node, tracker)
     schema = inputs[test.port]
     if output.field is not None:
         return _from_field(output.node, schema.places[output.field])
-    return _from_expression(output, test, schema, tracker)
+    return _from_expression(output, test, schema, tracker, kind)
 
 
 def _test_of(name: str, tracker: Tracker) -> EventTest:
@@ -146,11 +146,13 @@ def _from_field(node: str, place: int) -> Maker:
     return make
 
 
-def _from_expression(output: PatternOutput, test: EventTest, schema: Schema, tracker: Tracker) -> Maker:
+def _from_expression(
+    output: PatternOutput, test: EventTest, schema: Schema, tracker: Tracker, kind: FieldType
+) -> Maker:
     if not (output.expression or "").strip():
         return lambda _found, _environment: None
     scope, _ = scope_of(schema, tracker.events.variables)
-    expression = compile_expression(output.expression or "", scope)
+    expression = compile_expression(output.expression or "", scope, wanted=kind)
 
     def make(found: Found, environment: Environment) -> Value:
         row = found.rows.get(test.name)
@@ -159,8 +161,8 @@ def _from_expression(output: PatternOutput, test: EventTest, schema: Schema, tra
     return make
 
 
-def _from_variables(output: PatternOutput, tracker: Tracker) -> Maker:
+def _from_variables(output: PatternOutput, tracker: Tracker, kind: FieldType) -> Maker:
     if not (output.expression or "").strip():
         return lambda _found, _environment: None
-    expression = compile_expression(output.expression or "", Scope(tracker.events.variables))
+    expression = compile_expression(output.expression or "", Scope(tracker.events.variables), wanted=kind)
     return lambda found, environment: expression.evaluate(found.variables, environment)

@@ -260,7 +260,7 @@ class AndStep(Step):
 
 
 class FbyStep(Step):
-    """One operand after the other; its time runs from the end of the first."""
+    """One operand after the other; its time runs from the end of each operand to that of the next."""
 
     def __init__(self, time_us: int | None, parts: list[Step]) -> None:
         self.time_us = time_us
@@ -306,8 +306,7 @@ class FbyStep(Step):
         return int(state[0])
 
     def _advance(self, state: State, now: int) -> None:
-        if state[2] == 0:
-            state[1] = now
+        state[1] = now
         if state[2] == len(self.parts) - 1:
             state[0] = DONE
         else:

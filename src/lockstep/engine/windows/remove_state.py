@@ -1,7 +1,7 @@
 """Remove-state windows: every event as an insert under a number of its own, from 1 on without gaps.
 
-The old half of an update is never a row. `remove` leaves out kinds of events: updates and deletes that retention did
-not cause, retentionUpdates and retentionDeletes that it did.
+`remove` leaves out kinds of events: updates and deletes that retention did not cause, retentionUpdates and
+retentionDeletes that it did, updateBlockDeletes, the old halves of updates. Without updates there are no old halves.
 """
 
 from __future__ import annotations
@@ -34,20 +34,24 @@ class RemoveStateOperator(Operator):
         self._places = [node.inputs[0].places.get(field.name) for field in node.schema]
         self._own = {node.schema.places[name]: name for name in _OWN if name in node.schema}
 
-    def on_change(self, port: int, event: Event, old: Row | None, moment: Moment, out: list[Event]) -> None:  # noqa: ARG002 - the old row is never shown
+    def on_change(self, port: int, event: Event, old: Row | None, moment: Moment, out: list[Event]) -> None:  # noqa: ARG002 - time does not matter
         """Pass an event on as an insert, unless its kind is left out."""
-        if kind_of(event) in self._removed:
+        kind = kind_of(event)
+        if kind in self._removed:
             return
-        self._number += 1
-        letters = "U" if event.opcode is Opcode.UPDATE_BLOCK else event.opcode.letter
+        self._emit(event, event.values, event.opcode.letter, out)
+        if event.opcode is Opcode.UPDATE_BLOCK and old is not None and "updateBlockDeletes" not in self._removed:
+            self._emit(event, old, Opcode.DELETE.letter, out)
+
+    def _emit(self, event: Event, row: Row, letters: str, out: list[Event]) -> None:
+        number, self._number = self._number, self._number + 1
         own: dict[str, Value] = {
-            "eventNumber": self._number,
+            "eventNumber": number + 1,
             "originalOC": letters,
             "originalFL": event.flags.letters,
         }
         values = [
-            own[self._own[place]] if place in self._own else _at(event.values, given)
-            for place, given in enumerate(self._places)
+            own[self._own[place]] if place in self._own else _at(row, given) for place, given in enumerate(self._places)
         ]
         out.append(Event(Opcode.INSERT, Flag.NORMAL, tuple(values)))
 

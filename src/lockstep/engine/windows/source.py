@@ -41,7 +41,7 @@ class SourceOperator(Operator):
         self._check = RowCheck(node.schema)
         self._keys = node.schema.keys
         self._autogen = node.schema.keys[0] if window.autogen_key else None
-        self._last_key = 0
+        self._keys_made = 0
 
     def evaluate(self, inputs: Sequence[Sequence[Event]], moment: Moment) -> list[Event]:
         """Injected events one by one, or all or none of them if the block is transactional."""
@@ -113,9 +113,9 @@ class SourceOperator(Operator):
 
     def _keyed(self, values: Row, place: int) -> Row:
         """The row with the next key; what stood there is not looked at."""
-        self._last_key += 1
+        number, self._keys_made = self._keys_made, self._keys_made + 1
         is_text = self.node.schema.fields[place].type is FieldType.STRING
-        key: Value = str(self._last_key) if is_text else self._last_key
+        key: Value = str(number) if is_text else number
         return (*values[:place], key, *values[place + 1 :])
 
     def on_tick(self, moment: Moment, out: list[Event]) -> None:
@@ -124,11 +124,11 @@ class SourceOperator(Operator):
             self._index.tick(moment.clock_us, out)
 
     def dump(self) -> Tree:
-        """Rows, and the last key given."""
-        return {"index": None if self._index is None else self._index.dump(), "last_key": self._last_key}
+        """Rows, and how many keys were made."""
+        return {"index": None if self._index is None else self._index.dump(), "keys_made": self._keys_made}
 
     def load(self, state: Tree) -> None:
         """Go on from a dumped state."""
-        self._last_key = state["last_key"]
+        self._keys_made = state["keys_made"]
         if self._index is not None:
             self._index.load(state["index"])

@@ -1,22 +1,24 @@
 """Transpose windows: rows to columns (wide) or columns to rows (long).
 
-Wide: a row for each group, with the latest values of each tag in the fields TAG_VALUE. The row that set a tag's values
-owns them: when it leaves they become null, and when a group has no values left, its row leaves. Tags that are not named
-are passed over. A group that was silent for the clear timeout, on the model's clock, is deleted on a tick.
+Wide: for each row with a tag one row under the row's own key, with the latest values of all tags of its group in the
+fields TAG_VALUE. Tags that are not named are passed over. The values of a row stay until another row of the group with
+that tag comes, or the group was silent for the clear timeout, on the model's clock. With an index a row that changes or
+leaves changes or deletes what was made of it; without one nothing is kept of rows, and what is made are inserts.
 
-Long: for each row one row for each tag, with that tag's values.
+Long: for each row one row for each tag, with that tag's values, numbered from 0.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lockstep.engine.events.event import Event, Flag, Opcode, Row
+from lockstep.engine.events.event import Event, Opcode, Row
 from lockstep.engine.events.types import Value
 from lockstep.engine.model.graph import Node
 from lockstep.engine.model.windows import TransposeWindow
 from lockstep.engine.windows.function_rows import Key, kept, key_of, resolved, restored, same_nan
 from lockstep.engine.windows.function_values import text
+from lockstep.engine.windows.index import add_change
 from lockstep.engine.windows.operator import Moment, Operator, Tree
 
 _LEAVING = frozenset({Opcode.DELETE, Opcode.SAFEDELETE})
@@ -24,12 +26,10 @@ _LEAVING = frozenset({Opcode.DELETE, Opcode.SAFEDELETE})
 
 @dataclass(slots=True)
 class _Group:
-    """A row of the wide form: the values of each tag with the key of the row that set them."""
+    """The latest values of each tag, and when the last of them came."""
 
-    base: Row
     active_us: int
-    cells: dict[str, tuple[Key, Row]] = field(default_factory=dict)
-    shown: Row | None = None
+    cells: dict[str, Row] = field(default_factory=dict)
 
 
 class TransposeOperator(Operator):
@@ -40,19 +40,19 @@ class TransposeOperator(Operator):
         window = node.window
         assert isinstance(window, TransposeWindow), "made by kind"
         self._window = window
-        self._form: _Wide | _Long = _Wide(self, window) if window.mode == "wide" else _Long(node, window)
+        self._form: _Wide | _Long = _Wide(node, window) if window.mode == "wide" else _Long(node, window)
 
     def on_change(self, port: int, event: Event, old: Row | None, moment: Moment, out: list[Event]) -> None:  # noqa: ARG002 - it has one input
         """Turn a row."""
         self._form.change(event, old, moment, out)
 
-    def on_tick(self, moment: Moment, out: list[Event]) -> None:
-        """Clear groups that were silent too long."""
+    def on_tick(self, moment: Moment, out: list[Event]) -> None:  # noqa: ARG002 - what is cleared shows in the next row
+        """Forget the values of groups that were silent too long."""
         if isinstance(self._form, _Wide) and self._window.clear_us is not None:
-            self._form.clear(moment.clock_us, self._window.clear_us, out)
+            self._form.clear(moment.clock_us, self._window.clear_us)
 
     def dump(self) -> Tree:
-        """The groups of the wide form."""
+        """The groups of the wide form, and what was made."""
         return self._form.dump() if isinstance(self._form, _Wide) else None
 
     def load(self, state: Tree) -> None:
@@ -62,13 +62,11 @@ class TransposeOperator(Operator):
 
 
 class _Wide:
-    """Keeps a row for each group."""
+    """Keeps the values of each group; and by the key of its row what was made, if it has an index."""
 
-    def __init__(self, operator: Operator, window: TransposeWindow) -> None:
-        node = operator.node
+    def __init__(self, node: Node, window: TransposeWindow) -> None:
         given = node.inputs[0]
-        self._operator = operator
-        self._node = node
+        self._given = given
         self._tag = given.places[window.tag_name]
         self._tags = frozenset(window.tags_included)
         self._values = tuple(given.places[name] for name in window.tag_values)
@@ -77,98 +75,69 @@ class _Wide:
             for tag in window.tags_included
             for place, name in enumerate(window.tag_values)
         }
-        self._cells = [spread.get(each.name) for each in node.schema]
+        self._cells = [None if each.name in given else spread[each.name] for each in node.schema]
         self._base = [given.places.get(each.name) for each in node.schema]
+        self._by = tuple(given.places[name] for name in window.group_by)
         self._groups: dict[Key, _Group] = {}
+        self._made: dict[Key, Row] | None = {} if node.is_indexed else None
 
     def change(self, event: Event, old: Row | None, moment: Moment, out: list[Event]) -> None:
-        """Take the old values away, put the new ones in; a group that changes is shown once."""
-        leaving = event.values if event.opcode in _LEAVING else old
-        touched: dict[Key, None] = {}
-        if leaving is not None:
-            self._remove(leaving, touched)
-        if event.opcode not in _LEAVING:
-            self._put(event, moment, touched)
-        for key in touched:
-            self._groups[key].active_us = moment.clock_us
-            self._show(key, resolved(event.flags), out)
+        """Take the values of a row, and show its group; what was made of the row before is replaced."""
+        key = key_of(self._given, event.values)
+        before = None if self._made is None else self._made.pop(key, None)
+        made = None
+        if event.opcode not in _LEAVING and text(event.values[self._tag]) in self._tags:
+            made = self._row(event.values, self._put(event.values, moment))
+            if self._made is not None:
+                self._made[key] = made
+        del old  # what was made of it is known
+        add_change(made, before, resolved(event.flags), out)
 
-    def _remove(self, row: Row, touched: dict[Key, None]) -> None:
-        key, tag = self._group_of(row), text(row[self._tag])
-        group = self._groups.get(key)
-        if group is not None and tag in group.cells and group.cells[tag][0] == self._owner(row):
-            del group.cells[tag]
-            touched[key] = None
+    def _put(self, row: Row, moment: Moment) -> _Group:
+        key = same_nan(tuple([row[place] for place in self._by]))
+        group = self._groups.setdefault(key, _Group(moment.clock_us))
+        group.cells[text(row[self._tag])] = tuple([row[place] for place in self._values])
+        group.active_us = moment.clock_us
+        return group
 
-    def _put(self, event: Event, moment: Moment, touched: dict[Key, None]) -> None:
-        row = event.values
-        key, tag = self._group_of(row), text(row[self._tag])
-        if row[self._tag] is None or tag not in self._tags:
-            return
-        if None in key:
-            self._operator.refuse(event, "null-key", "the group has no value", moment)
-            return
-        base = tuple([None if place is None else row[place] for place in self._base])
-        group = self._groups.setdefault(key, _Group(base, moment.clock_us))
-        group.base = base
-        group.cells[tag] = (self._owner(row), tuple([row[place] for place in self._values]))
-        touched[key] = None
+    def _row(self, row: Row, group: _Group) -> Row:
+        return tuple(
+            [
+                _cell(group, cell) if cell is not None else None if place is None else row[place]
+                for cell, place in zip(self._cells, self._base, strict=True)
+            ]
+        )
 
-    def _group_of(self, row: Row) -> Key:
-        places = (self._base[place] for place in self._node.schema.keys)
-        return same_nan(tuple([None if place is None else row[place] for place in places]))
-
-    def _owner(self, row: Row) -> Key:
-        return key_of(self._node.inputs[0], row)
-
-    def _show(self, key: Key, flags: Flag, out: list[Event]) -> None:
-        group = self._groups[key]
-        before, group.shown = group.shown, self._row(group) if group.cells else None
-        if group.shown is None:
-            del self._groups[key]
-        if group.shown is not None:
-            out.append(Event(Opcode.INSERT if before is None else Opcode.UPDATE_BLOCK, flags, group.shown))
-        if before is not None:
-            out.append(Event(Opcode.DELETE, flags, before))
-
-    def _row(self, group: _Group) -> Row:
-        return tuple([self._cell(group, cell, place) for place, cell in enumerate(self._cells)])
-
-    def _cell(self, group: _Group, cell: tuple[str, int] | None, place: int) -> Value:
-        if cell is None:
-            return group.base[place]
-        tag, which = cell
-        return group.cells[tag][1][which] if tag in group.cells else None
-
-    def clear(self, now_us: int, limit_us: int, out: list[Event]) -> None:
-        """Delete what was silent too long; before the first tick there is no clock, so it counts from there."""
+    def clear(self, now_us: int, limit_us: int) -> None:
+        """Forget what was silent too long; before the first tick there is no clock, so it counts from there."""
         for key, group in list(self._groups.items()):
             if group.active_us == 0:
                 group.active_us = now_us
             elif now_us - group.active_us >= limit_us:
-                group.cells.clear()
-                self._show(key, Flag.NORMAL, out)
+                del self._groups[key]
 
     def dump(self) -> Tree:
-        """All groups."""
-        return [
-            [
-                kept(key),
-                kept(group.base),
-                group.active_us,
-                [[tag, kept(owner), kept(values)] for tag, (owner, values) in group.cells.items()],
-            ]
+        """All groups, and what was made."""
+        groups = [
+            [kept(key), group.active_us, [[tag, kept(values)] for tag, values in group.cells.items()]]
             for key, group in self._groups.items()
         ]
+        made = None if self._made is None else [[kept(key), kept(row)] for key, row in self._made.items()]
+        return {"groups": groups, "made": made}
 
     def load(self, state: Tree) -> None:
         """Go on from a dumped state."""
-        self._groups = {}
-        for key, base, active_us, cells in state:
-            group = _Group(restored(base), active_us)
-            group.cells = {tag: (same_nan(restored(owner)), restored(values)) for tag, owner, values in cells}
-            group.shown = self._row(group)
-            self._groups[same_nan(restored(key))] = group
+        self._groups = {
+            same_nan(restored(key)): _Group(active_us, {tag: restored(values) for tag, values in cells})
+            for key, active_us, cells in state["groups"]
+        }
+        if self._made is not None:
+            self._made = {same_nan(restored(key)): restored(row) for key, row in state["made"]}
+
+
+def _cell(group: _Group, cell: tuple[str, int]) -> Value:
+    tag, which = cell
+    return group.cells[tag][which] if tag in group.cells else None
 
 
 class _Long:
@@ -181,27 +150,20 @@ class _Long:
         self._places: list[list[int | None]] = [
             [self._place(each.name, tag, window, given.places) for each in node.schema] for tag in self._tags
         ]
-        self._own = {node.schema.places[window.tag_name]: "tag"}
-        if "tagNum" in node.schema:
-            self._own[node.schema.places["tagNum"]] = "number"
+        self._own = {node.schema.places[window.tag_name]: "tag", node.schema.places["tagNum"]: "number"}
 
     @staticmethod
     def _place(name: str, tag: str, window: TransposeWindow, places: dict[str, int]) -> int | None:
         return places.get(f"{tag}_{name}" if name in window.tag_values else name)
 
     def change(self, event: Event, old: Row | None, _moment: Moment, out: list[Event]) -> None:
-        """The rows of a row; of an update each tag's, and if the key changed the old ones leave first."""
+        """The rows of a row; of an update each tag's."""
         if old is None:
             out.extend(Event(event.opcode, event.flags, row) for row in self._rows(event.values))
             return
-        pairs = list(zip(self._rows(event.values), self._rows(old), strict=True))
-        if all(key_of(self._schema, new) == key_of(self._schema, before) for new, before in pairs):
-            for new, before in pairs:
-                out.append(Event(Opcode.UPDATE_BLOCK, event.flags, new))
-                out.append(Event(Opcode.DELETE, event.flags, before))
-        else:
-            out.extend(Event(Opcode.DELETE, event.flags, before) for _, before in pairs)
-            out.extend(Event(Opcode.INSERT, event.flags, new) for new, _ in pairs)
+        for new, before in zip(self._rows(event.values), self._rows(old), strict=True):
+            out.append(Event(Opcode.UPDATE_BLOCK, event.flags, new))
+            out.append(Event(Opcode.DELETE, event.flags, before))
 
     def _rows(self, row: Row) -> list[Row]:
         return [
