@@ -14,6 +14,7 @@ from lockstep.bench import (
     engine_live,
     engine_peers,
     engine_profile,
+    engine_records,
     engine_start,
     measure,
 )
@@ -272,6 +273,16 @@ def _shards(runs: Runs) -> Iterator[Row]:
         yield Row(name=name, value=each["longest_s"], unit="processor s", details=found if number == "1" else {})
 
 
+def _records(runs: Runs) -> Iterator[Row]:
+    """A stream that is not the project's own, one record a block."""
+    for form, found in engine_records.sequenced(runs.options.events, runs.say).items():
+        if form == "as they are":
+            yield Row(name="records of any stream, sequenced", value=found["sequenced_per_s"], unit="/s",
+                      limit=200e3, details=found)  # fmt: skip
+        yield Row(name=f"records of any stream, {form}: read, decoded and checked", value=found["read_per_s"],
+                  unit="/s", details=found)  # fmt: skip
+
+
 def _peers(runs: Runs) -> Iterator[Row]:
     options = runs.options
     found = engine_peers.side_by_side(options.events, options.batch_events, options.bytewax_python, runs.say, runs.five)
@@ -298,6 +309,7 @@ PARTS: dict[str, Callable[[Runs], Iterator[Row]]] = {
     "kernel": _kernel,
     "profile": _profile,
     "shards": _shards,
+    "records": _records,
     "peers": _peers,
     "large": _large,
 }
