@@ -15,7 +15,14 @@ from local_engine import LocalEngine
 from record_worlds import ORDERS, PLAIN, WANTED, put_batch, records_graph
 from run_worlds import run_all, told
 
-from lockstep.engine.errors import InputChanged, LogShortened, LogTooShort, SourceReplaced, SourceUnfit
+from lockstep.engine.errors import (
+    InputChanged,
+    LogShortened,
+    LogTooShort,
+    ModelNotReplaceable,
+    SourceReplaced,
+    SourceUnfit,
+)
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.run.decisions import Decision, counted
 from lockstep.engine.run.position import Position, Tally
@@ -267,9 +274,8 @@ def test_another_model_over_another_stream(tmp_path):
     put_batch(cluster.bus.open("orders2"), b"b", b"c", keys=[b"k", b"k"])
     cluster.settle()
     text = to_yaml(cluster.graph.project)
-    missing = cluster.ask("replace", {"model": text.replace("stream: orders", "stream: orders3")})
-    assert missing.error is not None
-    assert "orders3" in missing.error["message"]
+    with pytest.raises(ModelNotReplaceable, match="Stream 'orders3' does not exist"):
+        cluster.ask("replace", {"model": text.replace("stream: orders", "stream: orders3")})
     assert cluster.ask("replace", {"model": text.replace("stream: orders", "stream: orders2")}).ok
     cluster.settle()
     values = [row for _, rows in cluster.subscribers["q/Orders"].got for row in rows]
@@ -291,6 +297,30 @@ def test_a_stream_that_became_shorter_is_an_error_after_a_while(tmp_path, caplog
         runtime.advance(0.5)
     with pytest.raises(LogShortened, match="orders"):
         ahead.step()
+
+
+@pytest.mark.parametrize("at", ["", ".S", ".B"])
+def test_a_gap_that_came_while_no_engine_ran_is_the_same_for_all(tmp_path, at):
+    cluster = cluster_over(tmp_path, persist_to=tmp_path / "snapshots")
+    first = leader(cluster)
+    feed(cluster, 0, b"a", b"b")
+    cluster.settle()
+    assert cluster.ask("persist").ok
+    first.kill()
+    feed(cluster, 0, b"gone", b"gone")
+    feed(cluster, 0, b"c")
+    cluster.sent -= 2
+    list(cluster.recorder.records("orders/0", 0, 1 << 62))
+    cluster.bus.open("orders/0").trim(4)
+    second = cluster.node("second").start()
+    if at:
+        second.kill_at(at, skip=1 if at == ".S" else 0)  # the first is its mark
+        cluster.until(lambda: not second.is_alive)
+    cluster.start("third")
+    cluster.settle()
+    cluster.check()
+    (gap,) = cluster.told(cluster.streams.bad)
+    assert (gap["block"], gap["reason"], gap["window"]) == (3, "gap", "orders/0 offset 2")
 
 
 @given(st.data())

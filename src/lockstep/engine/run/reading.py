@@ -136,8 +136,11 @@ class RangeReader:
         return Position(ends={each.name: 0 for each in self._inputs})
 
     def check_reach(self, position: Position) -> None:
-        """Refuse if an input begins behind a position that is still needed."""
-        for each in self._inputs:
+        """Refuse if an input of the project's own begins behind a position that is still needed.
+
+        Of streams that are not its own no window reads the past, and what they let go of may be decided to be a gap.
+        """
+        for each in (each for each in self._inputs if not each.takes_records):
             needed, first = end_of(each, position.ends), each.log.bounds().first
             if needed < first:
                 raise LogTooShort(window=each.node.path, stream=each.log.name, needed=needed, first=first)
