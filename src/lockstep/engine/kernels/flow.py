@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,8 @@ class Part:
         self._whole = whole
         self._numbers: dict[str, tuple[Numbers, Mask]] = {}
         self._codes: dict[tuple[str, ...], tuple[Int64s, list[Value | tuple[Value, ...]]]] = {}
+        self.found: dict[object, Any] = {}
+        """What others worked out from these rows, under keys of their own."""
 
     @classmethod
     def of(cls, batch: EventBatch) -> Part:

@@ -19,7 +19,7 @@ from lockstep.engine.events.script import ScriptBlock, read_script
 from lockstep.engine.events.writing import new_file
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.model.windows import EVENTS, AnyWindow, SourceWindow
+from lockstep.engine.model.windows import EVENTS, SourceWindow, Window
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import from_os_error
 
@@ -43,7 +43,7 @@ def over_files(graph: Graph) -> Graph:
     return graph if queries == project.queries else compile_project(replace(project, queries=queries))
 
 
-def _of_events(window: AnyWindow) -> AnyWindow:
+def _of_events(window: Window) -> Window:
     if not isinstance(window, SourceWindow) or not window.takes_records:
         return window
     return replace(window, form=EVENTS, stream=None, decode=None, avro_schema=None, date_format=None, upsert=False)
