@@ -24,6 +24,7 @@ from lockstep.engine.errors import (
     SourceUnfit,
 )
 from lockstep.engine.model.loading import to_yaml
+from lockstep.engine.run import reading, sequencing
 from lockstep.engine.run.decisions import Decision, counted
 from lockstep.engine.run.position import Position, Tally
 from lockstep.engine.run.readiness import why_not_runnable
@@ -72,6 +73,20 @@ def test_entries_take_stored_batches_and_name_ends(tmp_path):
 
 def _start(engine: LocalEngine):
     return RangeReader(engine.bus, engine.graph, engine.streams).start().sequence
+
+
+def test_large_records_make_small_entries_and_ranges(tmp_path, monkeypatch):
+    monkeypatch.setattr(sequencing, "_ENTRY_BYTES", 1_000)
+    monkeypatch.setattr(reading, "RANGE_BYTES", 1_500)
+    engine = engine_over(tmp_path, entry_events=100)
+    for number in range(10):
+        put_batch(engine.bus.open("orders"), b"%d" % number * 450, b"x", keys=[b"k", b"k"])
+    engine.settle()
+    assert engine.sequencer.position.number == 5
+    reader = RangeReader(engine.bus, engine.graph, engine.streams)
+    assert reader.read(reader.start(), 5).end.number == 2
+    run_all(engine)
+    assert [number for number, _ in engine.out("q/Orders")] == list(range(1, 21))
 
 
 def test_copies_of_a_batch_take_no_number():

@@ -18,6 +18,7 @@ from lockstep.engine.events.types import Value
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Places = tuple[Int64s, Int64s]
+_PART = "part"
 _MANY = 2**62
 """Codes beyond this are made dense before they are combined with others."""
 _Kind = TypeVar("_Kind", bound=np.generic)
@@ -49,11 +50,23 @@ class Part:
         self.found: dict[object, Any] = {}
         """What others worked out from these rows, under keys of their own."""
 
+    @property
+    def whole(self) -> tuple[Part, int] | None:
+        """The part that it is a slice of, and where it begins there."""
+        return self._whole
+
     @classmethod
     def of(cls, batch: EventBatch) -> Part:
-        """The rows of a batch."""
-        pairs = zip(batch.schema.names, batch.columns, strict=True)
-        return cls({name: column for name, column in pairs if column is not None}, len(batch))
+        """The rows of a batch; those of a slice share what is worked out from the whole."""
+        if batch.whole:
+            whole, start = batch.whole[0]
+            return cls.of(whole).slice(start, start + len(batch))
+        found: Part | None = batch.found.get(_PART)
+        if found is None:
+            pairs = zip(batch.schema.names, batch.columns, strict=True)
+            columns = {name: column for name, column in pairs if column is not None}
+            found = batch.found[_PART] = cls(columns, len(batch))
+        return found
 
     def numbers(self, name: str) -> tuple[Numbers, Mask]:
         """A numeric column as int64 or float64 with the mask of what is not null (NO_MASK: nothing is)."""

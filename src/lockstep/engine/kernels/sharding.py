@@ -42,9 +42,17 @@ class Share:
         key = (self.fields, self.shard, self.shards)
         found: tuple[Part, Int64s] | None = part.found.get(key)
         if found is None:
-            rows = np.flatnonzero(self._mask(part))
-            found = part.found[key] = (part.take(rows, tuple(part.columns)), rows)
+            found = part.found[key] = self._select(part)
         return found
+
+    def _select(self, part: Part) -> tuple[Part, Int64s]:
+        if part.whole is None:
+            rows = np.flatnonzero(self._mask(part))
+            return part.take(rows, tuple(part.columns)), rows
+        whole, start = part.whole
+        mine, rows = self.own(whole)
+        low, high = np.searchsorted(rows, [start, start + part.length]).tolist()
+        return mine.slice(low, high), rows[low:high] - start
 
     def own_of(self, flow: Flow) -> Own:
         """The events of the shard in a flow."""

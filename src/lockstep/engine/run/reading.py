@@ -28,6 +28,8 @@ from lockstep.log.port import Bus, Log
 
 GAP = "gap"
 """The reason under which records are reported that a stream let go of before they were taken."""
+RANGE_BYTES = 256 << 20
+"""A range ends behind the entry with which its records reach this size: a column holds 2 GiB at most."""
 _READ_BYTES = 8 << 20
 _DIGEST_CHARS = 16
 
@@ -95,6 +97,8 @@ class _Collected:
     ticks: list[tuple[int, int]] = field(default_factory=list)
     lagging: set[int] = field(default_factory=set)
     broken: list[BrokenFrame] = field(default_factory=list)
+    record_bytes: int = 0
+    """Of records: an entry may hold few of them that are large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,8 @@ class RangeReader:
     def read(self, position: Position, upto: int, max_events: int | None = None) -> Range:
         """Everything behind `position` through entry `upto`, which must be on the log, or until it is large enough.
 
+        It is large enough with `max_events`, or when its records are large: then the caller reads on.
+
         An entry that turns something is a range of its own.
         """
         collected, end, lineage = _Collected(Tally.at(position)), position, []
@@ -162,7 +168,7 @@ class RangeReader:
             if collected.tally.block > end.block:
                 lineage.append((collected.tally.block, lineage_digest(state)))
             end = end.after(state, decision, collected.tally)
-            if end.events >= room:
+            if end.events >= room or collected.record_bytes >= RANGE_BYTES:
                 break
         else:
             self._check_reached(end, upto)
@@ -293,6 +299,7 @@ def _take_frames(each: Input, start: int, stop: int, into: _Collected) -> None:
 def _take_records(each: Input, start: int, stop: int, into: _Collected) -> None:
     for part in batches_between(each.log, start, stop, each.node.path):
         into.tally.sum_up_batch(part.view)
+        into.record_bytes += len(part.view.raw)
         first = into.tally.block + 1
         known = into.tally.take_records(part.count, each.name, part.sender)
         if known < part.count:

@@ -21,6 +21,8 @@ from lockstep.log.batch import BatchView, pack
 from lockstep.log.port import Bounds, Log
 from lockstep.runtime import Runtime, logger
 
+_ENTRY_BYTES = 64 << 20
+"""An entry takes about so much of a stream of records, and at least one stored batch."""
 _LENGTH_S, _LAST_S = 1.0, 5.0
 """How often a sequencer looks where its log ends, and whether what it read last still stands there."""
 
@@ -333,10 +335,12 @@ def take_records(each: Input, start: int, stop: int, tally: Tally, room: int | N
 
     With `room` the stream may let go of records meanwhile: it ends before them, and begins with a gap the next time.
     """
-    began, at = tally.events, start
+    began, at, size = tally.events, start, 0
     try:
         for part in batches_between(each.log, start, stop, each.node.path):
-            if room is not None and tally.events > began and tally.events + part.count > room:
+            size += len(part.view.raw)
+            is_full = size > _ENTRY_BYTES or (room is not None and tally.events + part.count > room)
+            if room is not None and is_full and tally.events > began:
                 return part.low
             tally.sum_up_batch(part.view)
             tally.take_records(part.count, each.name, part.sender)
