@@ -56,6 +56,10 @@ class Era:
         """The sources by path."""
         return tuple(path for path, *_ in self.sources)
 
+    def origins(self) -> frozenset[tuple[str, str | None]]:
+        """The sources by path, with the stream whose records they take, if it is not the project's own."""
+        return frozenset((path, json.loads(form[0])["stream"] if form else None) for path, _, *form in self.sources)
+
     def nodes(self) -> tuple[Node, ...]:
         """The sources as they were."""
         return tuple(_source(index, *named) for index, named in enumerate(self.sources))
@@ -90,8 +94,11 @@ class Past:
         return max(bisect_right(self.eras, position.number, key=lambda era: era.number) - 1, 0)
 
     def lasting(self, era: int) -> frozenset[str]:
-        """The sources of an era that were there ever since: what came in for others is nobody's any more."""
-        return frozenset.intersection(*(frozenset(each.paths) for each in self.eras[era:]))
+        """The sources of an era that were there ever since: what came in for others is nobody's any more.
+
+        One that takes the records of another stream since then is another source.
+        """
+        return frozenset(path for path, _ in frozenset.intersection(*(each.origins() for each in self.eras[era:])))
 
     def tree(self) -> dict[str, Any]:
         """As plain values."""
