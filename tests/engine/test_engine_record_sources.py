@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from cluster_fates import Fates
 from failover_worlds import leader
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from local_cluster import LocalCluster
 from local_engine import LocalEngine
@@ -338,6 +338,9 @@ def test_a_gap_that_came_while_no_engine_ran_is_the_same_for_all(tmp_path, at):
     assert (gap["block"], gap["reason"], gap["window"]) == (3, "gap", "orders/0 offset 2")
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.soak
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_whatever_happens_to_the_engines(tmp_path_factory, data):
     seed = data.draw(st.integers(0, 2**16))
