@@ -10,7 +10,7 @@ from lockstep.engine.events.recordform import key_repeats
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.windows import SourceWindow
 from lockstep.engine.run.streams import ProjectStreams, sources, takes_records
-from lockstep.errors import StreamNotFound
+from lockstep.errors import BadArgument, StreamNotFound
 from lockstep.log.port import Bus, Log
 from lockstep.streams.shards import logs_of
 
@@ -34,6 +34,15 @@ class Input:
     def takes_records(self) -> bool:
         """Whether its records are events themselves, and it belongs to somebody else."""
         return takes_records(self.node)
+
+
+def own_input(streams: ProjectStreams, node: Node) -> str:
+    """The stream to which events for a source are published; refuses a source that takes the records of another."""
+    stream = streams.input(node)
+    if takes_records(node):
+        reason = f"it takes the records of stream {stream}: publish those, with 'lockstep stream publish {stream}'"
+        raise BadArgument(name="window", value=node.path, reason=reason)
+    return stream
 
 
 def open_inputs(bus: Bus, streams: ProjectStreams, graph: Graph) -> tuple[Input, ...]:
