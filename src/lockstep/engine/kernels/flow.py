@@ -117,10 +117,14 @@ class Part:
         columns = {name: column.slice(start, stop - start) for name, column in self.columns.items()}
         return Part(columns, stop - start, (self, start))
 
-    def take(self, rows: Int64s, names: Sequence[str]) -> Part:
-        """Some of the rows, copied."""
+    def take(self, rows: Int64s, names: Sequence[str], coded: tuple[str, ...] = ()) -> Part:
+        """Some of the rows, copied, with the codes of the columns `coded`, if there are any."""
         index = pa.array(rows)
-        return Part({name: _plain(self.columns[name].take(index)) for name in names}, len(rows))
+        made = Part({name: _plain(self.columns[name].take(index)) for name in names}, len(rows))
+        if coded:
+            codes, distinct = self.codes(coded)
+            made._codes[coded] = _without_unused(codes[rows], distinct)
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,15 @@ class Flow:
         known = self.parts[0].columns
         columns = (self.column(name) if name in known else None for name in self.schema.names)
         return EventBatch(self.schema, self.block, self.opcode, self.flags, tuple(columns))
+
+
+def _without_unused(
+    codes: Int64s, distinct: list[Value | tuple[Value, ...]]
+) -> tuple[Int64s, list[Value | tuple[Value, ...]]]:
+    """Codes into a list of those that occur."""
+    used = np.zeros(len(distinct), np.bool_)
+    used[codes] = True
+    return (np.cumsum(used) - 1)[codes], [distinct[place] for place in np.flatnonzero(used).tolist()]
 
 
 def validity(column: pa.Array) -> Mask:

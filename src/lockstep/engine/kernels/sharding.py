@@ -48,7 +48,7 @@ class Share:
     def _select(self, part: Part) -> tuple[Part, Int64s]:
         if part.whole is None:
             rows = np.flatnonzero(self._mask(part))
-            return part.take(rows, tuple(part.columns)), rows
+            return part.take(rows, tuple(part.columns), self.fields), rows
         whole, start = part.whole
         mine, rows = self.own(whole)
         low, high = np.searchsorted(rows, [start, start + part.length]).tolist()
