@@ -12,15 +12,31 @@ from kernel_worlds import Answer
 from lockstep.core.sequence import Entry, SequenceState, fold
 from lockstep.engine.errors import FrameDamaged
 from lockstep.engine.events.block import InputBlock
+from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import decode_frame
+from lockstep.engine.events.jsonform import parse_event
 from lockstep.engine.model.graph import Graph, Node
+from lockstep.engine.model.windows import SourceWindow
 from lockstep.engine.run.catalog import compiled
 from lockstep.engine.run.decisions import Decision, decode
 from lockstep.engine.run.reading import values_between
-from lockstep.engine.run.streams import ProjectStreams, sources
+from lockstep.engine.run.streams import ProjectStreams, own_sources
+from lockstep.log.batch import NO_PRODUCER, BatchView
 from lockstep.log.port import Bus
 
 Values = list[tuple[int, bytes]]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record of a stream that is not the project's own."""
+
+    offset: int
+    key: bytes | None
+    value: bytes
+    created_ns: int
+    sender: bytes | None
+    number: int
 
 
 class Recorder:
@@ -29,10 +45,12 @@ class Recorder:
     def __init__(self, bus: Bus, streams: ProjectStreams) -> None:
         self._bus, self._streams = bus, streams
         self._kept: dict[str, Values] = {}
+        self._records: dict[str, dict[int, Record]] = {}
+        self._root = streams.sequence.removesuffix("S")
 
     def keep(self, name: str) -> None:
         """Called before a log is trimmed."""
-        if name == self._streams.sequence or name.endswith(".I"):
+        if name == self._streams.sequence or name.endswith(".I") or not name.startswith(self._root):
             self.values(name)
 
     def values(self, name: str) -> Values:
@@ -42,6 +60,22 @@ class Recorder:
         start = kept[-1][0] + 1 if kept else log.bounds().first
         kept += values_between(log, start, log.bounds().next)
         return kept
+
+    def records(self, name: str, start: int, end: int) -> Iterator[Record]:
+        """The records of a stream that is not the project's own, from `start` to `end`."""
+        known = self._records.setdefault(name, {})
+        log = self._bus.open(name)
+        at = max(log.bounds().first, max(known, default=-1) + 1)
+        while at < log.bounds().next and (stored := log.read(at)):
+            for entry in stored:
+                view = BatchView(entry.base, entry.data, name)
+                sender = None if view.producer == NO_PRODUCER else view.producer
+                rows = zip(view.keys(), view.values(), view.created(), strict=True)
+                for index, (key, value, created_ns) in enumerate(rows):
+                    number = view.sequence + index
+                    known[view.base + index] = Record(view.base + index, key, value, created_ns, sender, number)
+                at = view.end
+        return (record for offset, record in sorted(known.items()) if start <= offset < end)
 
     def entries(self) -> Iterator[Entry]:
         """The entries that count."""
@@ -59,6 +93,23 @@ class Recorder:
                 yield value
 
 
+def stream_of(name: str) -> str:
+    """The log of an input that takes records."""
+    return name.partition("@")[2].rpartition(":")[0]
+
+
+def event_of(node: Node, record: Record, shard: int) -> Event:
+    """A record as an event; ValueError if it is none."""
+    window = node.window
+    assert isinstance(window, SourceWindow)
+    if window.decode == "json":
+        return parse_event(record.value.decode(), node.schema)
+    texts = {"key": record.key, "value": record.value}
+    parts = {name: None if data is None else data.decode() for name, data in texts.items()}
+    values = {**parts, "offset": record.offset, "time": record.created_ns // 1000, "shard": shard}
+    return Event(Opcode.INSERT, Flag.NORMAL, tuple(values[name] for name in node.schema.names))
+
+
 @dataclass
 class Oracle:
     """The answer, the counts, and the blocks of bad records, each as often as there are."""
@@ -70,6 +121,7 @@ class Oracle:
     events: int = 0
     persists: int = 0
     changes: int = 0
+    senders: dict[tuple[str, bytes], int] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)
     """Up to where the input of each source is taken."""
 
@@ -98,7 +150,9 @@ class Oracle:
             if is_new:
                 found.turn(decision)
             now = dict(decision.ends)
-            for node in sources(found.graph) if decision.states is None else ():
+            if decision.states is None:
+                found.take_records(recorder, decision)
+            for node in own_sources(found.graph) if decision.states is None else ():
                 for value in recorder.input(node, found.ends.get(node.path, 0), now[node.path]):
                     for block in found.blocks_in(value, node):
                         found.take(block)
@@ -111,8 +165,11 @@ class Oracle:
         """How many records of each input nobody has taken."""
         found = {
             node.path: sum(1 for _ in recorder.input(node, self.ends.get(node.path, 0), 1 << 62))
-            for node in sources(self.graph)
+            for node in own_sources(self.graph)
         }
+        for name, end in self.ends.items():
+            if "@" in name:
+                found[name] = sum(1 for _ in recorder.records(stream_of(name), end, 1 << 62))
         return {path: count for path, count in found.items() if count}
 
     def turn(self, decision: Decision) -> None:
@@ -133,13 +190,47 @@ class Oracle:
         try:
             frame = decode_frame(value, node.schema, number_from=self.blocks + 1)
         except FrameDamaged:
-            self.blocks += 1
-            self.bad.append(self.blocks)
-            self.windows.blocks.append(InputBlock(self.blocks))
+            self.refuse()
             return
         events = {number: tuple(given) for number, given in frame.batch.blocks()}
         for number in frame.numbers:
             yield InputBlock(int(number), node.path, events.get(int(number), ()), number in frame.transactional)
+
+    def take_records(self, recorder: Recorder, decision: Decision) -> None:
+        """Record by record; models in these tests have sources of one form."""
+        for name, end in decision.ends.items():
+            path, at, _ = name.partition("@")
+            if not at:
+                continue
+            start = self.ends[name]
+            if name in (decision.gaps or {}):
+                start = (decision.gaps or {})[name]
+                self.refuse()
+            for record in recorder.records(stream_of(name), start, end):
+                self.take_record(name, path, record)
+
+    def take_record(self, name: str, path: str, record: Record) -> None:
+        if record.sender is not None:
+            latest = self.senders.get((name, record.sender), -1)
+            self.senders[name, record.sender] = max(latest, record.number)
+            if record.number <= latest:
+                return
+        node = self.graph.find(path)
+        assert node is not None
+        shard = int(stream_of(name).partition("/")[2] or 0)
+        try:
+            event = event_of(node, record, shard)
+        except ValueError:
+            self.refuse()
+            self.events += 1
+            return
+        self.take(InputBlock(self.blocks + 1, path, (event,)))
+
+    def refuse(self) -> None:
+        """A block without events, under which something is reported."""
+        self.blocks += 1
+        self.bad.append(self.blocks)
+        self.windows.blocks.append(InputBlock(self.blocks))
 
     def take(self, block: InputBlock) -> None:
         self.blocks += 1

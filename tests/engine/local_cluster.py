@@ -19,6 +19,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,10 @@ from lockstep.errors import LockstepError
 from lockstep.events.positions import Position
 from lockstep.events.subscribing import OutSource, SubscribeOptions, Subscription
 from lockstep.log.batch import NO_PRODUCER, pack
+from lockstep.log.config import StreamConfig
 from lockstep.log.memory import Grid
 from lockstep.log.port import Log
+from lockstep.streams.client import Lockstep
 from lockstep.testing.virtual import VirtualRuntime
 from memory_wire import MemoryServer
 
@@ -238,9 +241,13 @@ class LocalCluster:
         seed: int = 0,
         server: MemoryServer | None = None,
         patience_s: float = PATIENCE_S,
+        others: Mapping[str, StreamConfig] = MappingProxyType({}),
         **options: Any,
     ) -> None:
-        """`server`: what is shared is a server with topics, whose offsets have gaps, and not tables in memory."""
+        """`server`: what is shared is a server with topics, whose offsets have gaps, and not tables in memory.
+
+        `others`: streams that are not the project's own, whose records it takes.
+        """
         self.graph, self.wanted, self.folder, self.seed = graph, wanted, folder, seed
         self.shards, self.patience_s = int(options.get("shards", 1)), patience_s
         self.name = f"{folder.name}-{id(self)}"
@@ -248,6 +255,8 @@ class LocalCluster:
         self.random = random.Random(f"cluster {seed}")
         self.bus = self.grid.bus(self.clock)
         self.streams = ProjectStreams(cluster="local", project=graph.project.name)
+        for name, config in others.items():
+            Lockstep(self.bus, self.clock).create(name, config)
         self.streams.create(self.bus, graph, wanted)
         self.recorder = Recorder(self.bus, self.streams)
         self._options = {"lease_s": LEASE_S, "snapshot_every_s": 0.0, "ticks": False, "entry_events": 1, **options}

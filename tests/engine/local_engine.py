@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
@@ -16,8 +18,9 @@ from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.spool import Spool
 from lockstep.engine.run.standing import inputs_of
-from lockstep.engine.run.streams import ProjectStreams, sources
+from lockstep.engine.run.streams import ProjectStreams, own_sources
 from lockstep.engine.run.worker import ShardWorker
+from lockstep.log.config import StreamConfig
 from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
@@ -28,16 +31,27 @@ class LocalEngine:
     """A project on a bus in memory; `stored` stands for Spark's state store, one for each shard."""
 
     def __init__(
-        self, graph: Graph, wanted: frozenset[str], folder: Path, *, shards: int = 1, entry_events: int = 1
+        self,
+        graph: Graph,
+        wanted: frozenset[str],
+        folder: Path,
+        *,
+        shards: int = 1,
+        entry_events: int = 1,
+        others: Mapping[str, StreamConfig] = MappingProxyType({}),
     ) -> None:
+        """`others`: streams that are not the project's own, whose records it takes."""
         self.graph, self.wanted, self.folder, self.shards = graph, wanted, folder, shards
         self.runtime = ThreadRuntime()
         self.connection = Lockstep(open_bus(f"memory:{folder.name}-{id(self)}", self.runtime), self.runtime)
         self.bus = self.connection.bus
         self.streams = ProjectStreams(cluster="test", project=graph.project.name)
+        for name, config in others.items():
+            self.connection.create(name, config)
         self.streams.create(self.bus, graph, wanted)
         self.publishers = {
-            node.path: EventPublisher(self.connection, self.streams.input(node), node.schema) for node in sources(graph)
+            node.path: EventPublisher(self.connection, self.streams.input(node), node.schema)
+            for node in own_sources(graph)
         }
         inputs = inputs_of(self.bus, self.streams, graph)
         options = SequencerOptions(entry_events=entry_events)

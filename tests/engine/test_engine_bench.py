@@ -11,7 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lockstep.bench import engine, engine_kernel, engine_live, engine_peer_spark, engine_peers
+from lockstep.bench import (
+    engine,
+    engine_kernel,
+    engine_live,
+    engine_peer_spark,
+    engine_peers,
+    engine_records,
+    engine_shards,
+)
 from lockstep.bench.engine_jobs import steadiness
 from lockstep.bench.engine_memory import descendants, parts_mb, tree_mb
 from lockstep.bench.engine_models import CASES, DAY, DOCUMENT, VWAP, expected_rows, items, seven_windows, trades
@@ -176,9 +184,14 @@ def test_the_memory_of_children_is_counted():
 
 
 def test_every_shard_has_work_and_every_number_of_shards_is_reported():
-    kept = engine_kernel.keep("seven", 3_000)
-    found = engine_kernel.shards("seven", kept, engine_kernel.ALL_THREE, (1, 2))
-    assert {number: len(each["busy_s"]) for number, each in found["shards"].items()} == {"1": 1, "2": 2}
+    found = engine_shards.divided("seven", engine_kernel.ALL_THREE, 3_000, 1_000, lambda _: None)
+    assert {number: len(each["busy_s"]) for number, each in found["shards"].items()} == {"1": 1, "2": 2, "4": 4}
+
+
+def test_records_of_every_form_are_sequenced_and_read():
+    found = engine_records.sequenced(2_000, lambda _: None)
+    assert {(each["events"], each["entries"]) for each in found.values()} == {(2_000, 1)}
+    assert all(each["read_per_s"] > 0 for each in found.values())
 
 
 def test_frames_csv_and_the_interpreter_are_measured():

@@ -9,7 +9,7 @@ from validation_models import chain, project, sliding, source, trades_model
 from lockstep.engine.model.explaining import explain, stages_of
 from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.model.windows import CopyWindow
+from lockstep.engine.model.windows import CopyWindow, UnionWindow
 
 
 def explained(model):
@@ -59,3 +59,17 @@ def test_parts_are_counted():
 def test_a_stage_is_the_longest_way_from_a_source():
     model = chain(source(), CopyWindow(name="a"), CopyWindow(name="b"))
     assert stages_of(compile_project(model)) == (1, 2, 3)
+
+
+def test_the_window_that_forbids_dividing_is_named():
+    made = explained(
+        project(
+            source("Orders", insert_only=True),
+            source("Names"),
+            UnionWindow(name="Both"),
+            links=["Orders Both", "Names Both"],
+        )
+    )
+    first = "Both is a union window, which looks at the rows of all groups in their order"
+    assert first in made.data["not_divided"]
+    assert [window["why"] for window in made.data["windows"] if window["window"] == "q/Both"] == [first]

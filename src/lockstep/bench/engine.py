@@ -14,6 +14,8 @@ from lockstep.bench import (
     engine_live,
     engine_peers,
     engine_profile,
+    engine_records,
+    engine_shards,
     engine_start,
     measure,
 )
@@ -266,10 +268,26 @@ def spark_share(found: dict[str, Any]) -> dict[str, Any]:
 
 def _shards(runs: Runs) -> Iterator[Row]:
     runs.say("work of each shard, without Spark")
-    found = engine_kernel.shards("seven", runs.kept, ALL_THREE)
-    for number, each in found["shards"].items():
-        name = f"work of the busiest of {number} shard{'s' if number != '1' else ''}"
-        yield Row(name=name, value=each["longest_s"], unit="processor s", details=found if number == "1" else {})
+    options = runs.options
+    found = engine_shards.divided("seven", ALL_THREE, options.events, options.batch_events, runs.say)
+    one = found["shards"]["1"]["longest_s"]
+    yield Row(name="work of 1 shard", value=one, unit="processor s", details=found)
+    for number, limit in (("2", 0.55), ("4", 0.30)):
+        each = found["shards"][number]
+        yield Row(name=f"work of the busiest of {number} shards, by that of 1", value=round(each["longest_s"] / one, 3),
+                  unit="x", limit=limit, at_least=False, details={})  # fmt: skip
+        yield Row(name=f"work of {number} shards together, by that of 1", value=round(each["together_s"] / one, 3),
+                  unit="x", limit=1.15, at_least=False, details={})  # fmt: skip
+
+
+def _records(runs: Runs) -> Iterator[Row]:
+    """A stream that is not the project's own, one record a block."""
+    for form, found in engine_records.sequenced(runs.options.events, runs.say).items():
+        if form == "as they are":
+            yield Row(name="records of any stream, sequenced", value=found["sequenced_per_s"], unit="/s",
+                      limit=200e3, details=found)  # fmt: skip
+        yield Row(name=f"records of any stream, {form}: read, decoded and checked", value=found["read_per_s"],
+                  unit="/s", details=found)  # fmt: skip
 
 
 def _peers(runs: Runs) -> Iterator[Row]:
@@ -298,6 +316,7 @@ PARTS: dict[str, Callable[[Runs], Iterator[Row]]] = {
     "kernel": _kernel,
     "profile": _profile,
     "shards": _shards,
+    "records": _records,
     "peers": _peers,
     "large": _large,
 }

@@ -1,4 +1,4 @@
-"""The windows alone, without Spark and without a bus: what one core does, and how work divides over shards."""
+"""The windows alone, without Spark and without a bus: what one core does."""
 
 from __future__ import annotations
 
@@ -77,31 +77,11 @@ def kernel(case: str, kept: Kept, wanted: Sequence[str], *, silent: bool = False
     }
 
 
-def shards(case: str, kept: Kept, wanted: Sequence[str], numbers: Sequence[int] = (1, 2, 4)) -> dict[str, Any]:
-    """Processor seconds of each shard for several numbers of shards, on the same input; the better of two runs."""
-    graph, found = CASES[case].graph(), {}
-    _work(graph, kept, wanted, 0, 1)  # the first to come pays for loading the compiled loops
-    for number in numbers:
-        busy = [min(_work(graph, kept, wanted, shard, number) for _ in range(2)) for shard in range(number)]
-        found[str(number)] = {"busy_s": busy, "longest_s": max(busy), "together_s": round(sum(busy), 3)}
-    return {"events": len(kept.batch), "wanted": list(wanted), "shards": found}
-
-
-def _work(graph: Graph, kept: Kept, wanted: Sequence[str], shard: int, number: int) -> float:
-    evaluator, input_ = _evaluator(graph, kept, wanted, shard, number)
-    began = time.process_time()
-    for span in input_.spans():
-        evaluator.evaluate(span)
-    return round(time.process_time() - began, 3)
-
-
-def _evaluator(
-    graph: Graph, kept: Kept, wanted: Sequence[str], shard: int = 0, shards: int = 1
-) -> tuple[Evaluator, Kept]:
+def _evaluator(graph: Graph, kept: Kept, wanted: Sequence[str]) -> tuple[Evaluator, Kept]:
     """An evaluator and the columns it needs."""
-    needed = Evaluator(graph, wanted=frozenset(wanted), shard=shard, shards=shards).needed
+    needed = Evaluator(graph, wanted=frozenset(wanted)).needed
     pruned = kept.only(needed.get(kept.source, frozenset()))
-    return Evaluator(graph, wanted=frozenset(wanted), history=pruned, shard=shard, shards=shards), pruned
+    return Evaluator(graph, wanted=frozenset(wanted), history=pruned), pruned
 
 
 def _seconds(evaluator: Evaluator, span: Span, *, silent: bool = False) -> float:

@@ -182,7 +182,7 @@ def _bench_streams(parser: argparse.ArgumentParser) -> None:
 
 def _bench_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--events", type=kinds.positive, default=1_000_000, metavar="N", help="trades (1000000)")
-    names = "one, three, live, memory, groups, start, kernel, profile, shards, peers, large"
+    names = "one, three, live, memory, groups, start, kernel, profile, shards, records, peers, large"
     parser.add_argument("--only", nargs="+", action="extend", default=[], metavar="ROW", help=f"of {names} (all)")
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True,
                         help="measure other means beside it: Bytewax, a hand-written Spark job (yes)")  # fmt: skip

@@ -101,13 +101,13 @@ def _show_change(options: argparse.Namespace, output: Output, graph: Graph) -> N
 def _show_held(options: argparse.Namespace, output: Output, words: str) -> None:
     """The streams that a command would take records from, and how many they hold."""
     from lockstep.engine.run.catalog import check_project, project_graph
-    from lockstep.engine.run.streams import ProjectStreams
+    from lockstep.engine.run.streams import ProjectStreams, own_sources
 
     with opened(bus_url(options)) as client:
         check_project(client.bus, options.cluster, options.project)
         streams = ProjectStreams(cluster=options.cluster, project=options.project)
         graph = project_graph(client.bus, options.cluster, options.project)
-        names = {streams.input(node) for node in graph.nodes if node.is_source} | {streams.sequence}
+        names = {streams.input(node) for node in own_sources(graph)} | {streams.sequence}
         names |= {streams.output(node) for node in graph.nodes}
         bounds = {name: client.bus.open(name).bounds() for name in sorted(names & set(client.bus.names()))}
     held = {name: found.next - found.first for name, found in bounds.items()}

@@ -291,6 +291,22 @@ class InputChanged(DataError):
     advice = "The bus lost or changed acknowledged records. Restore a snapshot and replay, or begin anew."
 
 
+class SourceUnfit(Conflict):
+    """A source that can't tell the records of its stream apart."""
+
+    code = "SOURCE_UNFIT"
+    template = "{stream} has {shards} shards, in which offsets repeat, and the key of {window} is the offset alone."
+    advice = "Add the shard to the key: shard*:int32,offset*:int64, or record_shard and record_offset with decode."
+
+
+class SourceReplaced(Conflict):
+    """A stream was deleted and made anew under its name."""
+
+    code = "SOURCE_REPLACED"
+    template = "{stream} is not the stream from which {window} took records so far: it was deleted and made anew."
+    advice = "Give the source window another name, under which it begins with this stream; or run a new project."
+
+
 class BufferGap(DataError):
     """A standby's buffer does not hold what is to be published next."""
 

@@ -13,7 +13,8 @@ from lockstep.engine.model.validation import compile_project
 from lockstep.engine.run.catalog import project_graph, projects, published_windows
 from lockstep.engine.run.feeding import EventPublisher
 from lockstep.engine.run.files import source_of, window_of
-from lockstep.engine.run.streams import EVENT_STREAM, ProjectStreams, sources
+from lockstep.engine.run.inputs import own_input
+from lockstep.engine.run.streams import EVENT_STREAM, ProjectStreams, own_sources
 from lockstep.errors import BadArgument, StreamNotFound
 from lockstep.events.clients import ClientTail, client_id
 from lockstep.events.positions import Position
@@ -73,7 +74,7 @@ class ProjectEvents:
 
     def sources(self) -> list[str]:
         """The windows that can be published to."""
-        return [node.path for node in sources(self.graph)]
+        return [node.path for node in own_sources(self.graph)]
 
     def windows(self) -> list[str]:
         """The windows that can be subscribed to: those whose out streams are there."""
@@ -114,7 +115,7 @@ class ProjectEvents:
 
     def input(self, node: Node) -> str:
         """The stream of a source window, which is made if no engine did."""
-        stream, bus = self.streams.input(node), self.connection.bus
+        stream, bus = own_input(self.streams, node), self.connection.bus
         if stream not in set(bus.names()):
             bus.create(stream, EVENT_STREAM)
         return stream

@@ -200,6 +200,11 @@ class BatchView:
         """The offset after its last record."""
         return self.base + self.count
 
+    @property
+    def raw(self) -> bytes:
+        """The columns of all records, unpacked."""
+        return self._raw
+
     def values(self) -> tuple[bytes, ...]:
         """All values, made in one go."""
         if self._flags & VARIED:

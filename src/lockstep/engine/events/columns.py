@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,10 @@ class EventBatch:
     opcode: Bytes
     flags: Bytes
     columns: tuple[pa.Array | None, ...]
+    found: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
+    """What others worked out from it, by names of their own."""
+    whole: list[tuple[EventBatch, int]] = field(init=False, default_factory=list, repr=False, compare=False)
+    """The batch that it is a slice of, and where it begins there; empty if it is none."""
 
     def __len__(self) -> int:
         return len(self.block)
@@ -66,7 +71,9 @@ class EventBatch:
     def slice(self, start: int, stop: int) -> EventBatch:
         """Events start up to stop, sharing memory."""
         columns = tuple(None if column is None else column.slice(start, stop - start) for column in self.columns)
-        return EventBatch(self.schema, self.block[start:stop], self.opcode[start:stop], self.flags[start:stop], columns)
+        made = EventBatch(self.schema, self.block[start:stop], self.opcode[start:stop], self.flags[start:stop], columns)
+        made.whole.append((self, start))
+        return made
 
     def events(self) -> list[Event]:
         """The events one by one; none of the columns may have been pruned."""

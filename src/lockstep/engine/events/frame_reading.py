@@ -123,19 +123,19 @@ class _Reader:
         fixed = {at: self.piece(8 * counts.get(at, events)) for at in layout.wide}
         numbers, sizes = self._blocks(number_from)
         fixed |= {at: self.piece(4 * counts.get(at, events)) for at in layout.narrow}
-        offsets = self._lengths(OFFSETS_U32, "<u4", events + 1) | self._lengths(LENGTHS_U16, "<u2", events)
+        sizes_of = self._lengths(OFFSETS_U32, "<u4", events + 1) | self._lengths(LENGTHS_U16, "<u2", events)
         opcode, flags = self._codes()
         transactional = numbers[self._bits(head.blocks)] if head.flags & TRANSACTIONAL else numbers[:0]
         nulls = {at: self._nulls(shape, counts.get(at, 0)) for at, shape in enumerate(self.shapes) if shape & ~LENGTHS}
-        offsets |= self._lengths(LENGTHS_U8, "u1", events)
-        if len(offsets) != len(layout.sized):
+        sizes_of |= self._lengths(LENGTHS_U8, "u1", events)
+        if len(sizes_of) != len(layout.sized):
             self.fail("a column has an unknown shape")
-        fixed |= {at: self.piece(int(offsets[at][-1])) for at in layout.texts}
+        fixed |= {at: self.piece(self._total(sizes_of[at])) for at in layout.texts}
         if self.at != self.end:
             self.fail("it has more bytes than its header says")
         made = [
             self._column(
-                at, fixed[at], offsets.get(at), nulls.get(at, (None, None)), counts.get(at, 0),
+                at, fixed[at], sizes_of.get(at), nulls.get(at, (None, None)), counts.get(at, 0),
                 is_wanted=columns is None or field.name in columns,
             )
             for at, field in enumerate(layout.columns)
@@ -157,14 +157,18 @@ class _Reader:
             self.fail("its blocks do not have as many events as it says")
         return numbers, sizes
 
-    def _lengths(self, form: int, kind: str, count: int) -> dict[int, npt.NDArray[np.int32]]:
-        """Where the values of each column written in this form begin and end."""
+    def _lengths(self, form: int, kind: str, count: int) -> dict[int, npt.NDArray[Any]]:
+        """For each column written in this form where its values begin and end, as int32, or else their lengths."""
         found = {}
         for at in self.layout.sized:
             if self.shapes[at] & LENGTHS == form:
                 values = self.array(kind, count)
-                found[at] = values.view(np.int32) if form == OFFSETS_U32 else offsets_of(values)
+                found[at] = values.view(np.int32) if form == OFFSETS_U32 else values
         return found
+
+    def _total(self, sizes: npt.NDArray[Any]) -> int:
+        """The bytes of all values of a column."""
+        return int(sizes[-1]) if sizes.dtype == np.int32 else int(sizes.sum(dtype=np.int64))
 
     def _codes(self) -> tuple[Bytes, Bytes]:
         events = self.head.events
@@ -184,7 +188,7 @@ class _Reader:
         self,
         at: int,
         fixed: pa.Buffer,
-        offsets: npt.NDArray[np.int32] | None,
+        sizes: npt.NDArray[Any] | None,
         nulls: tuple[pa.Buffer | None, pa.Buffer | None],
         elements: int,
         *,
@@ -197,6 +201,7 @@ class _Reader:
         is_checked = self._is_plain(at, fixed)
         if is_checked and not is_wanted:
             return None
+        offsets = sizes if sizes is None or sizes.dtype == np.int32 else offsets_of(sizes)
         made = self._array(at, fixed, offsets, nulls, elements)
         if not is_checked:
             check_values(made, self.layout.columns[at].name, self.fail)

@@ -48,6 +48,18 @@ def parse_event(text: str, schema: Schema, date_format: str | None = None) -> Ev
     return event_of(_load(text), schema, date_format)
 
 
+def parse_object(data: bytes, schema: Schema, date_format: str | None, opcode: str) -> Event:
+    """The event of a JSON object of somebody else: fields of its own that the schema does not name are left out.
+
+    `opcode` is what it is if it does not say so itself. Raises BadText.
+    """
+    found = _load(_decode(data))
+    if isinstance(found, dict):
+        known = {*schema.names, *_own_names(schema)}
+        found = {_own_names(schema)[0]: opcode, **{name: item for name, item in found.items() if name in known}}
+    return event_of(found, schema, date_format)
+
+
 def read_json(
     file: BinaryIO, schema: Schema, on_bad: Callable[[BadLine], None], date_format: str | None = None
 ) -> Iterator[Event]:

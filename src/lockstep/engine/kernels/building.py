@@ -88,9 +88,14 @@ class Builder:
         return KeptMembers(rule, sorted(needs))
 
     def _reads_log(self, source: Node, retention: Retention) -> bool:
-        """The log holds a source's rows as they are, if it makes no keys; the model's clock it does not hold."""
+        """The log holds a source's rows as they are, if it makes no keys; the model's clock it does not hold.
+
+        A stream that is not the project's own lets records go by rules of its own.
+        """
         window = source.window
         if not isinstance(window, SourceWindow) or window.autogen_key or not has_plain_output(source):
+            return False
+        if window.takes_records:
             return False
         return not retention.by_time or retention.field is not None
 

@@ -10,22 +10,26 @@ import numpy as np
 
 from lockstep.engine.events.columns import Bytes, Int64s
 from lockstep.engine.kernels import loops
-from lockstep.engine.kernels.flow import DELETE, INSERT, Flow, Mask, Part, frozen
+from lockstep.engine.kernels.flow import DELETE, Flow, Mask, Part, frozen
 from lockstep.engine.kernels.members import Members
 from lockstep.engine.kernels.moments import ColumnOperator, Moments, Pages, Yield
 from lockstep.engine.kernels.rules import Causes
-from lockstep.engine.kernels.sharding import Share
+from lockstep.engine.kernels.sharding import Own, Share, index_in_block
 from lockstep.engine.model.graph import Node
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """Rows that leave: which rows of which part, because of which cause, and their numbers among all that ever came."""
+    """Rows that leave: which rows of which part, because of which cause, and their numbers among all that ever came.
+
+    With a share only those of the shard; `count` is how many there are of all shards.
+    """
 
     parts: list[Part]
     rows: Int64s
     causes: Int64s
-    first: int
+    numbers: Int64s
+    count: int
 
 
 class PassColumns(ColumnOperator):
@@ -55,40 +59,52 @@ class CopyColumns(ColumnOperator):
         first = self._rule.total - self._members.count
         causes = self._rule.causes(flow, moments.span)
         self._members.touched()
-        leaving = self._leaving(flow, causes, first)
-        if not emit and self._share is None:
-            left = len(leaving.causes)
-            return Yield(None, len(flow) + left, len(flow) - left)
-        out = self._merged(flow, causes, leaving)
-        made = Yield.of(out)
-        return made if self._share is None else replace(made, taken=int(np.count_nonzero(out.opcode == INSERT)))
+        own = None if self._share is None else self._share.own_of(flow)
+        leaving = self._leaving(flow, causes, first, own)
+        if not emit and own is None:
+            return Yield(None, len(flow) + leaving.count, len(flow) - leaving.count)
+        if own is not None:
+            return replace(Yield.of(self._divided(flow, causes, leaving, own)), taken=len(own.places))
+        return Yield.of(self._merged(flow, causes, leaving))
 
-    def _leaving(self, flow: Flow, causes: Causes, first: int) -> Leaving:
-        parts, rows, found, base, number = [], [], [], 0, first
+    def _leaving(self, flow: Flow, causes: Causes, first: int, own: Own | None) -> Leaving:
+        parts, rows, found, numbers, base, number = [], [], [], [], 0, first
         while self._members.count and self._may_leave(causes, number):
             chunk = self._members.first()
             assert chunk is not None, "there are members"
-            anchors = self._rule.anchored(chunk.anchors[chunk.taken :])
-            due = causes.find(self._rule.bounds(anchors, number))
-            if not len(due):
+            bounds = self._rule.bounds(self._rule.anchored(chunk.anchors[chunk.taken :]), number)
+            due = causes.due(bounds)
+            if not due:
                 break
-            parts.append(chunk.part.slice(chunk.taken, chunk.taken + len(due)))
-            rows.append(np.arange(base, base + len(due), dtype=np.int64))
-            found.append(due)
-            base += len(due)
-            number += len(due)
-            is_end = len(due) < len(anchors)
-            self._members.leave(len(due))
+            part, places = self._own(chunk.part, chunk.taken, chunk.taken + due)
+            parts.append(part)
+            rows.append(np.arange(base, base + len(places), dtype=np.int64))
+            found.append(causes.find(bounds[places]))
+            numbers.append(places + number)
+            base += len(places)
+            number += due
+            is_end = due < len(bounds)
+            self._members.leave(due)
             if is_end:
                 break
-        own = 0
+        gone = 0
         if not self._members.count and len(flow):
-            due = causes.find(self._rule.bounds(self._rule.anchored(causes.anchors), number))
-            own = len(due)
-            found.append(due)
-            rows.append(base + flow.rows()[:own])
-        self._members.come(flow, own, causes.anchors)
-        return Leaving(parts, _joined(rows), _joined(found), first)
+            bounds = self._rule.bounds(self._rule.anchored(causes.anchors), number)
+            gone = causes.due(bounds)
+            places = np.arange(gone) if own is None else own.places[: np.searchsorted(own.places, gone)]
+            found.append(causes.find(bounds[places]))
+            rows.append(base + (flow.rows()[:gone] if own is None else own.rows[: len(places)]))
+            numbers.append(places + number)
+        self._members.come(flow, gone, causes.anchors)
+        return Leaving(parts, _joined(rows), _joined(found), _joined(numbers), number + gone - first)
+
+    def _own(self, part: Part, start: int, stop: int) -> tuple[Part, Int64s]:
+        """Some rows of a part that are of this shard, and which of them they are."""
+        if self._share is None:
+            return part.slice(start, stop), np.arange(stop - start, dtype=np.int64)
+        mine, rows = self._share.own(part)
+        low, high = np.searchsorted(rows, [start, stop]).tolist()
+        return mine.slice(low, high), rows[low:high] - start
 
     def _may_leave(self, causes: Causes, number: int) -> bool:
         """Whether the oldest row may be due: it saves reading the log for nothing."""
@@ -98,27 +114,21 @@ class CopyColumns(ColumnOperator):
         return bool(self._rule.bounds(anchor, number)[0] <= causes.keys[-1])
 
     def _merged(self, flow: Flow, causes: Causes, leaving: Leaving) -> Flow:
-        parts = (*leaving.parts, *flow.parts)
+        parts, left = (*leaving.parts, *flow.parts), leaving.causes
         came_rows = flow.rows() + sum(part.length for part in leaving.parts)
-        if self._share is not None:
-            return self._divided(flow, causes, leaving, parts, came_rows, self._share)
-        left = leaving.causes
         made = _woven(causes.before[left], causes.block[left], leaving.rows, flow.block, flow.flags, came_rows)
         return Flow(self.node.schema, *made[:3], parts, made[3])
 
-    def _divided(
-        self, flow: Flow, causes: Causes, leaving: Leaving, parts: tuple[Part, ...], came_rows: Int64s, share: Share
-    ) -> Flow:
+    def _divided(self, flow: Flow, causes: Causes, leaving: Leaving, own: Own) -> Flow:
         """The rows of one shard, with the places that they have among all rows."""
-        mask = share.mask(parts)
-        came, theirs = np.flatnonzero(mask[came_rows]), mask[leaving.rows]
-        left, numbers = leaving.causes[theirs], np.flatnonzero(theirs) + leaving.first
+        parts, came, left = (*leaving.parts, *own.parts), own.places, leaving.causes
+        came_rows = own.rows + sum(part.length for part in leaving.parts)
         before = np.searchsorted(came, causes.before[left])
-        gone = causes.block[left], leaving.rows[theirs]
-        made = _woven(before, *gone, flow.block[came], flow.flags[came], came_rows[came])
-        index, is_delete = flow_index(flow.block), made[1] == DELETE
-        places = _mixed(is_delete, index[left], index[came])
-        orders = _mixed(is_delete, 1 + numbers, np.zeros(len(came), np.int64))
+        gone = causes.block[left], leaving.rows
+        made = _woven(before, *gone, flow.block[came], flow.flags[came], came_rows)
+        is_delete = made[1] == DELETE
+        places = _mixed(is_delete, index_in_block(flow.block, left), index_in_block(flow.block, came))
+        orders = _mixed(is_delete, 1 + leaving.numbers, np.zeros(len(came), np.int64))
         return Flow(self.node.schema, *made[:3], parts, made[3], (places, orders))
 
     def changed_pages(self) -> Iterator[tuple[str, bytes | None]]:
@@ -132,11 +142,6 @@ class CopyColumns(ColumnOperator):
     def earliest_block(self) -> int | None:
         """The block of its oldest member, if that is in the log."""
         return self._members.earliest_block()
-
-
-def flow_index(block: Int64s) -> Int64s:
-    """For each event its index in its block."""
-    return np.arange(len(block), dtype=np.int64) - np.searchsorted(block, block)
 
 
 def _woven(

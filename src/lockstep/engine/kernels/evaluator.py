@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from lockstep.engine.events.columns import EventBatch, Int64s
 from lockstep.engine.kernels import pages
 from lockstep.engine.kernels.building import Builder, source_fields
-from lockstep.engine.kernels.copying import flow_index
 from lockstep.engine.kernels.division import duty_of
 from lockstep.engine.kernels.flow import Flow
 from lockstep.engine.kernels.moments import Moments
-from lockstep.engine.kernels.sharding import Share
+from lockstep.engine.kernels.sharding import Share, index_in_block
 from lockstep.engine.kernels.span import History, Results, Span, no_blocks
 from lockstep.engine.kernels.station import Station
 from lockstep.engine.model.graph import Graph, Node
@@ -140,9 +141,8 @@ class Evaluator:
 
 def shared(flow: Flow, share: Share) -> Flow:
     """The events of one shard, with their places."""
-    mask = share.mask(flow.parts)[flow.rows()]
-    index = flow_index(flow.block)
-    mine = flow.select(mask)
+    own = share.own_of(flow)
+    at, index = own.places, index_in_block(flow.block, own.places)
     return Flow(
-        mine.schema, mine.block, mine.opcode, mine.flags, mine.parts, mine.index, (index[mask], index[mask] * 0)
+        flow.schema, flow.block[at], flow.opcode[at], flow.flags[at], own.parts, own.rows, (index, np.zeros_like(index))
     )

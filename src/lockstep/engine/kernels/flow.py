@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from lockstep.engine.events.types import Value
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Places = tuple[Int64s, Int64s]
+_PART = "part"
 _MANY = 2**62
 """Codes beyond this are made dense before they are combined with others."""
 _Kind = TypeVar("_Kind", bound=np.generic)
@@ -46,12 +47,26 @@ class Part:
         self._whole = whole
         self._numbers: dict[str, tuple[Numbers, Mask]] = {}
         self._codes: dict[tuple[str, ...], tuple[Int64s, list[Value | tuple[Value, ...]]]] = {}
+        self.found: dict[object, Any] = {}
+        """What others worked out from these rows, under keys of their own."""
+
+    @property
+    def whole(self) -> tuple[Part, int] | None:
+        """The part that it is a slice of, and where it begins there."""
+        return self._whole
 
     @classmethod
     def of(cls, batch: EventBatch) -> Part:
-        """The rows of a batch."""
-        pairs = zip(batch.schema.names, batch.columns, strict=True)
-        return cls({name: column for name, column in pairs if column is not None}, len(batch))
+        """The rows of a batch; those of a slice share what is worked out from the whole."""
+        if batch.whole:
+            whole, start = batch.whole[0]
+            return cls.of(whole).slice(start, start + len(batch))
+        found: Part | None = batch.found.get(_PART)
+        if found is None:
+            pairs = zip(batch.schema.names, batch.columns, strict=True)
+            columns = {name: column for name, column in pairs if column is not None}
+            found = batch.found[_PART] = cls(columns, len(batch))
+        return found
 
     def numbers(self, name: str) -> tuple[Numbers, Mask]:
         """A numeric column as int64 or float64 with the mask of what is not null (NO_MASK: nothing is)."""
@@ -102,10 +117,14 @@ class Part:
         columns = {name: column.slice(start, stop - start) for name, column in self.columns.items()}
         return Part(columns, stop - start, (self, start))
 
-    def take(self, rows: Int64s, names: Sequence[str]) -> Part:
-        """Some of the rows, copied."""
+    def take(self, rows: Int64s, names: Sequence[str], coded: tuple[str, ...] = ()) -> Part:
+        """Some of the rows, copied, with the codes of the columns `coded`, if there are any."""
         index = pa.array(rows)
-        return Part({name: _plain(self.columns[name].take(index)) for name in names}, len(rows))
+        made = Part({name: _plain(self.columns[name].take(index)) for name in names}, len(rows))
+        if coded:
+            codes, distinct = self.codes(coded)
+            made._codes[coded] = _without_unused(codes[rows], distinct)
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +191,15 @@ class Flow:
         known = self.parts[0].columns
         columns = (self.column(name) if name in known else None for name in self.schema.names)
         return EventBatch(self.schema, self.block, self.opcode, self.flags, tuple(columns))
+
+
+def _without_unused(
+    codes: Int64s, distinct: list[Value | tuple[Value, ...]]
+) -> tuple[Int64s, list[Value | tuple[Value, ...]]]:
+    """Codes into a list of those that occur."""
+    used = np.zeros(len(distinct), np.bool_)
+    used[codes] = True
+    return (np.cumsum(used) - 1)[codes], [distinct[place] for place in np.flatnonzero(used).tolist()]
 
 
 def validity(column: pa.Array) -> Mask:

@@ -40,10 +40,13 @@ class Causes:
     anchors: Int64s
     """The clock at which each of the span's own rows came."""
 
+    def due(self, bounds: Int64s) -> int:
+        """How many rows leave, given their bounds: the first ones, as bounds never fall."""
+        return int(np.searchsorted(bounds, self.keys[-1], "right")) if len(self.keys) else 0
+
     def find(self, bounds: Int64s) -> Int64s:
-        """The cause of each leave; only of the rows that do leave, which are the first ones."""
-        found = np.searchsorted(self.keys, bounds)
-        return self.number[found[: np.searchsorted(found, len(self.keys))]]
+        """The cause of each leave, given the bounds of rows that do leave."""
+        return self.number[np.searchsorted(self.keys, bounds)]
 
 
 class Rule(ABC):

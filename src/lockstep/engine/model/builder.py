@@ -43,7 +43,7 @@ from lockstep.engine.model.project import (
     Project,
 )
 from lockstep.engine.model.schemas import output_schema
-from lockstep.engine.model.windows import SourceWindow, Window
+from lockstep.engine.model.windows import EVENTS, RECORDS, SourceWindow, Window
 
 __all__ = [
     "ProjectBuilder",
@@ -76,14 +76,25 @@ class QueryBuilder:
         insert_only: bool = False,
         autogen_key: bool = False,
         retain: Kept = None,
+        stream: str | None = None,
+        decode: str | None = None,
+        avro_schema: str | None = None,
+        date_format: str | None = None,
+        upsert: bool = False,
     ) -> Stream:
-        """Where events come in."""
+        """Where events come in. With a `stream` its records are taken: as they are, or `decode` json, csv or avro."""
         window = SourceWindow(
             name=name,
             schema=as_schema(schema),
             insert_only=insert_only,
             autogen_key=autogen_key,
             retention=as_retention(retain),
+            form=EVENTS if stream is None else RECORDS,
+            stream=stream,
+            decode=decode,
+            avro_schema=avro_schema,
+            date_format=date_format,
+            upsert=upsert,
         )
         return self.add(window)
 

@@ -7,6 +7,7 @@ from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.types import FieldType
 from lockstep.engine.model.checks_edges import has_index
 from lockstep.engine.model.checks_names import check_index, check_positive
+from lockstep.engine.model.checks_records import check_records
 from lockstep.engine.model.checks_survey import Placed, Survey
 from lockstep.engine.model.durations import MAX_US
 from lockstep.engine.model.faults import Findings, did_you_mean
@@ -76,6 +77,7 @@ def check_source(placed: Placed, seen: Survey, findings: Findings) -> None:
             remedy = "Give it exactly one key field, of type int64 or string."
             found = ", ".join(str(window.schema.fields[place]) for place in window.schema.keys) or "none"
             findings.add(placed.path, f"It makes its keys itself (autogen-key), but its key is: {found}.", remedy)
+    check_records(window, placed.path, findings)
     _check_retention(placed, window.retention, window.schema, seen, findings)
 
 

@@ -40,7 +40,8 @@ def _keys(window: Any) -> str:
 
 def _source(window: w.SourceWindow) -> str:
     kept = f", {retention_words(window.retention)}" if window.retention else ""
-    return f"key {_keys(window)}{', insert only' if window.insert_only else ''}{kept}"
+    records = f"records of {window.stream}, " if window.takes_records else ""
+    return f"{records}key {_keys(window)}{', insert only' if window.insert_only else ''}{kept}"
 
 
 def _join(window: w.JoinWindow) -> str:

@@ -44,7 +44,9 @@ def shards_in_words(plan: Plan) -> str:
 
 def _lines(plan: Plan, uses: Sequence[ClockUse]) -> list[str]:
     project = plan.graph.project
-    lines = [f"{project.name}: {shards_in_words(plan)}", f"  {plan.reason}", ""]
+    lines = [f"{project.name}: {shards_in_words(plan)}", f"  {plan.reason}"]
+    lines += [f"  not divided: {reason}" for reason in plan.obstacles if reason != plan.reason]
+    lines += [""]
     lines += _table([_HEADINGS, *_rows(plan)])
     if uses:
         lines += ["", "Answers that depend on a wall clock:"]
@@ -75,6 +77,7 @@ def _data(plan: Plan, uses: Sequence[ClockUse]) -> dict[str, Any]:
         "fingerprint": plan.graph.fingerprint,
         "max_shards": plan.max_shards,
         "reason": plan.reason,
+        "not_divided": list(plan.obstacles),
         "splits": [
             {
                 "source": nodes[split.source].path,

@@ -42,6 +42,8 @@ class Plan:
     """Parts that have nothing to do with each other; without a split, part k runs on shard k % shards."""
     max_shards: int | None
     reason: str
+    obstacles: tuple[str, ...] = ()
+    """Why windows are not divided, each reason once; it begins with the window that forbids it."""
 
 
 def make_plan(graph: Graph) -> Plan:
@@ -57,7 +59,9 @@ def make_plan(graph: Graph) -> Plan:
         steps.append(_step(keeping, node, mode, why))
     shards = None if division.splits else len(components)
     reason = _reason(graph, division, len(components))
-    return Plan(graph, tuple(steps), division.splits, components, shards, reason)
+    sources = {split.source for split in division.splits}
+    obstacles = tuple(dict.fromkeys(why for index, why in division.obstacles.items() if index not in sources))
+    return Plan(graph, tuple(steps), division.splits, components, shards, reason, obstacles)
 
 
 def _step(keeping: Keeping, node: Node, mode: str, why: str) -> Step:

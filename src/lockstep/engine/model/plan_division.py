@@ -51,11 +51,12 @@ class _Chain:
 def find_division(graph: Graph) -> Division:
     """What can be divided, for each source."""
     children = children_of(graph)
-    splits, obstacles = [], {}
+    splits: list[Split] = []
+    obstacles: dict[int, str] = {}
     for node in graph.nodes:
         if node.is_source:
             split, reasons = _divide_source(graph, node, children)
-            obstacles.update(reasons)
+            obstacles = reasons | obstacles  # of a window behind several sources the first reason stays
             if split is not None:
                 splits.append(split)
     divided = {index for split in splits for index in split.divided}

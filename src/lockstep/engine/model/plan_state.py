@@ -106,10 +106,15 @@ class Keeping:
         return "log" if parent.is_unique and self._log_has(node, window.retention) else "state"
 
     def _log_has(self, node: Node, retention: Retention) -> bool:
-        """The log holds a source's rows as they are, if it makes no keys; the model's clock it does not hold."""
+        """The log holds a source's rows as they are, if it makes no keys; the model's clock it does not hold.
+
+        A stream that is not the project's own lets records go by rules of its own.
+        """
         source = self._graph.nodes[node.parents[0].node]
         window = source.window
         if not isinstance(window, SourceWindow) or window.autogen_key or not has_plain_output(source):
+            return False
+        if window.takes_records:
             return False
         return not retention.by_time or retention.field is not None
 

@@ -55,8 +55,12 @@ def _retain(retention: w.Retention | None, code: Code) -> list[str]:
 
 
 def _source(window: w.SourceWindow, inputs: list[str], code: Code) -> tuple[list[str], list[str]] | None:
-    if inputs:
+    if inputs or window.form != (w.EVENTS if window.stream is None else w.RECORDS):
         return None
+    if window.takes_records:
+        wanted = ("stream", "decode", "avro_schema", "date_format", "upsert", "insert_only", "autogen_key")
+        retained = _retain(window.retention, code)
+        return [quoted(str(window.schema))], [*code.options(window, wanted), *retained]
     flags = code.options(window, ("insert_only", "autogen_key"))
     return [quoted(str(window.schema))], [*flags, *_retain(window.retention, code)]
 

@@ -52,6 +52,8 @@ _AMONG_OTHERS: Mapping[str, Callable[[Placed, Survey, Findings], None]] = {
 }
 _NO_INFLUENCE = frozenset({"description", "metadata", "port", "connectors", "connector_groups", "connector_edges"})
 """What can change without changing an answer."""
+_LATER = frozenset({"form", "stream", "decode", "avro_schema", "date_format", "upsert"})
+"""Fields of sources that came later: where they have their defaults, the fingerprint is what it was before."""
 
 
 def faults(project: Project) -> list[Fault]:
@@ -123,7 +125,7 @@ def _canonical(part: object) -> str:
         inner = (
             f"{item.name}={_canonical(getattr(part, item.name))}"
             for item in fields(part)
-            if item.name not in _NO_INFLUENCE
+            if item.name not in _NO_INFLUENCE and not (item.name in _LATER and getattr(part, item.name) == item.default)
         )
         return f"{type(part).__name__}({', '.join(inner)})"
     if isinstance(part, tuple):

@@ -17,6 +17,8 @@ from lockstep.engine.model.parts import UserFunction as UserFunction
 INDEXES = ("pi_HASH", "pi_RBTREE", "pi_LN_HASH", "pi_CL_HASH", "pi_FW_HASH", "pi_EMPTY")
 JOIN_TYPES = ("leftouter", "rightouter", "inner", "fullouter")
 REMOVABLE = ("updates", "deletes", "retentionUpdates", "retentionDeletes", "updateBlockDeletes")
+EVENTS, RECORDS = "events", "records"
+SOURCE_FORMS = (EVENTS, RECORDS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +48,10 @@ class UnreadWindow(Window):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceWindow(Window):
-    """Where events come in."""
+    """Where events come in: frames on an input stream of its own, or, with form `records`, any stream of the bus.
+
+    A record is a block with one event: its offset, key, value and time, or what its value says (`decode`).
+    """
 
     kind: ClassVar[str] = "source"
 
@@ -54,6 +59,22 @@ class SourceWindow(Window):
     insert_only: bool = False
     autogen_key: bool = False
     retention: Retention | None = None
+    form: str = EVENTS
+    stream: str | None = None
+    """The stream whose records are taken."""
+    decode: str | None = None
+    """What the value of a record is: json, csv or avro; None takes the record as it is."""
+    avro_schema: str | None = None
+    """The schema with which values were written, as JSON."""
+    date_format: str | None = None
+    """How dates and stamps are written in json and csv; None: as numbers."""
+    upsert: bool = False
+    """A record that names no opcode is an upsert, not an insert."""
+
+    @property
+    def takes_records(self) -> bool:
+        """Whether it takes the records of a stream that belongs to somebody else."""
+        return self.form == RECORDS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -89,7 +89,15 @@ WINDOW = table(
     ("pulse-interval", "pulse_us", DURATION),
 )
 KINDS: Mapping[type[w.Window], Table] = {
-    w.SourceWindow: table(("insert-only", "insert_only", FLAG), ("autogen-key", "autogen_key", FLAG)),
+    w.SourceWindow: table(
+        ("insert-only", "insert_only", FLAG),
+        ("autogen-key", "autogen_key", FLAG),
+        ("form", "form", TEXT),
+        ("stream", "stream", TEXT),
+        ("decode", "decode", TEXT),
+        ("date-format", "date_format", TEXT),
+        ("upsert", "upsert", FLAG),
+    ),
     w.UnionWindow: table(("strict", "strict", FLAG)),
     w.FunctionalWindow: table(("produces-only-inserts", "produces_only_inserts", FLAG)),
     w.CounterWindow: table(("count-interval", "count_us", DURATION), ("clear-interval", "clear_us", DURATION)),

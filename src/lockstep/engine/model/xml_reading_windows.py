@@ -134,7 +134,7 @@ def _initialized(cursor: Cursor) -> dict[str, Any]:
 
 
 def _source(cursor: Cursor) -> dict[str, Any]:
-    return _schema(cursor) | _retention(cursor)
+    return _schema(cursor) | _retention(cursor) | {"avro_schema": cursor.child_text("avro-schema")}
 
 
 def _aggregate(cursor: Cursor) -> dict[str, Any]:
@@ -313,7 +313,7 @@ def _custom(cursor: Cursor) -> dict[str, Any]:
 
 
 _BODIES: dict[type[w.Window], tuple[tuple[str, ...], Body]] = {
-    w.SourceWindow: ((*_SCHEMA, "retention"), _source),
+    w.SourceWindow: ((*_SCHEMA, "retention", "avro-schema"), _source),
     w.CopyWindow: (("retention",), _retention),
     w.AggregateWindow: ((*_SCHEMA, "output", "expr-initialize"), _aggregate),
     w.FilterWindow: (("expression", "expr-initialize"), _filter),

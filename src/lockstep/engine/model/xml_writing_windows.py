@@ -113,7 +113,7 @@ def _retention(retention: w.Retention | None) -> list[Element]:
 
 
 def _source(window: w.SourceWindow) -> list[Element]:
-    return [*_schema(window.schema), *_retention(window.retention)]
+    return [*_schema(window.schema), *_retention(window.retention), *_texts("avro-schema", window.avro_schema)]
 
 
 def _copy(window: w.CopyWindow) -> list[Element]:

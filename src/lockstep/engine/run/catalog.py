@@ -95,12 +95,13 @@ def last_reset(
     return found
 
 
-def first_statement(sequence: Log) -> Statement | None:
-    """What the first entry says; None if it says nothing of a model, or is not there any more."""
+def first_statement(sequence: Log) -> Decision | None:
+    """The first entry, if it states a model; None if it says nothing of one, or is not there any more."""
     if sequence.bounds().first > 0:
         return None
     for _, entry in counted(sequence, SequenceState()):
-        return Decision.of(entry).states
+        decision = Decision.of(entry)
+        return decision if decision.states is not None else None
     return None
 
 

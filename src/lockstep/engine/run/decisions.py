@@ -56,6 +56,8 @@ class Decision:
     events: int
     tick_us: int | None = None
     crc: int | None = None
+    gaps: Mapping[str, int] | None = None
+    """Inputs whose records below these offsets were gone before they were taken; each is a block of its own."""
     states: Statement | None = None
     prepare: Statement | None = None
     """Every engine tries whether it can run this model, and says so in its report; nothing else changes."""

@@ -6,6 +6,7 @@ reading it takes the sources of its era: the entries between two changes.
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,36 +26,43 @@ from lockstep.engine.run.catalog import compiled
 from lockstep.engine.run.decisions import Decision, counted
 from lockstep.engine.run.position import Position, Tally
 from lockstep.engine.run.reading import Range, RangeReader
-from lockstep.engine.run.streams import ProjectStreams, sources
+from lockstep.engine.run.streams import ProjectStreams, sources, takes_records
 from lockstep.errors import DataError, Trimmed
 from lockstep.log.port import Bus
+
+_FORM = ("form", "stream", "decode", "avro_schema", "date_format", "upsert")
 
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """The entries behind entry `number` name the inputs of these sources, pairs of a path and a schema, in order.
+    """The entries behind entry `number` name the inputs of these sources, in order.
 
-    `begins` are the offsets at which the era takes over each input, by path.
+    A source is its path and its schema; one that takes records says also how, as JSON. `begins` are the offsets at
+    which the era takes over each input, by name.
     """
 
     number: int
-    sources: tuple[tuple[str, str], ...]
+    sources: tuple[tuple[str, ...], ...]
     begins: Mapping[str, int]
 
     @classmethod
     def at(cls, position: Position, graph: Graph) -> Era:
         """The era of a model that begins at a position."""
-        named = tuple((node.path, str(node.schema)) for node in sources(graph))
+        named = tuple((node.path, str(node.schema), *_record_form(node)) for node in sources(graph))
         return cls(position.number, named, position.ends)
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The sources by path."""
-        return tuple(path for path, _ in self.sources)
+        return tuple(path for path, *_ in self.sources)
+
+    def origins(self) -> frozenset[tuple[str, str | None]]:
+        """The sources by path, with the stream whose records they take, if it is not the project's own."""
+        return frozenset((path, json.loads(form[0])["stream"] if form else None) for path, _, *form in self.sources)
 
     def nodes(self) -> tuple[Node, ...]:
         """The sources as they were."""
-        return tuple(_source(index, path, Schema.parse(text)) for index, (path, text) in enumerate(self.sources))
+        return tuple(_source(index, *named) for index, named in enumerate(self.sources))
 
     def graph(self) -> Graph:
         """A model of the sources alone."""
@@ -86,8 +94,11 @@ class Past:
         return max(bisect_right(self.eras, position.number, key=lambda era: era.number) - 1, 0)
 
     def lasting(self, era: int) -> frozenset[str]:
-        """The sources of an era that were there ever since: what came in for others is nobody's any more."""
-        return frozenset.intersection(*(frozenset(each.paths) for each in self.eras[era:]))
+        """The sources of an era that were there ever since: what came in for others is nobody's any more.
+
+        One that takes the records of another stream since then is another source.
+        """
+        return frozenset(path for path, _ in frozenset.intersection(*(each.origins() for each in self.eras[era:])))
 
     def tree(self) -> dict[str, Any]:
         """As plain values."""
@@ -97,7 +108,9 @@ class Past:
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Past:
         """Back from plain values."""
-        eras = [Era(number, tuple((p, s) for p, s in named), dict(begins)) for number, named, begins in tree["eras"]]
+        eras = [
+            Era(number, tuple(tuple(each) for each in named), dict(begins)) for number, named, begins in tree["eras"]
+        ]
         return cls(Position.of(tree["base"]), tuple(eras))
 
 
@@ -159,7 +172,7 @@ class PastReader(RangeReader):
         eras, at = self._past.eras, self._past.era_of(position)
         taken = self._reader(at).read(position, upto, max_events)
         if at + 1 < len(eras) and taken.end.number == eras[at + 1].number:
-            return replace(taken, end=taken.end.only(eras[at + 1].paths))
+            return replace(taken, end=taken.end.only(taken.end.ends))
         lasting = self._past.lasting(at)
         inputs = {path: batch for path, batch in taken.span.inputs.items() if path in lasting}
         return replace(taken, span=replace(taken.span, inputs=inputs))
@@ -176,9 +189,18 @@ class PastReader(RangeReader):
         return self._opened[era].only({**nothing, **wanted})
 
 
-def _source(index: int, path: str, schema: Schema) -> Node:
+def _source(index: int, path: str, schema: str, form: str = "{}") -> Node:
     query, _, name = path.partition("/")
-    return Node(index, query, SourceWindow(name=name, schema=schema), schema, (), (), is_indexed=True)
+    made = Schema.parse(schema)
+    window = SourceWindow(name=name, schema=made, **json.loads(form))
+    return Node(index, query, window, made, (), (), is_indexed=True)
+
+
+def _record_form(node: Node) -> tuple[str, ...]:
+    """How a source takes records; nothing if it takes events."""
+    if not takes_records(node):
+        return ()
+    return (json.dumps({name: getattr(node.window, name) for name in _FORM}),)
 
 
 def _joined(start: Position, end: Position, spans: Sequence[Span]) -> Span:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,6 +18,8 @@ from lockstep.engine.events.csvform import BadLine, CsvOptions, CsvOutput, heade
 from lockstep.engine.events.script import ScriptBlock, read_script
 from lockstep.engine.events.writing import new_file
 from lockstep.engine.model.graph import Graph, Node
+from lockstep.engine.model.validation import compile_project
+from lockstep.engine.model.windows import EVENTS, SourceWindow, Window
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import from_os_error
 
@@ -32,6 +34,19 @@ class FileInputs:
     files: tuple[tuple[str, Path], ...] = ()
     script: Path | None = None
     csv: CsvOptions = field(default_factory=CsvOptions)
+
+
+def over_files(graph: Graph) -> Graph:
+    """The same model where files hold the events of all sources, also of those that take records of a stream."""
+    project = graph.project
+    queries = tuple(replace(query, windows=tuple(map(_of_events, query.windows))) for query in project.queries)
+    return graph if queries == project.queries else compile_project(replace(project, queries=queries))
+
+
+def _of_events(window: Window) -> Window:
+    if not isinstance(window, SourceWindow) or not window.takes_records:
+        return window
+    return replace(window, form=EVENTS, stream=None, decode=None, avro_schema=None, date_format=None, upsert=False)
 
 
 @dataclass(frozen=True, slots=True)

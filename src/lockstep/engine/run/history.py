@@ -86,9 +86,13 @@ class LogHistory:
         at = self._segment_of(block)
         if not 0 <= at < len(self._marks) - 1:
             raise DataError(reason=f"Block {block} was asked for again, but the place of its input was forgotten.")
-        found = self.reader.read(self._marks[at], self._marks[at + 1].number).span
-        self._keep(found)
-        return found
+        position, upto = self._marks[at], self._marks[at + 1].number
+        while True:
+            taken = self.reader.read(position, upto)
+            position = taken.end
+            self._keep(taken.span)
+            if taken.span.last >= block or position.number >= upto:
+                return taken.span
 
     def _segment_of(self, block: int) -> int:
         return bisect_right(self._marks, block - 1, key=lambda mark: mark.block) - 1

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
 from google_crc32c import extend
 
 from lockstep.core.sequence import SequenceState
 from lockstep.engine.events.frames import FrameHead
 from lockstep.engine.run.decisions import Decision, known_fields
 from lockstep.errors import DataError
+from lockstep.log.batch import BatchView
 
 REQUESTS_REMEMBERED = 64
 """A request whose entry came twice must not be carried out twice."""
@@ -19,6 +21,8 @@ CLIENTS_REMEMBERED = 4096
 """Clients of all inputs whose last number is known. Those that sent nothing for longest are forgotten first."""
 PRODUCERS_REMEMBERED = 64
 """Publishers without a client's name whose last record is known, so that a copy of it is not taken again."""
+_COPIED_BYTES = 4096
+"""Copying more than that costs more than looking at it where it lies."""
 
 Sender = tuple[str, int]
 """The producer of a record's batch, and the record's number among all of that producer."""
@@ -112,7 +116,14 @@ class Tally:
 
     def sum_up(self, value: bytes) -> None:
         """Add a frame to the checksum; without its own at its end, behind which every frame looks alike."""
-        self.crc = extend(self.crc, value[:-4])
+        if len(value) < _COPIED_BYTES:
+            self.crc = extend(self.crc, value[:-4])
+        else:
+            self.crc = extend(self.crc, np.frombuffer(value, np.uint8)[:-4])
+
+    def sum_up_batch(self, view: BatchView) -> None:
+        """Add a stored batch of records to the checksum."""
+        self.crc = extend(self.crc, view.raw)
 
     def take(self, head: FrameHead | None, source: str, sender: Sender | None = None) -> int | None:
         """Number the blocks of a frame of input `source`; how many at its beginning are left out, as they came before.
@@ -131,13 +142,31 @@ class Tally:
             self.events += head.events
         return known
 
+    def take_records(self, count: int, source: str, sender: Sender | None) -> int:
+        """Number the records of a stored batch, one block each; how many at its beginning are copies, and left out.
+
+        `sender` is the producer, and the number of the first record.
+        """
+        known = 0 if sender is None else min(max(self._latest(sender, source, count) - sender[1] + 1, 0), count)
+        self.block += count - known
+        self.events += count - known
+        return known
+
+    def pass_gap(self) -> None:
+        """Records that were gone before anybody took them are one empty block, under which they are reported."""
+        self.block += 1
+
     def _is_copy(self, sender: Sender, source: str) -> bool:
-        producer, number = f"{source}/{sender[0]}", sender[1]
+        return sender[1] <= self._latest(sender, source, 1)
+
+    def _latest(self, sender: Sender, source: str, count: int) -> int:
+        """The last record of a producer so far; from now on it is the last of these."""
+        producer, last = f"{source}/{sender[0]}", sender[1] + count - 1
         latest = self.producers.pop(producer, -1)  # so that the order is that of their last records
-        self.producers[producer] = max(latest, number)
+        self.producers[producer] = max(latest, last)
         if len(self.producers) > PRODUCERS_REMEMBERED:
             del self.producers[next(iter(self.producers))]
-        return number <= latest
+        return latest
 
     def _known(self, head: FrameHead, source: str) -> int | None:
         if head.client is None:

@@ -1,4 +1,7 @@
-"""Whether an engine can run a model that is about to come into force: it is compiled and its Python code imported."""
+"""Whether an engine can run a model that is about to come into force.
+
+It is compiled, its Python code imported, and streams that it takes records of are looked for.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,22 @@ from importlib import invalidate_caches
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.run.catalog import compiled
 from lockstep.engine.run.decisions import Statement
+from lockstep.engine.run.inputs import check_stream
+from lockstep.engine.run.streams import ProjectStreams, sources, takes_records
 from lockstep.errors import LockstepError
+from lockstep.log.port import Bus
 
 
-def why_not_runnable(states: Statement, shards: int) -> str:
-    """Why this process can't run a model; empty: it can."""
+def why_not_runnable(states: Statement, shards: int, bus: Bus, streams: ProjectStreams) -> str:
+    """Why this process can't run a model; empty: it can. Streams of others that it takes records of must be there."""
     invalidate_caches()  # a module may have been put there a moment ago
     try:
         graph, wanted = compiled(states), frozenset(states.publish)
         for shard in range(shards):
             Evaluator(graph, wanted=wanted, shard=shard, shards=shards)
+        for node in sources(graph):
+            if takes_records(node):
+                check_stream(bus, streams, node)
     except LockstepError as error:
         return str(error)
     return ""

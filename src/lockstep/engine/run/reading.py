@@ -4,36 +4,76 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from lockstep.core.outputs import Lineage
 from lockstep.core.sequence import SequenceState
-from lockstep.engine.errors import FrameDamaged, InputChanged, LogTooShort
+from lockstep.engine.errors import FrameDamaged, InputChanged, LogTooShort, SourceReplaced
 from lockstep.engine.events.columns import EventBatch, Int64s, concat
 from lockstep.engine.events.frames import FrameHead, decode_frame, decode_frames, read_head
+from lockstep.engine.events.recordform import RecordForm, Records
 from lockstep.engine.kernels.span import Span
+from lockstep.engine.model.checks_records import options_of
 from lockstep.engine.model.graph import Graph, Node
+from lockstep.engine.model.windows import SourceWindow
 from lockstep.engine.run.decisions import Decision, counted
+from lockstep.engine.run.inputs import Input, open_inputs
 from lockstep.engine.run.position import Position, Sender, Tally
 from lockstep.engine.run.streams import ProjectStreams, sources
 from lockstep.errors import DataError, FormatTooNew, Trimmed
 from lockstep.log.batch import NO_PRODUCER, BatchView
 from lockstep.log.port import Bus, Log
 
+GAP = "gap"
+"""The reason under which records are reported that a stream let go of before they were taken."""
+RANGE_BYTES = 256 << 20
+"""A range ends behind the entry with which its records reach this size: a column holds 2 GiB at most."""
 _READ_BYTES = 8 << 20
 _DIGEST_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenFrame:
-    """A record of an input that is not a frame of its window: a block, or several, without events."""
+    """A record of an input that is no event of its window: a block, or several, without events."""
 
     stream: str
     offset: int
     block: int
     reason: str
+    word: str = "unparsable"
+    """What it is counted under."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPart:
+    """The records of a stored batch from offset `low` up to `high`."""
+
+    view: BatchView
+    low: int
+    high: int
+
+    @property
+    def count(self) -> int:
+        """How many records."""
+        return self.high - self.low
+
+    @property
+    def sender(self) -> Sender | None:
+        """Who sent them, with the number of the first; None if that was not numbered."""
+        if self.view.producer == NO_PRODUCER:
+            return None
+        return self.view.producer.hex(), self.view.sequence + self.low - self.view.base
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordPiece:
+    """Records of an input that are blocks `first` and on."""
+
+    input: Input
+    part: BatchPart
+    first: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +93,12 @@ class _Collected:
 
     tally: Tally
     pieces: dict[str, list[_Piece]] = field(default_factory=dict)
+    records: dict[str, list[_RecordPiece]] = field(default_factory=dict)
     ticks: list[tuple[int, int]] = field(default_factory=list)
     lagging: set[int] = field(default_factory=set)
     broken: list[BrokenFrame] = field(default_factory=list)
+    record_bytes: int = 0
+    """Of records: an entry may hold few of them that are large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +125,8 @@ class RangeReader:
         needed: Mapping[str, frozenset[str]] | None = None,
     ) -> None:
         self._sequence = bus.open(streams.sequence)
-        self._inputs: list[tuple[Node, Log]] = [(node, bus.open(streams.input(node))) for node in sources(graph)]
+        self._nodes, self._inputs = sources(graph), open_inputs(bus, streams, graph)
+        self._forms: dict[str, RecordForm] = {}
         self._needed = needed
 
     def only(self, needed: Mapping[str, frozenset[str]]) -> RangeReader:
@@ -93,17 +137,22 @@ class RangeReader:
 
     def start(self) -> Position:
         """Before the first entry."""
-        return Position(ends={node.path: 0 for node, _ in self._inputs})
+        return Position(ends={each.name: 0 for each in self._inputs})
 
     def check_reach(self, position: Position) -> None:
-        """Refuse if an input begins behind a position that is still needed."""
-        for node, log in self._inputs:
-            needed, first = position.ends[node.path], log.bounds().first
+        """Refuse if an input of the project's own begins behind a position that is still needed.
+
+        Of streams that are not its own no window reads the past, and what they let go of may be decided to be a gap.
+        """
+        for each in (each for each in self._inputs if not each.takes_records):
+            needed, first = end_of(each, position.ends), each.log.bounds().first
             if needed < first:
-                raise LogTooShort(window=node.path, stream=log.name, needed=needed, first=first)
+                raise LogTooShort(window=each.node.path, stream=each.log.name, needed=needed, first=first)
 
     def read(self, position: Position, upto: int, max_events: int | None = None) -> Range:
         """Everything behind `position` through entry `upto`, which must be on the log, or until it is large enough.
+
+        It is large enough with `max_events`, or when its records are large: then the caller reads on.
 
         An entry that turns something is a range of its own.
         """
@@ -119,7 +168,7 @@ class RangeReader:
             if collected.tally.block > end.block:
                 lineage.append((collected.tally.block, lineage_digest(state)))
             end = end.after(state, decision, collected.tally)
-            if end.events >= room:
+            if end.events >= room or collected.record_bytes >= RANGE_BYTES:
                 break
         else:
             self._check_reached(end, upto)
@@ -141,17 +190,18 @@ class RangeReader:
 
     def _take(self, decision: Decision, ends: Mapping[str, int], into: _Collected) -> None:
         into.tally.crc = 0
-        for node, log in self._inputs:
-            records = records_between(log, ends[node.path], decision.ends[node.path], node.path)
-            for offset, value, sender in records:
-                into.tally.sum_up(value)
-                first, head = into.tally.block + 1, head_of(value)
-                known = into.tally.take(head, node.path, sender)
-                if known is None:
-                    reason = "messages of its client before it are missing" if head else "it is not an event frame"
-                    into.broken.append(BrokenFrame(log.name, offset, first, reason))
-                elif head is not None and known < head.blocks:
-                    into.pieces.setdefault(node.path, []).append(_Piece(log.name, offset, value, first, known))
+        gaps = decision.gaps or {}
+        for each in self._inputs:
+            start, stop = end_of(each, ends), end_of(each, decision.ends)
+            if each.name in gaps:
+                into.tally.pass_gap()
+                reason = f"records up to offset {gaps[each.name] - 1} were gone before they could be read"
+                into.broken.append(BrokenFrame(each.log.name, start, into.tally.block, reason, GAP))
+                start = gaps[each.name]
+            if each.takes_records:
+                _take_records(each, start, stop, into)
+            else:
+                _take_frames(each, start, stop, into)
         if decision.tick_us is not None:
             into.tally.block += 1
             into.ticks.append((into.tally.block, decision.tick_us))
@@ -167,13 +217,30 @@ class RangeReader:
     def _decoded(self, into: _Collected) -> tuple[dict[str, EventBatch], list[Int64s]]:
         """The events of each source, and which blocks are transactional."""
         batches, transactional = {}, []
-        for node, _ in self._inputs:
-            pieces = into.pieces.get(node.path)
-            if pieces:
+        for node in self._nodes:
+            pieces, records = into.pieces.get(node.path), into.records.get(node.path)
+            if records:
+                batches[node.path] = self._decode_records(node, records, into.broken)
+            elif pieces:
                 found = self._decode_all(node, pieces) or self._decode_each(node, pieces, into.broken)
                 batches[node.path] = concat([batch for batch, _ in found])
                 transactional += [numbers for _, numbers in found if len(numbers)]
         return batches, transactional
+
+    def _decode_records(self, node: Node, pieces: Sequence[_RecordPiece], broken: list[BrokenFrame]) -> EventBatch:
+        """Records as events; those that are none are reported."""
+        assert isinstance(node.window, SourceWindow)
+        if node.path not in self._forms:
+            self._forms[node.path] = RecordForm(node.schema, options_of(node.window))
+        records = _joined(pieces)
+        numbers = np.concatenate([np.arange(each.part.count, dtype=np.int64) + each.first for each in pieces])
+        batch, bad = self._forms[node.path].events(records, numbers, self._columns(node))
+        starts = np.cumsum([0, *(each.part.count for each in pieces)])
+        for each in bad:
+            stream = pieces[int(np.searchsorted(starts, each.at, "right")) - 1].part.view.stream
+            offset, block = int(records.offset[each.at]), int(numbers[each.at])
+            broken.append(BrokenFrame(stream, offset, block, each.detail, each.reason))
+        return batch
 
     def _decode_all(self, node: Node, pieces: Sequence[_Piece]) -> list[tuple[EventBatch, Int64s]] | None:
         """All frames in one go, or None if one is broken or was taken in part before."""
@@ -209,6 +276,53 @@ class RangeReader:
         return None if self._needed is None else self._needed.get(node.path, frozenset())
 
 
+def end_of(input_: Input, ends: Mapping[str, int]) -> int:
+    """Up to where an input is taken."""
+    if input_.name not in ends:
+        raise SourceReplaced(window=input_.node.path, stream=input_.log.name)
+    return ends[input_.name]
+
+
+def _take_frames(each: Input, start: int, stop: int, into: _Collected) -> None:
+    for offset, value, sender in records_between(each.log, start, stop, each.node.path):
+        into.tally.sum_up(value)
+        first, head = into.tally.block + 1, head_of(value)
+        known = into.tally.take(head, each.name, sender)
+        if known is None:
+            reason = "messages of its client before it are missing" if head else "it is not an event frame"
+            into.broken.append(BrokenFrame(each.log.name, offset, first, reason))
+        elif head is not None and known < head.blocks:
+            piece = _Piece(each.log.name, offset, value, first, known)
+            into.pieces.setdefault(each.node.path, []).append(piece)
+
+
+def _take_records(each: Input, start: int, stop: int, into: _Collected) -> None:
+    for part in batches_between(each.log, start, stop, each.node.path):
+        into.tally.sum_up_batch(part.view)
+        into.record_bytes += len(part.view.raw)
+        first = into.tally.block + 1
+        known = into.tally.take_records(part.count, each.name, part.sender)
+        if known < part.count:
+            piece = _RecordPiece(each, replace(part, low=part.low + known), first)
+            into.records.setdefault(each.node.path, []).append(piece)
+
+
+def _joined(pieces: Sequence[_RecordPiece]) -> Records:
+    """The records of several batches after each other."""
+    keys: list[bytes | None] = []
+    values: list[bytes] = []
+    created: list[int] = []
+    for each in pieces:
+        view, places = each.part.view, slice(each.part.low - each.part.view.base, each.part.high - each.part.view.base)
+        keys += view.keys()[places]
+        values += view.values()[places]
+        created += view.created()[places]
+    counts = [each.part.count for each in pieces]
+    shard = np.repeat(np.array([each.input.shard for each in pieces], np.int64), counts)
+    offset = np.concatenate([np.arange(each.part.low, each.part.high, dtype=np.int64) for each in pieces])
+    return Records(shard, offset, keys, values, created)
+
+
 def lineage_digest(state: SequenceState) -> str:
     """What out streams say of a sequence: the beginning of its digest."""
     return state.digest[:_DIGEST_CHARS]
@@ -230,6 +344,16 @@ def values_between(log: Log, start: int, stop: int, window: str = "") -> Iterato
 
 def records_between(log: Log, start: int, stop: int, window: str = "") -> Iterator[tuple[int, bytes, Sender | None]]:
     """The records of a log from `start` up to `stop`, with their offsets, and who sent them if that was numbered."""
+    for part in batches_between(log, start, stop, window):
+        view, producer = part.view, None if part.view.producer == NO_PRODUCER else part.view.producer.hex()
+        values = view.values()
+        for offset in range(part.low, part.high):
+            index = offset - view.base
+            yield offset, values[index], (producer, view.sequence + index) if producer else None
+
+
+def batches_between(log: Log, start: int, stop: int, window: str = "") -> Iterator[BatchPart]:
+    """The stored batches of a log from `start` up to `stop`, each as far as it lies between them."""
     while start < stop:
         try:
             stored = log.read(start, max_bytes=_READ_BYTES)
@@ -240,8 +364,7 @@ def records_between(log: Log, start: int, stop: int, window: str = "") -> Iterat
             raise DataError(reason=f"{log.name} ends before offset {stop}, which its sequence log names.")
         for entry in stored:
             view = BatchView(entry.base, entry.data, log.name)
-            producer = None if view.producer == NO_PRODUCER else view.producer.hex()
-            for index, value in enumerate(view.values()):
-                if start <= view.base + index < stop:
-                    yield view.base + index, value, (producer, view.sequence + index) if producer else None
-            start = view.end
+            low, high = max(start, view.base), min(stop, view.end)
+            if low < high:
+                yield BatchPart(view, low, high)
+            start = max(start, view.end)

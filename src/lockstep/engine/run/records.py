@@ -54,12 +54,12 @@ def _agrees(seen: Event, event: Event) -> bool:
 
 
 def broken_tree(broken: BrokenFrame) -> dict[str, Any]:
-    """A record that was no frame."""
+    """A record that was no event, or records that were gone."""
     place = f"{broken.stream} offset {broken.offset}"
     return {
         "block": broken.block,
         "window": place,
-        "reason": "unparsable",
+        "reason": broken.word,
         "detail": broken.reason[:_DETAIL_CHARS],
         "opcode": "",
         "flags": "",

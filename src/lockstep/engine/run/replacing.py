@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lockstep.engine.errors import LogTooShort
+from lockstep.engine.errors import LogTooShort, SourceReplaced
 from lockstep.engine.kernels import pages
 from lockstep.engine.kernels.division import duty_of
 from lockstep.engine.kernels.evaluator import Evaluator
@@ -22,9 +22,12 @@ from lockstep.engine.model.plan_state import Keeping, retention_of
 from lockstep.engine.model.windows import CopyWindow
 from lockstep.engine.run.eras import Past, PastReader, read_past
 from lockstep.engine.run.history import LogHistory
+from lockstep.engine.run.inputs import open_inputs
 from lockstep.engine.run.position import Position
-from lockstep.engine.run.streams import ProjectStreams, sources
+from lockstep.engine.run.reading import end_of
+from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.windows.counts import WindowCounts
+from lockstep.errors import StreamNotFound
 from lockstep.log.port import Bus
 
 _REPLAY_EVENTS = 200_000
@@ -66,7 +69,7 @@ class Replaced:
 
 def replace_model(before: Standing, end: Position, graph: Graph, wanted: frozenset[str], seat: Seat) -> Replaced:
     """Go over to another model at the entry before `end`, which is the end of the range that the entry is."""
-    position = end.only(node.path for node in sources(graph))
+    position = end.only(end.ends)
     past = before.past.changed(position, graph)
     stale = stale_windows(before.graph, graph, seat, begun=wanted - before.wanted)
     rebuilt = Standing(graph=graph, wanted=wanted, pages={}, marks=(), past=past)
@@ -86,7 +89,7 @@ def empty_windows(
     seat: Seat,
 ) -> Replaced:
     """Begin anew at the entry before `end`, with this model or another: no rows, no counts, no clock and no past."""
-    position = end.only(node.path for node in sources(graph))
+    position = end.only(end.ends)
     fresh = Standing(graph=graph, wanted=wanted, pages={}, marks=(), past=Past.begin(position, graph))
     return _replaced(fresh, position, seat)
 
@@ -182,6 +185,8 @@ def missing_history(
         gaps = [*_gaps(past or read_past(seat.bus, seat.streams), seat.bus, seat.streams)]
     except LogTooShort as error:
         gaps = [(seat.streams.sequence, error.params["needed"], error.params["first"])]
+    except (SourceReplaced, StreamNotFound) as error:
+        return [f"To rebuild {rebuilt}, the records of before are needed: {error}"]
     return [
         f"To rebuild {rebuilt}, {name} is needed from offset {needed} on, but it begins at {first}."
         for name, needed, first in gaps
@@ -202,8 +207,9 @@ def _gaps(past: Past, bus: Bus, streams: ProjectStreams) -> Iterator[tuple[str, 
     """Each log that begins behind what is needed of it, with both offsets."""
     needed = {streams.sequence: past.base.sequence.upto + 1}
     for era in past.eras:
-        for node in era.nodes():
-            needed.setdefault(streams.input(node), era.begins[node.path])
+        for each in open_inputs(bus, streams, era.graph()):
+            begins = end_of(each, era.begins)
+            needed[each.log.name] = min(needed.get(each.log.name, begins), begins)
     for name, start in needed.items():
         first = bus.open(name).bounds().first
         if start < first:

@@ -8,18 +8,21 @@ from dataclasses import dataclass, replace
 from lockstep.core.doubts import contradicts
 from lockstep.core.leader import Apply, LeaderState, Lost, Observed, Propose, Send, StepDown, Tick, Won, leads, step
 from lockstep.core.sequence import Entry, Mark, SequenceState
-from lockstep.engine.errors import SequenceBroken
+from lockstep.engine.errors import LogTooShort, SequenceBroken
 from lockstep.engine.run.decisions import Decision, Statement, decode, encode, records
+from lockstep.engine.run.inputs import Input
 from lockstep.engine.run.log_length import LengthCheck
 from lockstep.engine.run.modelclock import ModelClock
 from lockstep.engine.run.outages import BUS_AWAY
 from lockstep.engine.run.position import Position, Tally
-from lockstep.engine.run.reading import head_of, records_between
+from lockstep.engine.run.reading import batches_between, end_of, head_of, records_between
 from lockstep.errors import Trimmed
 from lockstep.log.batch import BatchView, pack
-from lockstep.log.port import Log
+from lockstep.log.port import Bounds, Log
 from lockstep.runtime import Runtime, logger
 
+_ENTRY_BYTES = 64 << 20
+"""An entry takes about so much of a stream of records, and at least one stored batch."""
 _LENGTH_S, _LAST_S = 1.0, 5.0
 """How often a sequencer looks where its log ends, and whether what it read last still stands there."""
 
@@ -36,14 +39,23 @@ class SequencerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a sequencer must know of a model: its sources by path, in order, with their logs; and its heartbeat."""
+    """What a sequencer must know of a model: its inputs in order, and its heartbeat."""
 
-    logs: Mapping[str, Log]
+    inputs: tuple[Input, ...]
     tick_us: int | None = None
+
+    @property
+    def logs(self) -> dict[str, Log]:
+        """Their logs by name, in order."""
+        return {each.name: each.log for each in self.inputs}
 
     def ends(self, ends: Mapping[str, int]) -> dict[str, int]:
         """Where each input is taken up: where the model before had come to, or at its beginning."""
-        return {path: ends.get(path, log.bounds().first) for path, log in self.logs.items()}
+        return {name: ends.get(name, log.bounds().first) for name, log in self.logs.items()}
+
+    def begin(self) -> dict[str, int]:
+        """Where each input is taken up if nothing was taken before; a stream of somebody else has a past."""
+        return {each.name: each.log.bounds().first if each.takes_records else 0 for each in self.inputs}
 
 
 class Sequencer:
@@ -80,6 +92,8 @@ class Sequencer:
         """Decisions to be made as soon as possible; their ends and counts are filled in then."""
         self._turned: list[tuple[Position, Decision]] = []
         self._restate = restate
+        self._lengths: dict[str, LengthCheck] = {}
+        """Of streams that are not the project's own, and were shorter than what was taken of them."""
         self._length, self._length_due, self._last_due = LengthCheck(sequence, runtime.monotonic), 0.0, 0.0
         self._last_read: tuple[int, Mark | Entry] | None = None
         self._observe()
@@ -157,10 +171,10 @@ class Sequencer:
             return
         else:
             began = self._runtime.monotonic()
-            ends, is_cut = self._look_ahead(tally)
+            ends, gaps, is_cut = self._look_ahead(tally)
             tick_us = self._tick_due()
             lagging = tick_us is not None and (is_cut or self._took_long(began))
-            decision = Decision(ends, 0, 0, tick_us, tally.crc, lagging=lagging or None)
+            decision = Decision(ends, 0, 0, tick_us, tally.crc, gaps or None, lagging=lagging or None)
             if decision.ends == self.position.ends and decision.tick_us is None:
                 return
         tally.block += decision.tick_us is not None
@@ -174,15 +188,29 @@ class Sequencer:
             return self.position.ends
         return self._restate(asked.states).ends(self.position.ends)
 
-    def _look_ahead(self, tally: Tally) -> tuple[dict[str, int], bool]:
-        """How far the next entry takes each input, counting them on the way; and whether it leaves some of them."""
-        room = self.position.events + self._options.entry_events
-        ends, is_cut = {}, False
-        for path, log in self._inputs.logs.items():
-            stop = log.bounds().next
-            ends[path] = take_frames(log, self.position.ends[path], tally, path, room, stop)
-            is_cut = is_cut or ends[path] < stop
-        return ends, is_cut
+    def _look_ahead(self, tally: Tally) -> tuple[dict[str, int], dict[str, int], bool]:
+        """How far the next entry takes each input, counted on the way; where those with a gap begin again.
+
+        And whether it leaves some of what is there.
+        """
+        ends, gaps, room = {}, {}, self.position.events + self._options.entry_events
+        is_cut = False
+        for each in self._inputs.inputs:
+            start, bounds = end_of(each, self.position.ends), each.log.bounds()
+            if each.takes_records and start < bounds.first:
+                tally.pass_gap()
+                gaps[each.name] = start = bounds.first
+            ends[each.name] = self._look_into(each, start, bounds, tally, room)
+            is_cut = is_cut or ends[each.name] < bounds.next
+        return ends, gaps, is_cut
+
+    def _look_into(self, each: Input, start: int, bounds: Bounds, tally: Tally, room: int) -> int:
+        if not each.takes_records:
+            return take_frames(each, start, bounds.next, tally, room)
+        if bounds.next < start:  # it may be a replica that lags; it is no end to go back to
+            self._lengths.setdefault(each.name, LengthCheck(each.log, self._runtime.monotonic)).check(start)
+            return start
+        return take_records(each, start, bounds.next, tally, room)
 
     def _took_long(self, began: float) -> bool:
         """Whether so much time has passed since the inputs' ends were read that a tick can't speak for now."""
@@ -261,8 +289,12 @@ class Sequencer:
         if entry.body != body:  # another leader's
             tally = Tally.at(self.position)
             if decision.states is None:
-                for path, log in self._inputs.logs.items():
-                    take_frames(log, self.position.ends[path], tally, path, stop=decision.ends[path])
+                for each in self._inputs.inputs:
+                    start, stop = end_of(each, self.position.ends), end_of(each, decision.ends)
+                    if decision.gaps and each.name in decision.gaps:
+                        tally.pass_gap()
+                        start = decision.gaps[each.name]
+                    (take_records if each.takes_records else take_frames)(each, start, stop, tally)
             tally.block += decision.tick_us is not None
         before, position, inputs = self.position, self.position.after(sequence, decision, tally), self._inputs
         if decision.states is not None and self._restate is not None and not before.knows(decision):
@@ -283,18 +315,38 @@ class Sequencer:
             self._clock.saw(time_us, self._runtime.monotonic(), self._read_at)
 
 
-def take_frames(
-    log: Log, start: int, tally: Tally, source: str, room: int | None = None, stop: int | None = None
-) -> int:
-    """Count the frames of an input from `start` on while they fit into `room`, at least one; return where it ended.
+def take_frames(each: Input, start: int, stop: int, tally: Tally, room: int | None = None) -> int:
+    """Count the frames of an input up to `stop` while they fit into `room`, at least one; return where it ended.
 
     At least one, so that an input that is always full does not shut out the others.
     """
-    stop, began = log.bounds().next if stop is None else stop, tally.events
-    for offset, value, sender in records_between(log, start, stop):
+    began = tally.events
+    for offset, value, sender in records_between(each.log, start, stop):
         head = head_of(value)
         if head is not None and room is not None and tally.events > began and tally.events + head.events > room:
             return offset
         tally.sum_up(value)
-        tally.take(head, source, sender)
+        tally.take(head, each.name, sender)
+    return stop
+
+
+def take_records(each: Input, start: int, stop: int, tally: Tally, room: int | None = None) -> int:
+    """The same with records that are blocks themselves: stored batch by stored batch.
+
+    With `room` the stream may let go of records meanwhile: it ends before them, and begins with a gap the next time.
+    """
+    began, at, size = tally.events, start, 0
+    try:
+        for part in batches_between(each.log, start, stop, each.node.path):
+            size += len(part.view.raw)
+            is_full = size > _ENTRY_BYTES or (room is not None and tally.events + part.count > room)
+            if room is not None and is_full and tally.events > began:
+                return part.low
+            tally.sum_up_batch(part.view)
+            tally.take_records(part.count, each.name, part.sender)
+            at = part.high
+    except LogTooShort:
+        if room is None:
+            raise
+        return at
     return stop

@@ -12,9 +12,10 @@ from lockstep.engine.model.guard import clock_dependence
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.run.catalog import compiled, stated, statement_at
 from lockstep.engine.run.decisions import Decision, Statement, counted, records
+from lockstep.engine.run.inputs import open_inputs
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.sequencing import Inputs
-from lockstep.engine.run.streams import ProjectStreams, sources
+from lockstep.engine.run.streams import ProjectStreams
 from lockstep.log.port import Bus, Log
 from lockstep.runtime import logger
 
@@ -90,15 +91,19 @@ def compare(found: Statement, graph: Graph, wanted: frozenset[str], place: str) 
         raise ModelMismatch(place=place, found=f"published {published}", wanted=f"{', '.join(sorted(wanted))}")
 
 
-def input_logs(bus: Bus, streams: ProjectStreams, graph: Graph) -> dict[str, Log]:
-    """The inputs by the paths of their sources, in the order in which the blocks of an entry are numbered."""
-    return {node.path: bus.open(streams.input(node)) for node in sources(graph)}
+def input_logs(bus: Bus, streams: ProjectStreams, graph: Graph, *, is_own: bool = False) -> dict[str, Log]:
+    """The inputs by name, in the order in which the blocks of an entry are numbered.
+
+    With `is_own` without streams that are somebody else's, which an engine never trims.
+    """
+    inputs = open_inputs(bus, streams, graph)
+    return {each.name: each.log for each in inputs if not (is_own and each.takes_records)}
 
 
 def inputs_of(bus: Bus, streams: ProjectStreams, graph: Graph, *, ticks: bool = False) -> Inputs:
-    """The inputs by the paths of their sources, and how often the clock ticks, if any window follows it."""
+    """The inputs, and how often the clock ticks, if any window follows it."""
     heartbeat = graph.project.heartbeat_us if ticks and clock_dependence(graph) else None
-    return Inputs(input_logs(bus, streams, graph), heartbeat)
+    return Inputs(open_inputs(bus, streams, graph), heartbeat)
 
 
 def restating(bus: Bus, streams: ProjectStreams, *, ticks: bool) -> Callable[[Statement], Inputs]:

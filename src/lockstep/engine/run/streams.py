@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lockstep.engine.model.graph import Graph, Node
+from lockstep.engine.model.windows import SourceWindow
 from lockstep.log.config import StreamConfig
 from lockstep.log.port import Bus
 
@@ -31,7 +32,9 @@ class ProjectStreams:
     project: str
 
     def input(self, node: Node) -> str:
-        """Where events for a source window are published."""
+        """Where events for a source window are published: its own stream, or the one whose records it takes."""
+        if isinstance(node.window, SourceWindow) and node.window.takes_records:
+            return str(node.window.stream)
         return f"{self._root}.{node.query}.{node.window.name}.I"
 
     def output(self, node: Node) -> str:
@@ -87,8 +90,8 @@ class ProjectStreams:
         return f"{self.cluster}.{self.project}"
 
     def create(self, bus: Bus, graph: Graph, wanted: frozenset[str]) -> None:
-        """Make what is missing; nothing that is there is changed."""
-        wanted_streams = {self.input(node): EVENT_STREAM for node in sources(graph)}
+        """Make what is missing; nothing that is there is changed, and no stream that is not the project's own."""
+        wanted_streams = {self.input(node): EVENT_STREAM for node in sources(graph) if not takes_records(node)}
         wanted_streams |= {self.output(node): EVENT_STREAM for node in graph.nodes if node.path in wanted}
         wanted_streams |= dict.fromkeys((self.sequence, self.control), CONTROL_STREAM)
         wanted_streams |= {
@@ -103,6 +106,16 @@ class ProjectStreams:
                 bus.create(name, config)
 
 
+def takes_records(node: Node) -> bool:
+    """Whether a source takes the records of a stream that is not the project's own."""
+    return isinstance(node.window, SourceWindow) and node.window.takes_records
+
+
 def sources(graph: Graph) -> list[Node]:
     """The source windows, in the order in which an entry of the sequence log names their inputs."""
     return [node for node in graph.nodes if node.is_source]
+
+
+def own_sources(graph: Graph) -> list[Node]:
+    """The sources whose input streams are the project's own."""
+    return [node for node in sources(graph) if not takes_records(node)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from lockstep.core.outputs import agree, digest_of
 from lockstep.engine.errors import BusNotShared, OutputDiffers, SnapshotDamaged, SnapshotFolderUnusable
@@ -345,12 +346,17 @@ def first_standing(
         past = Past.of(head.past)
         return Standing(graph=graph, wanted=wanted, pages=pages, marks=head.marks, past=past), head.position
     sequence = seat.bus.open(seat.streams.sequence)
-    states = reset[1] if reset else first_statement(sequence)
+    first = None if reset else first_statement(sequence)
+    states = reset[1] if reset else first.states if first else None
     if states is None or setup.is_history:
         graph, wanted = setup.graph(), frozenset(setup.wanted)
     else:
         graph, wanted = compiled(states), frozenset(states.publish)
-    start = reset[0] if reset else RangeReader(seat.bus, graph, seat.streams).start()
+    if reset:
+        start = reset[0]
+    else:
+        start = RangeReader(seat.bus, graph, seat.streams).start()
+        start = replace(start, ends=first.ends) if first and not setup.is_history else start
     return Standing(graph=graph, wanted=wanted, pages={}, marks=(), past=Past.begin(start, graph)), start
 
 

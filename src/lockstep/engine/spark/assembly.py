@@ -103,7 +103,7 @@ class Assembly:
             inputs,
             self.runtime,
             SequencerOptions(entry_events=min(self.options.entry_events, self.options.batch_events)),
-            start if start.ends else replace(start, ends=dict.fromkeys(inputs.logs, 0)),
+            start if start.ends else replace(start, ends=inputs.begin()),
             me=me,
             restate=restating(self.bus, self.streams, ticks=ticks),
         )

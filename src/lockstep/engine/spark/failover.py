@@ -233,7 +233,7 @@ class Failover:
             self._persister.expect(decision.persist, position)
         if decision.trim is not None and self.sequencer.leads:
             self._bus.open(self._streams.sequence).trim(decision.trim.sequence)
-            for path, log in input_logs(self._bus, self._streams, self.in_force.graph).items():
+            for path, log in input_logs(self._bus, self._streams, self.in_force.graph, is_own=True).items():
                 log.trim(decision.trim.inputs.get(path, 0))
         if decision.states is not None:
             self._restated(position, decision.states)
@@ -298,7 +298,7 @@ class Failover:
             write_report(self._reports, self.report())
 
     def _why_not_runnable(self, states: Statement) -> str:
-        return why_not_runnable(states, self._computing.setup.shards)
+        return why_not_runnable(states, self._computing.setup.shards, self._bus, self._streams)
 
     def _yield_if_stalled(self) -> None:
         """A live beat over dead workers helps nobody: let a standby lead that is further."""

@@ -16,6 +16,7 @@ from lockstep.engine.run.files import (
     FileOutcome,
     feed,
     output_files,
+    over_files,
     window_of,
 )
 from lockstep.engine.run.position import Position
@@ -94,6 +95,7 @@ def run_job(
     progress: Callable[[EngineStatus], None],
 ) -> FileOutcome:
     """Run it as one batch job of Spark, which keeps no state, with a store of its own in `folder`."""
+    graph = over_files(graph)
     with Lockstep(open_bus(f"lmdb:{folder / 'bus'}?durability=relaxed", runtime), runtime) as connection:
         streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
         streams.create(connection.bus, graph, frozenset())
@@ -133,6 +135,7 @@ def run_engine(
     progress: Callable[[EngineStatus], None],
 ) -> FileOutcome:
     """Run it in an engine with a store of its own in `folder`."""
+    graph = over_files(graph)
     wanted = frozenset(window_of(graph, name).path for name in outputs)
     with (
         output_files(graph, outputs, output) as files,

@@ -88,8 +88,12 @@ class Office:
         return Seat(bus=self.bus, streams=self.streams, shards=self.computing.setup.shards)
 
     def inputs(self) -> Mapping[str, Log]:
-        """The inputs of the model in force, by the paths of their sources."""
+        """The inputs of the model in force, by name."""
         return input_logs(self.bus, self.streams, self.in_force.graph)
+
+    def own_inputs(self) -> Mapping[str, Log]:
+        """Those that are the project's own."""
+        return input_logs(self.bus, self.streams, self.in_force.graph, is_own=True)
 
     def reports(self) -> dict[str, Report]:
         """What all engines say of themselves."""
@@ -129,8 +133,8 @@ class Office:
         return None if found is None else found[0]
 
     def purge(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
-        """Let go of everything on the inputs and on the out streams below these offsets."""
-        for logs, ends in ((self.inputs(), inputs), (self._outputs(), outputs)):
+        """Let go of everything on the project's own inputs and on the out streams below these offsets."""
+        for logs, ends in ((self.own_inputs(), inputs), (self._outputs(), outputs)):
             for path, log in logs.items():
                 log.trim(ends.get(path, 0))
 
@@ -146,7 +150,7 @@ class Office:
         """Have everybody let go of what no snapshot needs, behind the last statement of the model."""
         if self.folder is None:
             return {"trimmed": False, "reason": "the engine has no --persist-to folder"}
-        inputs, sequence = self.inputs(), self.bus.open(self.streams.sequence)
+        inputs, sequence = self.own_inputs(), self.bus.open(self.streams.sequence)
         published = self.published() or Position()
         point = trim_point(self.folder, self.computing.setup.belongs, sequence, list(inputs), self.decided(), published)
         if point is None:

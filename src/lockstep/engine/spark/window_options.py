@@ -14,6 +14,7 @@ from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import SourceWindow
 from lockstep.engine.run.catalog import project_graph, published_windows
 from lockstep.engine.run.files import source_of, window_of
+from lockstep.engine.run.inputs import own_input
 from lockstep.engine.run.streams import EVENT_STREAM, ProjectStreams
 from lockstep.engine.spark import option_texts as texts
 from lockstep.engine.spark.option_texts import parsed, required
@@ -92,7 +93,7 @@ class WindowPlace:
     def source(self, bus: Bus) -> Node:
         """The source window; its stream is made if no engine did."""
         node = source_of(self.graph(bus), self.window)
-        name = self.streams.input(node)
+        name = own_input(self.streams, node)
         if name not in set(bus.names()):
             bus.create(name, EVENT_STREAM)
         return node
