@@ -37,13 +37,31 @@ and servers: a row with more than a little there says as much about the neighbou
 """
 
 
+_POSTGRESQL = """On PostgreSQL a node reads due rows, fills its change, and waits while the server writes it: the
+processor time of both, in the table above, is spent one after the other, so one node keeps about one core busy. Each
+event is written twice, its row and its record for a stream, which others do not publish. More nodes use more cores.
+"""
+
+
 def markdown(facts: dict[str, Any], rows: list[Row]) -> str:
     lines = [_INTRO, "| | target | measured | | others' cores |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| {row.name} | {row.target} | {row.measured} | {row.verdict} | {row.others_cores} |" for row in rows]
     lines += ["", "![The figures as bars](schedule.png)", "", *_costs(rows)]
+    lines += _misses(rows)
     if not facts.get("peers"):
         lines += [NO_PEERS, ""]
     return "\n".join([*lines, *where_and_how(facts)]) + "\n"
+
+
+def _misses(rows: list[Row]) -> list[str]:
+    """The figures that are missed, and why where it is known."""
+    missed = [row for row in rows if row.verdict == "miss"]
+    if not missed:
+        return []
+    lines = ["## Missed", "", *(f"- {row.name}: {row.measured}, {row.target} wanted" for row in missed), ""]
+    if any("PostgreSQL" in row.name for row in missed):
+        lines += [*_POSTGRESQL.splitlines(), ""]
+    return lines
 
 
 def _costs(rows: list[Row]) -> list[str]:
