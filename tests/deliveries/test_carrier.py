@@ -23,7 +23,7 @@ GARBAGE = (
 
 @pytest.fixture
 def bus(request):
-    with lockstep.connect(f"memory:{request.node.name}") as made:
+    with lockstep.connect(f"memory:{abs(hash(request.node.name))}") as made:
         made.create("outbox")
         yield made
 
@@ -236,6 +236,32 @@ def test_shards_are_carried_by_several_members_and_handed_over_without_a_doubt(b
     second.close()
     assert sorted(done) == sorted(f"i{number}" for number in range(300))
     assert bus.deliveries("sharded", group="g").doubts() == []
+
+
+def test_a_shard_that_is_full_behind_an_item_that_waits_holds_up_no_other(bus):
+    bus.create("sharded", lockstep.StreamConfig(shards=2))
+    shards = {lockstep.shard_of(b"k%d" % number, 2): b"k%d" % number for number in range(20)}
+    stuck = [("stuck", shards[0])] + [(f"a{number}", b"") for number in range(30)]
+    first, second = bus.logs("sharded")
+    for log, items in ((first, stuck), (second, [(f"b{number}", b"") for number in range(30)])):
+        put(bus, *[(item, key or None) for item, key in items], stream=log.name)
+    done, others = [], threading.Event()
+
+    def handle(item):
+        if item.id == "stuck":
+            raise ValueError(item.id)
+        done.append(item.id)
+        if sum(one.startswith("b") for one in done) == 30:
+            others.set()
+
+    with bus.carrier("sharded", group="g", window=10, backoff_s=1000.0, backoff_max_s=1000.0) as carrier:
+        carrier.on("*", handle)
+        carrier.start()
+        assert others.wait(WAIT_S)
+        waiting = [shard for shard in carrier._shards.values() if shard.dispatcher.size]
+        assert [shard.stream for shard in waiting] == ["sharded/0"]
+        assert waiting[0].bytes <= len("stuck") + 30 * len("a10")
+        assert len([item for item in done if item.startswith("a")]) < 30
 
 
 def test_an_operator_skips_what_is_tried_again_and_again(bus):
