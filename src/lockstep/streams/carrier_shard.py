@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 
 from lockstep.core.delivery import Barrier
@@ -102,11 +102,14 @@ class CarrierShard:
         return offset
 
     def _lighten(self) -> None:
-        """Let go of the bodies of items that are finished with, though one before them is not."""
+        """Let go of the bodies of items that are finished with, though one before them is not.
+
+        They only move the position from now on, also if the ledger has to be read anew.
+        """
         for offset in self.dispatcher.newly_over():
             load = self._loads[offset]
             self.bytes -= len(load.record.value)
-            self._loads[offset] = replace(load, record=load.record._replace(value=b""))
+            self._loads[offset] = Load(load.record._replace(value=b""), load.label, is_for_us=False)
 
     def tidy(self, confirmed: int) -> None:
         """Keep the ledger short."""
