@@ -7,9 +7,10 @@ import threading
 import pytest
 
 import lockstep
+from lockstep.core.delivery import Barrier
 from lockstep.errors import BadArgument, BadConfig, DataError, DeliveryRefused, IllegalState, StreamNotFound
 from lockstep.streams.carrier import Carrier
-from lockstep.streams.ledger import ledger_name
+from lockstep.streams.ledger import ledger_name, write
 from lockstep.streams.outbox import item_headers
 
 FAST = {"backoff_s": 0.01, "backoff_max_s": 0.02}
@@ -313,6 +314,23 @@ def test_the_ledger_stays_short_and_still_knows_the_last_items(bus, monkeypatch)
     assert bounds.count < 200
     assert bounds.first > 300
     assert (len(done), done[-1]) == (301, "x")
+
+
+def test_a_carrier_whose_ledger_names_another_owner_takes_it_over_once_more(bus):
+    put(bus, *[(f"i{number}", b"k") for number in range(4)])
+    done = []
+
+    def handle(item):
+        if item.id == "i1":
+            [ledger] = bus.logs(ledger_name("outbox", "g"))
+            write(ledger, Barrier(50, "a stranger"), bus.runtime)
+        done.append((item.id, item.epoch))
+
+    carried(bus, handle)
+    # What it was at is in doubt for a moment, until it says itself that it was done
+    assert done == [("i0", 1), ("i1", 1), ("i2", 51), ("i3", 51)]
+    [doubt] = bus.deliveries("outbox", group="g").doubts()
+    assert (doubt.id, doubt.fate) == ("i1", "done")
 
 
 def test_garbage_in_a_ledger_counts_for_nothing(bus):
