@@ -534,6 +534,9 @@ class Carrier:
         return any(not worker.ended and worker.at_hand is None for worker in self._workers)
 
     def _is_idle(self) -> bool:
+        """Whether the group is: asked of its log only when this carrier has nothing to do."""
+        if any(shard.dispatcher.size for shard in list(self._shards.values())):
+            return False
         progress = [one for one in self._bus.groups.describe(self.group).streams if one.lag == 0]
         names = {log.name for log in self._bus.logs(self.outbox)}
         return names <= {one.stream for one in progress}
