@@ -105,6 +105,7 @@ class Lockstep(client.Lockstep):
         self._check_open()
         chosen = made(CarrierOptions, "a carrier", {**options})
         carrier = Carrier(self, outbox, group, chosen, group_options)
+        self._carriers = [known for known in self._carriers if not known.is_closed]
         self._carriers.append(carrier)
         return carrier
 

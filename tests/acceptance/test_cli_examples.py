@@ -17,9 +17,11 @@ from cli_command import PROGRAM, InProcess, run_here, until
 from cli_models import put_trades
 
 from lockstep.cli.commands import NOUNS
+from lockstep.core.delivery import Barrier, Begun
 from lockstep.schedule.assembly import open_scheduler
 from lockstep.schedule.scheduler import Scheduler
 from lockstep.streams.client import connect
+from lockstep.streams.ledger import ledger_name, write
 from lockstep.testing.schedule import VirtualCourier
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -29,6 +31,8 @@ ENDLESS = (
     "lockstep engine run trades.yaml",
     "lockstep engine run trades.yaml --publish Aggregate24HR --shards 2",
     "lockstep engine subscribe trades.yaml --window Aggregate24HR --follow --new",
+    "lockstep delivery run outbox --http https://example.com/hook",
+    "lockstep delivery run local.alarms.N --group local.alarms.mail --mail",
     "lockstep adapter publish trades.csv --project trades --growing --failover feed",
     "lockstep adapter publish listen://127.0.0.1:5555 --project trades --window TradesSource --type json",
     "lockstep adapter subscribe --project trades --window Aggregate24HR --snapshot",
@@ -92,6 +96,7 @@ def prepared(tmp_path_factory) -> Path:
     lockstep("stream", "publish", "orders", "order {n}", "--count", "50", "--quiet")
     lockstep("stream", "tail", "orders", "--group", "billing", "--max", "5")
     lockstep("stream", "publish", "orders.dlq", "bad", "-H", "dlq-stream=orders")
+    put_deliveries(lockstep, folder)
     put_trades(folder)
     lockstep("data", "trades", "--events", "200", "--seed", "1", "-o", "trades.csv")
     lines = (folder / "trades.csv").read_text().splitlines()[:2]
@@ -100,6 +105,18 @@ def prepared(tmp_path_factory) -> Path:
     run = [sys.executable, sparkless_engine.__file__, "engine", "run", "trades.yaml", "--until-idle"]
     subprocess.run(run, cwd=folder, env=lockstep.environ, capture_output=True, timeout=LONGER_S, check=True)
     return folder
+
+
+def put_deliveries(lockstep: InProcess, folder: Path) -> None:
+    """An item that was given up, and one in doubt: its carrier is gone, and another one came."""
+    for item in ("invoice-7", "invoice-8"):
+        lockstep("stream", "publish", "outbox", item, "-H", f"delivery-id={item}", "-H", "delivery-kind=mail")
+        if item == "invoice-7":
+            lockstep("delivery", "run", "outbox", "--command", "sh -c 'exit 65'", "--until-idle")
+    with connect(f"lmdb:{folder}/.lockstep") as bus:
+        [ledger] = bus.logs(ledger_name("outbox", "carriers"))
+        for entry in (Begun(8, "gone", "invoice-8", 1, 1), Barrier(9, "here")):
+            write(ledger, entry, bus.runtime)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -39,7 +39,7 @@ OUTBOX, GROUP = "outbox", "g"
 GROUP_OPTIONS = GroupOptions(lease_s=2.0, beat_s=0.5, revoke_s=3.0)
 SHARDS, WORKERS, KEYS = 2, 3, 5
 LEDGERS = [f"{ledger_name(OUTBOX, GROUP)}/{shard}" for shard in range(SHARDS)]
-ROUNDS, HEALING_S = 14, 14.0
+ROUNDS, HEALING_S = 11, 12.0
 
 LOST = "neither carried out, nor given up, nor skipped"
 TWICE = "carried out again without a doubt"

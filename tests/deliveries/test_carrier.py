@@ -7,9 +7,10 @@ import threading
 import pytest
 
 import lockstep
+from lockstep.core.delivery import Barrier
 from lockstep.errors import BadArgument, BadConfig, DataError, DeliveryRefused, IllegalState, StreamNotFound
 from lockstep.streams.carrier import Carrier
-from lockstep.streams.ledger import ledger_name
+from lockstep.streams.ledger import ledger_name, write
 from lockstep.streams.outbox import item_headers
 
 FAST = {"backoff_s": 0.01, "backoff_max_s": 0.02}
@@ -23,7 +24,7 @@ GARBAGE = (
 
 @pytest.fixture
 def bus(request):
-    with lockstep.connect(f"memory:{request.node.name}") as made:
+    with lockstep.connect(f"memory:{abs(hash(request.node.name))}") as made:
         made.create("outbox")
         yield made
 
@@ -238,6 +239,30 @@ def test_shards_are_carried_by_several_members_and_handed_over_without_a_doubt(b
     assert bus.deliveries("sharded", group="g").doubts() == []
 
 
+def test_a_shard_that_is_full_behind_an_item_that_waits_holds_up_no_other(bus):
+    bus.create("sharded", lockstep.StreamConfig(shards=2))
+    shards = {lockstep.shard_of(b"k%d" % number, 2): b"k%d" % number for number in range(20)}
+    stuck = [("stuck", shards[0])] + [(f"a{number}", b"") for number in range(30)]
+    first, second = bus.logs("sharded")
+    for log, items in ((first, stuck), (second, [(f"b{number}", b"") for number in range(30)])):
+        put(bus, *[(item, key or None) for item, key in items], stream=log.name)
+    done, others = [], threading.Event()
+
+    def handle(item):
+        if item.id == "stuck":
+            raise ValueError(item.id)
+        done.append(item.id)
+        if sum(one.startswith("b") for one in done) == 30:
+            others.set()
+
+    with bus.carrier("sharded", group="g", window=10, backoff_s=1000.0, backoff_max_s=1000.0) as carrier:
+        carrier.on("*", handle)
+        carrier.start()
+        assert others.wait(WAIT_S)
+        assert 1 <= carrier._shards["sharded/0"].dispatcher.size <= 2 * 10
+        assert len([item for item in done if item.startswith("a")]) < 30
+
+
 def test_an_operator_skips_what_is_tried_again_and_again(bus):
     put(bus, ("a", b"k"), ("b", b"k"))
     done, tried = [], threading.Event()
@@ -289,6 +314,23 @@ def test_the_ledger_stays_short_and_still_knows_the_last_items(bus, monkeypatch)
     assert bounds.count < 200
     assert bounds.first > 300
     assert (len(done), done[-1]) == (301, "x")
+
+
+def test_a_carrier_whose_ledger_names_another_owner_takes_it_over_once_more(bus):
+    put(bus, *[(f"i{number}", b"k") for number in range(4)])
+    done = []
+
+    def handle(item):
+        if item.id == "i1":
+            [ledger] = bus.logs(ledger_name("outbox", "g"))
+            write(ledger, Barrier(50, "a stranger"), bus.runtime)
+        done.append((item.id, item.epoch))
+
+    carried(bus, handle)
+    # What it was at is in doubt for a moment, until it says itself that it was done
+    assert done == [("i0", 1), ("i1", 1), ("i2", 51), ("i3", 51)]
+    [doubt] = bus.deliveries("outbox", group="g").doubts()
+    assert (doubt.id, doubt.fate) == ("i1", "done")
 
 
 def test_garbage_in_a_ledger_counts_for_nothing(bus):

@@ -90,7 +90,7 @@ def folded(entries: list[Entry]) -> Ledger:
     return ledger
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(ENTRIES)
 def test_the_fold_says_what_the_definitions_say(entries):
     ledger = folded(entries)

@@ -28,13 +28,13 @@ class ToStream:
         self._bus, self._stream = bus, stream
         self._space = f"delivery\0{name}\0{stream}"
         bus.create(stream)
+        self._publisher = None if bus.promises.atomic else bus.publisher(stream, create=False)
 
     def __call__(self, item: Item) -> None:
         """Publish one item."""
         headers = ((ID_HEADER, item.id.encode()), *item.headers)
-        if not self._bus.promises.atomic:
-            with self._bus.publisher(self._stream, create=False) as publisher:
-                publisher.publish(item.body, key=item.key, headers=headers).result(_STORED_S)
+        if self._publisher is not None:
+            self._publisher.publish(item.body, key=item.key, headers=headers).result(_STORED_S)
             return
         logs = self._bus.logs(self._stream)
         log = logs[shard_of((item.key or item.id.encode()), len(logs), logs[0].config.partitioner)]

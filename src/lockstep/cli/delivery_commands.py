@@ -66,7 +66,7 @@ DELIVERY = Noun(
     verbs=(
         _verb("run", "Carry out the items of an outbox until Ctrl-C, sharing them with the others of the group.", _run,
               "lockstep delivery run outbox --http https://example.com/hook",
-              "lockstep delivery run outbox --kind page --command './page.sh --now' --timeout 20s",
+              "lockstep delivery run outbox --kind page --command './page.sh --now' --until-idle",
               "lockstep delivery run local.alarms.N --group local.alarms.mail --mail"),
         _verb("ls", "List items: those that are begun or wait for their next try, and the last that are finished.",
               _ls, "lockstep delivery ls outbox", "lockstep delivery ls outbox --unfinished --json"),

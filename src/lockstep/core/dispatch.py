@@ -69,6 +69,7 @@ class Dispatcher:
         self._delayed: list[tuple[float, int, Hashable]] = []
         self._order: deque[int] = deque()
         self._over: set[int] = set()
+        self._newly_over: list[int] = []
         self._by_id: dict[str, Waiting] = {}
         """The items that are begun, by id: of two with the same id, the second waits."""
         self._outgoing: dict[Entry, float] = {}
@@ -187,6 +188,11 @@ class Dispatcher:
         found, self._prefix = self._prefix, None
         return found
 
+    def newly_over(self) -> list[int]:
+        """The offsets of items that were finished with since the last call: what they hold is not needed any more."""
+        found, self._newly_over = self._newly_over, []
+        return found
+
     def next_due(self) -> float:
         """When something is to be done that nobody will wake it for."""
         times = [sent + self._rules.resend_s for sent in self._outgoing.values()]
@@ -300,6 +306,7 @@ class Dispatcher:
 
     def _finish_offset(self, offset: int) -> None:
         self._over.add(offset)
+        self._newly_over.append(offset)
         while self._order and self._order[0] in self._over:
             self._prefix = self._order.popleft()
             self._over.discard(self._prefix)

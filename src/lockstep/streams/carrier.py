@@ -59,6 +59,7 @@ EVERY_KIND = "*"
 _WORKERS_MAX = 256
 _IDLE_S, _AWAY_S = 1.0, 1.0
 _LETTER_S = 30.0
+_KINDS_TOLD = 100
 _END_S = 10.0
 _LATE_S = 30.0
 """For so long what a lost shard's work came to is offered to its ledger."""
@@ -206,6 +207,11 @@ class Carrier:
             raise self.error
 
     @property
+    def is_closed(self) -> bool:
+        """True after close."""
+        return self._finished and self._task is None
+
+    @property
     def counts(self) -> dict[str, int]:
         """What it did so far: items done, attempts failed, refused, given up (dead), found in doubt, passed, lost."""
         return {item.name: getattr(self._meter, item.name) for item in fields(self._meter)[1:-1]}
@@ -288,7 +294,7 @@ class Carrier:
         """Follow the group, and read more items if there is room."""
         if not self._is_handling() or self._has_finished_calls():
             subscriber.extend()
-        room = self._room()
+        room = self._room(subscriber)
         if room <= 0 or self._draining:
             subscriber._follow()
             self._drop_lost(subscriber)
@@ -302,18 +308,25 @@ class Carrier:
             shard.give(self._load(record, subscriber._seat(record.stream)))
         return True
 
-    def _room(self) -> int:
+    def _room(self, subscriber: Subscriber) -> int:
+        """How many items to read at most; a shard that is full is left out until it moves, and others go on."""
         if sum(shard.bytes for shard in self._shards.values()) >= self.options.window_bytes:
             return 0
-        fullest = max((shard.dispatcher.size for shard in self._shards.values()), default=0)
-        return self.options.window - fullest
+        rooms = [self.options.window]
+        for stream, shard in self._shards.items():
+            cursor, left = subscriber._cursors.get(stream), self.options.window - shard.dispatcher.size
+            if cursor is not None:
+                cursor.paused = left <= 0
+            if left > 0:
+                rooms.append(left)
+        return min(rooms)
 
     def _load(self, record: Record, seat: str) -> Load:
         label = label_of(record, seat)
         is_for_us = bool(label.fault) or label.kind in self._handlers or EVERY_KIND in self._handlers
         if not is_for_us:
             self._meter.passed += 1
-            if label.kind not in self._told:
+            if label.kind not in self._told and len(self._told) < _KINDS_TOLD:
                 self._told.add(label.kind)
                 words = "Items of kind %r are left to others: group %s has no handler for them"
                 logger.info(words, label.kind, self.group, extra={"action": "kind_passed", "kind": label.kind})
@@ -521,6 +534,9 @@ class Carrier:
         return any(not worker.ended and worker.at_hand is None for worker in self._workers)
 
     def _is_idle(self) -> bool:
+        """Whether the group is: asked of its log only when this carrier has nothing to do."""
+        if any(shard.dispatcher.size for shard in list(self._shards.values())):
+            return False
         progress = [one for one in self._bus.groups.describe(self.group).streams if one.lag == 0]
         names = {log.name for log in self._bus.logs(self.outbox)}
         return names <= {one.stream for one in progress}

@@ -93,12 +93,23 @@ class CarrierShard:
 
     def confirmable(self) -> int | None:
         """The last offset up to which everything is finished with, once; its records are let go of."""
+        self._lighten()
         offset = self.dispatcher.confirmable()
         if offset is None:
             return None
         for done in list(takewhile(lambda at: at <= offset, self._loads)):
             self.bytes -= len(self._loads.pop(done).record.value)
         return offset
+
+    def _lighten(self) -> None:
+        """Let go of the bodies of items that are finished with, though one before them is not.
+
+        They only move the position from now on, also if the ledger has to be read anew.
+        """
+        for offset in self.dispatcher.newly_over():
+            load = self._loads[offset]
+            self.bytes -= len(load.record.value)
+            self._loads[offset] = Load(load.record._replace(value=b""), load.label, is_for_us=False)
 
     def tidy(self, confirmed: int) -> None:
         """Keep the ledger short."""
