@@ -55,6 +55,17 @@ def test_a_safe_delete_has_two_letters_too():
     assert [event.opcode for event in events] == [Opcode.SAFEDELETE] * 3
 
 
+def test_an_empty_opcode_is_an_insert():
+    events, bad = both(",n,1,a,1.0,\n")
+    assert ([event.opcode for event in events], bad) == ([Opcode.INSERT], [])
+
+
+def test_numbers_behind_the_seconds_do_not_count():
+    events, bad = both("i,n,1,a,1.0,1970-01-01 00:00:10:07\ni,n,2,a,1.0,1970-01-01 00:00:10:07.25\n")
+    assert ([event.values[3] for event in events], bad) == ([10_000_000, 10_250_000], [])
+    assert both("i,n,1,a,1.0,1970-01-01 00:00:10:x\n")[1] == [1]
+
+
 TEXTS = st.text(st.sampled_from(' \tab",\n'), max_size=6)
 
 
@@ -79,3 +90,17 @@ def test_a_connector_s_lines_without_opcodes_may_be_upserts(word):
     bad = []
     [batch] = form.blocks(BytesIO(b"1\n"), bad.append, 1)
     assert [event.opcode for event in batch.events()] == [Opcode.UPSERT]
+
+
+@pytest.mark.parametrize(("makes_keys", "line"), [(True, b"2.5\n"), (False, b"7,2.5\n")])
+def test_lines_have_no_key_only_if_the_window_makes_it(makes_keys, line):
+    from lockstep.connectors.forms import ReadForm
+    from lockstep.connectors.properties import PUBLISH, read_properties
+
+    given = {"fsname": "f.csv", "addcsvopcode": "true", "addcsvflags": "normal", "noautogenfield": "true"}
+    properties = read_properties("q/w/c", "fs", PUBLISH, given)
+    form = ReadForm.of(properties, Schema.parse("id*:int64,x:double"), "q/w/c", makes_keys=makes_keys)
+    bad = []
+    [batch] = form.blocks(BytesIO(line), bad.append, 1)
+    assert [event.values for event in batch.events()] == [(None if makes_keys else 7, 2.5)]
+    assert bad == []

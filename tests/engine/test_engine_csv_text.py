@@ -78,10 +78,10 @@ def test_times_in_a_format_are_utc_unless_they_name_a_zone():
 def test_opcodes_and_flags_by_letter_and_name():
     assert parse_opcode(" upsert ") is Opcode.UPSERT
     assert parse_opcode("ub") is Opcode.UPDATE_BLOCK
+    assert parse_opcode("") is Opcode.INSERT
     assert parse_flags("rp") == Flag.PARTIAL | Flag.RETENTION
     for parse, text, reason in (
         (parse_opcode, "x", "bad-opcode"),
-        (parse_opcode, "", "bad-opcode"),
         (parse_flags, "NN", "unparsable"),
     ):
         with pytest.raises(BadText) as caught:

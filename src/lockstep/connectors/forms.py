@@ -38,14 +38,14 @@ class ReadForm:
     """Where it comes from, for errors."""
 
     @classmethod
-    def of(cls, properties: Properties, schema: Schema, place: str) -> ReadForm:
-        """As the properties say."""
+    def of(cls, properties: Properties, schema: Schema, place: str, *, makes_keys: bool = True) -> ReadForm:
+        """As the properties say. Only lines for a window that makes its keys itself can be without them."""
         csv = CsvOptions(
             header=properties.number("header", 0) if properties.text("header").isdecimal() else 0,
             add_opcode=properties.flag("addcsvopcode"),
             add_flags=properties.flag("addcsvflags"),
             upsert=properties.flag("publishwithupsert") or properties.text("addcsvopcode").lower() == "upsert",
-            no_autogen_field=properties.flag("noautogenfield"),
+            no_autogen_field=properties.flag("noautogenfield") and makes_keys,
             delimiter=properties.text("csvfielddelimiter", ","),
             date_format=properties.text("dateformat") or None,
             ignore_errors=properties.flag("ignorecsvparseerrors"),

@@ -16,6 +16,7 @@ from lockstep.connectors.properties import FS, KAFKA, RMQ, SOCK
 from lockstep.connectors.sending import Sending, SendOptions
 from lockstep.connectors.sockets import Links, SocketSource, SocketTarget, address_of, is_address
 from lockstep.engine.events.csv_rows import BadLine
+from lockstep.engine.model.windows import SourceWindow
 from lockstep.events.connection import ProjectEvents
 from lockstep.runtime import logger
 
@@ -86,7 +87,9 @@ class Workshop:
 
     def _source(self, planned: Planned, pace: Pace) -> Source:
         properties, bad = planned.properties, _told(planned.path)
-        form = ReadForm.of(properties, planned.node.schema, planned.path)
+        window = planned.node.window
+        makes_keys = isinstance(window, SourceWindow) and window.autogen_key
+        form = ReadForm.of(properties, planned.node.schema, planned.path, makes_keys=makes_keys)
         keeps_ids = properties.flag("useclientmsgid") and form.form == "binary"
         if properties.kind == KAFKA:
             from lockstep.connectors import kafka

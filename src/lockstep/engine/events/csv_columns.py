@@ -104,10 +104,11 @@ def by_distinct(column: pa.Array, convert: Parse, arrow: pa.DataType) -> pa.Arra
 
 def _lookup(column: pa.Array, parse: Callable[[str], int]) -> Bytes:
     """The codes of a column of letters, of which there are only a few different ones."""
-    table = np.array([parse(text) for text in column.dictionary.to_pylist()] or [0], np.uint8)
+    known, indices = column.dictionary.to_pylist(), column.indices
     if column.null_count:
-        parse("")
-    codes: Bytes = table[column.indices.to_numpy(zero_copy_only=False)]
+        known, indices = [*known, ""], indices.fill_null(len(known))
+    table = np.array([parse(text) for text in known] or [0], np.uint8)
+    codes: Bytes = table[indices.to_numpy(zero_copy_only=False)]
     return codes
 
 

@@ -40,6 +40,8 @@ _DIRECTIVE = re.compile("%(.?)", re.DOTALL)
 _OF_C = {"k": "%H", "l": "%I", "e": "%d", "D": "%m/%d/%y", "F": "%Y-%m-%d", "R": "%H:%M", "T": "%H:%M:%S"}
 """Directives of C's strptime that Python lacks. Blanks in place of leading zeros are read by Python's own."""
 _BEYOND_MICROSECONDS = re.compile(r"(\.[0-9]{6})[0-9]+")
+_BEHIND_SECONDS = re.compile(r"([0-9]{1,2}:[0-9]{2}:[0-9]{2}):[0-9]+(\.[0-9]+)?\Z")
+"""Whole numbers behind the seconds, as in 12:08:10:00, mean nothing to strptime in C, and so to ESP."""
 _DIGITS = 400
 """More digits than any number needs: longer ones are refused before time is spent on them."""
 
@@ -74,7 +76,7 @@ def formatter(kind: FieldType, date_format: str | None = None) -> Format:
 
 
 def parse_opcode(text: str) -> Opcode:
-    """An opcode by its letter or its name, upper or lower case."""
+    """An opcode by its letter or its name, upper or lower case; an empty one is an insert."""
     found = _OPCODES.get(text.strip(BLANK).upper())
     if found is None:
         raise BadText(BAD_OPCODE, f"{text!r} is not an opcode")
@@ -90,7 +92,7 @@ def parse_flags(text: str) -> Flag:
 
 
 _OPCODES = OPCODES | {opcode.name: opcode for opcode in Opcode}
-_OPCODES |= {"UPDATEBLOCK": Opcode.UPDATE_BLOCK, "SD": Opcode.SAFEDELETE}
+_OPCODES |= {"UPDATEBLOCK": Opcode.UPDATE_BLOCK, "SD": Opcode.SAFEDELETE, "": Opcode.INSERT}
 
 
 def check_range(kind: FieldType, value: int) -> int:
@@ -186,7 +188,8 @@ def _parse_time(kind: FieldType, date_format: str, formats: tuple[str, str], tex
 
 def _micros(formats: tuple[str, str], text: str) -> int | None:
     """Microseconds since 1970 of a time in one of the formats, UTC unless it names a zone; digits beyond are cut."""
-    for form, time in zip(formats, (text, _BEYOND_MICROSECONDS.sub(r"\1", text)), strict=True):
+    cut = _BEHIND_SECONDS.sub(r"\1\2", text)
+    for form, time in zip((*formats, *formats), (text, _shorter(text), cut, _shorter(cut)), strict=True):
         try:
             moment = datetime.strptime(time, form)  # noqa: DTZ007 - without a zone it is UTC
         except ValueError:
@@ -194,6 +197,10 @@ def _micros(formats: tuple[str, str], text: str) -> int | None:
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
         return (moment - _EPOCH) // _MICROSECOND
     return None
+
+
+def _shorter(text: str) -> str:
+    return _BEYOND_MICROSECONDS.sub(r"\1", text)
 
 
 def _format_time(kind: FieldType, date_format: str, value: Value) -> str:
