@@ -82,7 +82,7 @@ def test_what_a_project_occupies_and_what_trims_it(world, capsys):
     world.beat(7)
     code, text = printed(capsys, world)
     assert code == 0
-    assert re.search(r"^  occupied: bus [\d.]+ (B|KiB) in 9 streams, a 3.0 MiB in 630 files, snapshots 2.0 KiB\. "
+    assert re.search(r"^  occupied: bus [\d.]+ (B|KiB) in 8 streams, a 3.0 MiB in 630 files, snapshots 2.0 KiB\. "
                      r"1 stream not trimmed: --project p shows which$", text, re.MULTILINE)  # fmt: skip
     table = printed(capsys, world, "--project", "p")[1]
     rows = {cells[0]: cells[1:] for line in table.splitlines() if len(cells := re.split(r"  +", line)) == 4}
