@@ -180,6 +180,7 @@ def test_a_frame_is_written_whole_or_not_at_all(spark, bus):
     assert [name for name in bus.bus.names() if name.startswith("_")] == []
 
 
+@pytest.mark.soak
 def test_the_recipe_for_foreach_batch_refuses_a_new_checkpoint_instead_of_leaving_rows_out(spark, bus, tmp_path):
     bus.create("copy", KEEP)
     publish(bus, "orders", 0, 6)
@@ -343,6 +344,7 @@ def test_a_directory_of_csv_files_feeds_a_window_and_a_batch_run_again_adds_noth
     assert '"last"' in str(query.lastProgress["sources"][0]["latestOffset"])
 
 
+@pytest.mark.soak
 def test_a_query_that_updates_its_rows_feeds_a_window_with_upserts(spark, bus, desk, tmp_path):
     publish(bus, "numbers", 0, 20)
     rows = on(spark.readStream, bus, "numbers", maxRecordsPerTrigger=10).load()
