@@ -12,6 +12,8 @@ from lockstep.engine.model.graph import Node
 from lockstep.engine.windows.operator import Tree
 
 Key = tuple[Value, ...]
+_RESOLVED = {Flag(bits): Flag(bits & ~Flag.PARTIAL) or Flag.NORMAL for bits in range(8)}
+_PARTIALS = frozenset(flags for flags in _RESOLVED if flags & Flag.PARTIAL)
 
 
 class KeyGuard:
@@ -77,7 +79,7 @@ class KeptRows:
         return [Event(Opcode.DELETE, resolved(flags), old)]
 
     def _stored(self, key: Key, old: Row | None, flags: Flag, row: Row) -> list[Event]:
-        if old is not None and flags & Flag.PARTIAL:
+        if old is not None and flags in _PARTIALS:
             row = tuple([new if new is not None else before for new, before in zip(row, old, strict=True)])
         self._rows[key] = row
         if old is None:
@@ -110,7 +112,7 @@ def same_nan(key: Key) -> Key:
 
 def resolved(flags: Flag) -> Flag:
     """The flags of an event whose opcode is resolved: it is whole now."""
-    return Flag(flags & ~Flag.PARTIAL) or Flag.NORMAL
+    return _RESOLVED[flags]
 
 
 def kept(values: Row) -> list[Tree]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from types import GeneratorType
 from typing import Any, NoReturn
 
 from lockstep.engine.errors import UserCodeFailed
 from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.events.types import fits, is_writable
+from lockstep.engine.events.types import FieldType, fits, is_writable
 from lockstep.engine.model.graph import Node
 from lockstep.engine.windows.operator import Tree
 
 MAX_DEPTH = 64
+_PLAIN = {FieldType.DOUBLE: float, FieldType.STRING: str}
+"""Types whose values need no second look, but for text beyond ASCII."""
 
 
 class UserCode:
@@ -19,6 +22,7 @@ class UserCode:
 
     def __init__(self, what: str, node: Node) -> None:
         self.what, self.node, self.block = what, node, 0
+        self._plain = [(field, _PLAIN.get(field.type)) for field in node.schema]
 
     def call(self, cause: Any, function: Callable[..., Any], *arguments: Any) -> Any:
         """The answer of a function; `cause` is the event, or whatever else it is called for."""
@@ -54,7 +58,9 @@ class UserCode:
             self.fail(cause, f"it gave {shown(made)}, which is neither an event nor a row")
         if len(values) != len(schema):
             self.fail(cause, f"it gave a row of {len(values)} fields, but the schema has {len(schema)}")
-        for field, value in zip(schema, values, strict=True):
+        for (field, plain), value in zip(self._plain, values, strict=True):
+            if type(value) is plain and (plain is float or value.isascii()):
+                continue
             if not fits(field.type, value):
                 self.fail(cause, f"it gave {shown(value)} for {field.name}, which is a {field.type.value}")
             if not is_writable(value):
@@ -94,6 +100,8 @@ class UserCode:
 
 def _is_list(made: Any) -> bool:
     """Whether code gave several rows, as it should, and not one row or event, or something else."""
+    if type(made) in (list, GeneratorType):
+        return True
     if isinstance(made, tuple):
         return not isinstance(made, Event) and all(isinstance(item, tuple) for item in made)
     return isinstance(made, Iterable) and not isinstance(made, str | bytes | dict)
