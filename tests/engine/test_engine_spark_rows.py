@@ -37,9 +37,9 @@ def test_names_of_options_have_no_case():
     assert not options.fail_on_data_loss
 
 
-def test_what_spark_adds_to_the_options_of_a_table_is_passed_over():
-    given = {"url": "lmdb:x", "option.url": "lmdb:x", "option.stream": "a", "provider": "lockstep", "owner": "me"}
-    assert ReadOptions.of(given).streams == ("a",)
+def test_a_table_is_refused_with_what_to_use_instead():
+    with pytest.raises(BadConfig, match=r"load\(\)\.createOrReplaceTempView\(NAME\)"):
+        read(provider="lockstep", owner="me")
 
 
 @pytest.mark.parametrize(

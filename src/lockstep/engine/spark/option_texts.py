@@ -9,19 +9,19 @@ from lockstep.errors import BadConfig
 
 T = TypeVar("T")
 
-_OF_SPARK = frozenset(
-    ("checkpointlocation", "queryname", "provider", "owner", "location", "is_managed_location", "external", "comment")
-)
-"""What Spark puts among the options by itself: of a streaming write, and of a table made with USING."""
-_OF_TABLE = "option."
-"""Before options of a table, which stand there a second time."""
+_OF_SPARK = frozenset(("checkpointlocation", "queryname"))
+"""What Spark puts among the options of a streaming write by itself."""
+_OF_TABLE = "provider"
+"""What Spark puts among the options of a table made with USING."""
 
 
 def known(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     """The options by name in lower case; BadConfig if there is one that nobody knows."""
     wanted = {name.lower() for name in names}
-    lower = {name.lower().removeprefix(_OF_TABLE): text for name, text in options.items()}
-    given = {name: text for name, text in lower.items() if name not in _OF_SPARK}
+    given = {name.lower(): text for name, text in options.items() if name.lower() not in _OF_SPARK}
+    if _OF_TABLE in given:
+        reason = "Spark does not give a table's options to those who read it; use load().createOrReplaceTempView(NAME)"
+        raise BadConfig(field=_OF_TABLE, value=given[_OF_TABLE], reason=reason)
     for name, text in given.items():
         if name not in wanted:
             raise BadConfig(field=name, value=text, reason=f"there is no such option; there are {', '.join(names)}")
