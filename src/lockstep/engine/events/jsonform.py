@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from functools import cache, lru_cache, partial
 from typing import Any, BinaryIO
 
 from lockstep.engine.events.csv_rows import BadLine, shorten
-from lockstep.engine.events.event import Event
+from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.schema import Field, Schema
 from lockstep.engine.events.text import (
     UNPARSABLE,
@@ -36,11 +36,13 @@ from lockstep.engine.events.types import INT_RANGE, FieldType, Value
 _NOT_FINITE = ("nan", "inf", "-inf")
 
 
-@dataclass(frozen=True, slots=True)
 class _Decimal:
-    """A number with a point or an exponent, as it was written."""
+    """A number with a point or an exponent, as it was written. Made for each of them: a plain class is made fastest."""
 
-    text: str
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
 
 
 def parse_event(text: str, schema: Schema, date_format: str | None = None) -> Event:
@@ -48,16 +50,40 @@ def parse_event(text: str, schema: Schema, date_format: str | None = None) -> Ev
     return event_of(_load(text), schema, date_format)
 
 
-def parse_object(data: bytes, schema: Schema, date_format: str | None, opcode: str) -> Event:
-    """The event of a JSON object of somebody else: fields of its own that the schema does not name are left out.
+class ObjectReader:
+    """Events out of JSON objects of somebody else: fields of theirs that the schema does not name are left out.
 
-    `opcode` is what it is if it does not say so itself. Raises BadText.
+    `opcode` is what an object is that does not say so itself.
     """
-    found = _load(_decode(data))
-    if isinstance(found, dict):
-        known = {*schema.names, *_own_names(schema)}
-        found = {_own_names(schema)[0]: opcode, **{name: item for name, item in found.items() if name in known}}
-    return event_of(found, schema, date_format)
+
+    def __init__(self, schema: Schema, date_format: str | None, opcode: Opcode) -> None:
+        self._opcode_name, self._flags_name = _own_names(schema)
+        self._opcode = opcode
+        self._fields = [(field.name, value_reader(field.type, date_format)) for field in schema]
+
+    def event(self, data: bytes) -> Event:
+        """The event of one object; raises BadText."""
+        found = _load(_decode(data))
+        if not isinstance(found, dict):
+            raise BadText(UNPARSABLE, "an event is an object")
+        opcode, flags = self._opcode, Flag.NORMAL
+        if self._opcode_name in found:
+            opcode = parse_opcode(_word(found[self._opcode_name]))
+        if self._flags_name in found:
+            flags = parse_flags(_word(found[self._flags_name]))
+        return Event(opcode, flags, tuple([self._value(name, read, found.get(name)) for name, read in self._fields]))
+
+    def _value(self, name: str, read: Callable[[Any], Value], found: Any) -> Value:
+        try:
+            return None if found is None else read(found)
+        except BadText as fault:
+            raise BadText(fault.reason, f"field {name}: {fault.detail}") from None
+
+
+def _word(found: Any) -> str:
+    if not isinstance(found, str):
+        raise BadText(WRONG_TYPE, "opcode and flags are strings")
+    return found
 
 
 def read_json(
@@ -99,11 +125,15 @@ def _decode(data: bytes) -> str:
 
 def _load(text: str) -> Any:
     try:
-        return json.loads(
-            text, parse_float=_Decimal, parse_int=_integer, parse_constant=_refuse, object_pairs_hook=_unique
-        )
+        return _decoder().decode(text)
     except (json.JSONDecodeError, RecursionError) as fault:
         raise BadText(UNPARSABLE, f"not JSON: {fault}") from None
+
+
+@cache
+def _decoder() -> json.JSONDecoder:
+    """Made once: json.loads would make one for each text."""
+    return json.JSONDecoder(parse_float=_Decimal, parse_int=_integer, parse_constant=_refuse, object_pairs_hook=_unique)
 
 
 def _integer(text: str) -> int | _Decimal:
@@ -116,11 +146,11 @@ def _refuse(word: str) -> None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise BadText(UNPARSABLE, f"field {name!r} occurs twice")
-        found[name] = value
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        raise BadText(UNPARSABLE, f"field {twice!r} occurs twice")
     return found
 
 
@@ -153,38 +183,81 @@ def _named_value(field: Field, found: Any, date_format: str | None) -> Value:
 
 
 def _value(kind: FieldType, found: Any, date_format: str | None) -> Value:
-    if kind.is_time and date_format is not None and isinstance(found, str):
-        return parser(kind, date_format)(found)
+    return value_reader(kind, date_format)(found)
+
+
+@lru_cache(maxsize=256)
+def value_reader(kind: FieldType, date_format: str | None) -> Callable[[Any], Value]:
+    """How a value of JSON, not null, becomes one of a field; it raises BadText."""
+    if kind.is_time and date_format is not None:
+        return partial(_time, parser(kind, date_format), value_reader(kind, None))
     if kind is FieldType.DOUBLE:
-        return _double(found)
-    if kind is FieldType.MONEY and type(found) in (int, _Decimal):
-        return parse_money(found.text if isinstance(found, _Decimal) else str(found))
-    if kind in INT_RANGE and type(found) is int:
-        return check_range(kind, found)
-    if kind is FieldType.STRING and isinstance(found, str):
-        return _checked(found)
-    if kind is FieldType.BLOB and isinstance(found, str):
-        return parse_blob(found)
-    if kind.element is not None and isinstance(found, list):
-        return _array(kind.element, found)
-    raise BadText(WRONG_TYPE, f"{_shown(found)} is not of type {kind.value}")
+        return _double
+    if kind is FieldType.MONEY:
+        return _money
+    if kind in INT_RANGE:
+        return partial(_whole, kind, *INT_RANGE[kind])
+    if kind is FieldType.STRING:
+        return _string
+    if kind is FieldType.BLOB:
+        return _blob
+    assert kind.element is not None, "all other types are arrays"
+    return partial(_array, kind)
+
+
+def _time(parse: Callable[[str], Value], plain: Callable[[Any], Value], found: Any) -> Value:
+    return parse(found) if isinstance(found, str) else plain(found)
+
+
+def _whole(kind: FieldType, low: int, high: int, found: Any) -> Value:
+    if type(found) is not int:
+        raise _wrong(kind, found)
+    return found if low <= found <= high else check_range(kind, found)
+
+
+def _money(found: Any) -> Value:
+    if type(found) not in (int, _Decimal):
+        raise _wrong(FieldType.MONEY, found)
+    return parse_money(found.text if isinstance(found, _Decimal) else str(found))
+
+
+def _string(found: Any) -> Value:
+    if not isinstance(found, str):
+        raise _wrong(FieldType.STRING, found)
+    return _checked(found)
+
+
+def _blob(found: Any) -> Value:
+    if not isinstance(found, str):
+        raise _wrong(FieldType.BLOB, found)
+    return parse_blob(found)
+
+
+def _wrong(kind: FieldType, found: Any) -> BadText:
+    return BadText(WRONG_TYPE, f"{_shown(found)} is not of type {kind.value}")
 
 
 def _double(found: Any) -> float:
     if isinstance(found, str) and found in _NOT_FINITE:
         return float(found)
     if type(found) not in (int, _Decimal):
-        raise BadText(WRONG_TYPE, f"{_shown(found)} is not of type double")
+        raise _wrong(FieldType.DOUBLE, found)
     return parse_double(found.text if isinstance(found, _Decimal) else str(found))
 
 
-def _array(element: FieldType, found: list[Any]) -> tuple[int | float | None, ...]:
-    values = tuple(None if item is None else _value(element, item, None) for item in found)
+def _array(kind: FieldType, found: Any) -> tuple[int | float | None, ...]:
+    if not isinstance(found, list):
+        raise _wrong(kind, found)
+    assert kind.element is not None, "it is an array"
+    read = value_reader(kind.element, None)
+    values = tuple(None if item is None else read(item) for item in found)
     return tuple(value for value in values if value is None or isinstance(value, int | float))
 
 
 def _checked(text: str) -> str:
     """JSON can write halves of a character, which no text can hold."""
+    if text.isascii():
+        return text
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

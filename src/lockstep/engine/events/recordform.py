@@ -19,7 +19,7 @@ from lockstep.engine.events.csv_columns import ColumnReader
 from lockstep.engine.events.csv_options import CsvOptions
 from lockstep.engine.events.csv_rows import RowReader
 from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.events.jsonform import parse_object
+from lockstep.engine.events.jsonform import ObjectReader
 from lockstep.engine.events.schema import Field, Schema
 from lockstep.engine.events.text import UNPARSABLE, BadText
 from lockstep.engine.events.types import FieldType
@@ -153,7 +153,7 @@ def _decoder(options: RecordOptions, schema: Schema, opcode: Opcode) -> Callable
     if options.decode == AVRO:
         form = AvroForm(options.avro_schema or "", schema)
         return partial(_by_rows, schema, lambda data: Event(opcode, Flag.NORMAL, form.values(data)))
-    return partial(_by_rows, schema, lambda data: parse_object(data, schema, options.date_format, opcode.name.lower()))
+    return partial(_by_rows, schema, ObjectReader(schema, options.date_format, opcode).event)
 
 
 def _by_rows(schema: Schema, parse: Callable[[bytes], Event | None], values: Sequence[bytes]) -> _Made:
