@@ -59,7 +59,7 @@ class UserCode:
         if len(values) != len(schema):
             self.fail(cause, f"it gave a row of {len(values)} fields, but the schema has {len(schema)}")
         for (field, plain), value in zip(self._plain, values, strict=True):
-            if type(value) is plain and (plain is float or value.isascii()):
+            if type(value) is plain and (not isinstance(value, str) or value.isascii()):
                 continue
             if not fits(field.type, value):
                 self.fail(cause, f"it gave {shown(value)} for {field.name}, which is a {field.type.value}")
