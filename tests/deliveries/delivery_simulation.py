@@ -390,14 +390,15 @@ class Simulation:
         self.doubts_found = len(found)
         doubts = Counter(doubt.id for doubt in found)
         dead = {letter.record.value.decode() for letter in self._letters()}
-        skipped = {one.id for one in deliveries.items() if one.state == "skipped"}
+        states = {one.id: one.state for one in deliveries.items()}
+        skipped = {item for item, state in states.items() if state == "skipped"}
         for item in self.asked:
             effects = self.effects.get(item, [])
             if not effects and item not in dead | skipped:
                 self.note(LOST, f"{item} at {self.asked[item]}")
             if len(effects) > 1 + doubts[item]:
                 self.note(TWICE, f"{item}: {effects}, {doubts[item]} doubts")
-            if effects and item in dead and not doubts[item]:
+            if effects and states.get(item) == "dead" and not doubts[item]:  # a copy after its end is tried anew
                 self.note(DEAD_DONE, f"{item}: {effects}")
             marked = [one for one in effects if one.in_doubt]
             if len(effects) > 1 and not marked:

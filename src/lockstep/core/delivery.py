@@ -181,9 +181,10 @@ class Ledger:
         return (self.epoch, self.owner) == (epoch, owner)
 
     def is_over(self, item: str, offset: int) -> bool:
-        """Whether the item, as it stands at an offset of the outbox, is finished with."""
-        settled = self.settled.get(item)
-        return settled is not None and settled.covers(offset)
+        """Whether the item at an offset of the outbox is finished with, or a later copy stands for it."""
+        settled, pending = self.settled.get(item), self.pending.get(item)
+        is_before = pending is not None and offset < pending.offset
+        return is_before or (settled is not None and settled.covers(offset))
 
     def in_doubt(self, item: str) -> bool:
         """Whether an attempt of an older epoch was begun and did not end."""
@@ -232,8 +233,8 @@ class Ledger:
             return False
         self.settled.pop(begun.id, None)
         pending = self.pending.setdefault(begun.id, Pending(begun.offset, at))
-        if begun.attempt <= pending.attempts or begun.offset < pending.offset:
-            return False  # a copy, perhaps of one that has ended
+        if begun.attempt <= pending.attempts:  # a copy, perhaps of one that has ended
+            return False
         pending.attempts, pending.offset = begun.attempt, begun.offset
         pending.open.add(begun.mark)
         self._tell(begun.id, {OPEN: TRIED_AGAIN, WAS_DONE: WAS_DONE_TWICE})

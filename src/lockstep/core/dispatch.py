@@ -267,8 +267,8 @@ class Dispatcher:
         if pending is None or begun.mark not in pending.open:
             if self.ledger.is_over(begun.id, begun.offset):  # its owner before says that it was done
                 self._close(waiting)
-            elif not self.is_fenced:  # an operator's order came between: begin anew
-                self._again(waiting, now)
+            elif not self.is_fenced:  # an operator's order came between: begin anew, but not at once for ever
+                self._again(waiting, now + self._rules.resend_s)
             return
         in_doubt = len(pending.open) > 1
         self._counted.append(Job(waiting.offset, waiting.id, begun.attempt, in_doubt=in_doubt))

@@ -229,6 +229,22 @@ def test_a_copy_of_a_dead_item_that_stands_later_is_tried_anew():
     assert ledger.settled["a"].outcome == DONE
 
 
+def test_a_new_owner_passes_by_what_was_given_up_though_it_was_sent_back_and_is_under_way():
+    log = Log()
+    former = opened(log)
+    former.add(5, "a", b"k")
+    [job] = turn(former, log)
+    finish(former, log, job, REFUSED)
+    [job] = turn(former, log)
+    finish(former, log, job, DEAD)
+    former.add(6, "a", b"k")
+    turn(former, log)
+    later = opened(log, "y", 2)
+    later.add(5, "a", b"k"), later.add(6, "a", b"k")
+    assert [(job.offset, job.in_doubt) for job in turn(later, log)] == [(6, True)]
+    assert later.confirmable() == 5
+
+
 def test_orders_count_once():
     ledger = Ledger()
     ledger.apply(0, Order("a", SKIP, "r1"))
