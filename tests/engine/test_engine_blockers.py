@@ -142,6 +142,16 @@ def test_a_name_without_a_value_in_an_attribute_is_a_fault_once_the_environment_
     assert parse_xml(WITH_VARIABLES).queries[0].windows[0].index == "@INDEX@"
 
 
+def test_values_are_not_looked_into_again_and_passwords_may_have_at_signs():
+    password = '<property name="rmqpassword">a@b@c</property><property name="rmqhost">@SECRET@</property>'
+    text = WITH_VARIABLES.replace('class="fs"', 'class="rmq"').replace('index="@INDEX@"', 'pubsub-index="@INDEX@"')
+    text = text.replace('<property name="fsname">@SECRET@/@query@</property>', password)
+    environ = {"SECRET": "x@y@z", "INDEX": "@pi@"}
+    reading = read_xml(text, "m", variables=environ)
+    found = [*blockers(reading), *connector_blockers(reading, environ)]
+    assert [one.kind for one in found] == ["model", "connector"], "an index that is none, an exchange that is missing"
+
+
 def test_the_home_of_a_project_is_the_folder_of_its_file(tmp_path):
     text = WITH_VARIABLES.replace("@INDEX@", "@ESP_PROJECT_HOME@")
     (tmp_path / "m.xml").write_text(text)

@@ -73,10 +73,14 @@ def properties_of(path: str, window: Window, connector: Connector, environ: Mapp
     direction = PUBLISH if is_publisher(window, connector) else SUBSCRIBE
     given = {name: expanded(text, environ) for name, text in connector.properties}
     made = read_properties(path, connector.kind, direction, given)
-    for name, text in made.values.items():
-        for variable in unreplaced(text) if name not in made.ignored else ():
-            reason = f"its {name} has @{variable}@, which has no value"
-            raise made.refused(reason=reason, remedy=remedy_for(variable))
+    for name, text in connector.properties:
+        known = name.strip().lower()
+        if known in made.ignored or "password" in known:  # a password may have two @ signs
+            continue
+        for variable in unreplaced(text):
+            if variable not in environ:
+                reason = f"its {known} has @{variable}@, which has no value"
+                raise made.refused(reason=reason, remedy=remedy_for(variable))
     return made
 
 

@@ -148,3 +148,14 @@ def test_numbers_and_switches_are_checked():
         found.flag("transactional")
     assert found.number("maxevents", 7) == 7
     assert found.form == "csv"
+
+
+def test_a_kafka_subscriber_may_leave_the_partition_to_the_client():
+    from lockstep.connectors.kafka import ANYWHERE, Place
+    from lockstep.connectors.planning import Planned
+
+    given = {"kafkahostport": "h:1", "kafkatopic": "t", "kafkapartition": "-1"}
+    place = Place.of(Planned(None, "p", read_properties("q/w/c", "kafka", SUBSCRIBE, given)))
+    assert place.partition == ANYWHERE
+    with pytest.raises(ConnectorRefused, match="kafkapartition is '-1'"):
+        Place.of(Planned(None, "p", read_properties("q/w/c", "kafka", PUBLISH, given)))

@@ -141,14 +141,13 @@ def expand(cursor: Cursor, values: Variables) -> None:
     of an environment gets into a model.
     """
     element, known = cursor.element, values.properties if cursor.element.tag == "connectors" else values.all
+    inside = Variables(known, values.properties, values.is_complete and element.tag not in _FREE)
+    for name, text in element.attributes.items() if inside.is_complete else ():
+        for variable in unreplaced(text) if name not in _ROOTS else ():
+            if variable not in known:
+                cursor.complain(f"{name} has @{variable}@, which has no value", remedy_for(variable))
     element.attributes = {name: expanded(text, known) for name, text in element.attributes.items()}
     element.text = expanded(element.text, known)
-    inside = Variables(known, values.properties, values.is_complete and element.tag not in _FREE)
-    if inside.is_complete:
-        for name, text in element.attributes.items():
-            for variable in unreplaced(text) if name not in _ROOTS else ():
-                reason = f"{name} has @{variable}@, which has no value"
-                cursor.complain(reason, remedy_for(variable))
     for child in element.children:
         expand(cursor.at(child), inside)
 
