@@ -20,7 +20,7 @@ from lockstep.bench import (
     engine_records,
     engine_shards,
 )
-from lockstep.bench.engine_jobs import steadiness
+from lockstep.bench.engine_jobs import steadiness, streams_of
 from lockstep.bench.engine_memory import descendants, parts_mb, tree_mb
 from lockstep.bench.engine_models import CASES, DAY, DOCUMENT, VWAP, expected_rows, items, seven_windows, trades
 from lockstep.bench.engine_peer_bytewax import Vwap, read_trades
@@ -29,7 +29,12 @@ from lockstep.cli.main import main
 from lockstep.engine.events.block import InputBlock
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.model.loading import load_model
+from lockstep.engine.run.feeding import EventPublisher
+from lockstep.engine.run.streams import sources
 from lockstep.engine.windows.interpreter import Interpreter
+from lockstep.log.urls import open_bus
+from lockstep.runtime import ThreadRuntime
+from lockstep.streams.client import Lockstep
 
 ROOT = Path(__file__).parents[2]
 
@@ -184,14 +189,23 @@ def test_the_memory_of_children_is_counted():
 
 
 def test_every_shard_has_work_and_every_number_of_shards_is_reported():
-    found = engine_shards.divided("seven", engine_kernel.ALL_THREE, 3_000, 1_000, lambda _: None)
+    runtime, graph = ThreadRuntime(), CASES["seven"].graph()
+    with Lockstep(open_bus("memory:shards-of-a-bench", runtime), runtime) as connection:
+        streams_of("seven").create(connection.bus, graph, frozenset(engine_kernel.ALL_THREE))
+        (node,) = sources(graph)
+        publisher = EventPublisher(connection, streams_of("seven").input(node), node.schema)
+        publisher.publish_batch(engine_kernel.keep("seven", 1_000).batch)
+        publisher.close()
+        found = engine_shards.measure(connection.bus, "seven", engine_kernel.ALL_THREE, 1_000, lambda _: None)
     assert {number: len(each["busy_s"]) for number, each in found["shards"].items()} == {"1": 1, "2": 2, "4": 4}
 
 
 def test_records_of_every_form_are_sequenced_and_read():
-    found = engine_records.sequenced(2_000, lambda _: None)
-    assert {(each["events"], each["entries"]) for each in found.values()} == {(2_000, 1)}
-    assert all(each["read_per_s"] > 0 for each in found.values())
+    found = [
+        engine_records.measure(f"memory:records-{place}", form, 500) for place, form in enumerate(engine_records.FORMS)
+    ]
+    assert [(each["events"], each["entries"]) for each in found] == [(500, 1)] * 3
+    assert all(each["read_per_s"] > 0 for each in found)
 
 
 def test_frames_csv_and_the_interpreter_are_measured():

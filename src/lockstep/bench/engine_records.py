@@ -59,6 +59,11 @@ def _value(form: str, number: int) -> bytes:
 
 def _measure(link: Link, url: str, form: str, events: int) -> dict[str, Any]:
     link.ready()
+    return measure(url, form, events)
+
+
+def measure(url: str, form: str, events: int) -> dict[str, Any]:
+    """Publish, sequence and read so many records, in this process."""
     runtime, graph = ThreadRuntime(), _graph(form)
     streams = ProjectStreams(cluster=CLUSTER, project=graph.project.name)
     with Lockstep(open_bus(url, runtime), runtime) as connection:

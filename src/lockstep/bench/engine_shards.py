@@ -36,16 +36,20 @@ def _measure(link: Link, url: str, case: str, wanted: tuple[str, ...], batch_eve
     link.ready()
     bus = open_bus(url, ThreadRuntime())
     try:
-        last = sequence(bus, case)
-        _work(bus, case, wanted, batch_events, last, (0, 1))  # the first to come pays for loading the compiled loops
-        found = {}
-        for number in NUMBERS:
-            link.tell(f"{number} shards")
-            shards = [(shard, number) for shard in range(number)]
-            busy = [min(_work(bus, case, wanted, batch_events, last, each) for _ in range(2)) for each in shards]
-            found[str(number)] = {"busy_s": busy, "longest_s": max(busy), "together_s": round(sum(busy), 3)}
+        return measure(bus, case, wanted, batch_events, link.tell)
     finally:
         bus.close()
+
+
+def measure(bus: Bus, case: str, wanted: tuple[str, ...], batch_events: int, say: Say) -> dict[str, Any]:
+    """What each shard does with the events that are on a bus, in this process."""
+    last, found = sequence(bus, case), {}
+    _work(bus, case, wanted, batch_events, last, (0, 1))  # the first to come pays for loading the compiled loops
+    for number in NUMBERS:
+        say(f"{number} shards")
+        shards = [(shard, number) for shard in range(number)]
+        busy = [min(_work(bus, case, wanted, batch_events, last, each) for _ in range(2)) for each in shards]
+        found[str(number)] = {"busy_s": busy, "longest_s": max(busy), "together_s": round(sum(busy), 3)}
     return {"wanted": list(wanted), "shards": found}
 
 
