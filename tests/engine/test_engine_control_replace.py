@@ -11,7 +11,7 @@ from replace_worlds import WANTED, WANTED_THEN, ReplaceCluster, new_model, old_m
 
 from lockstep.cli import engine_run
 from lockstep.core.snapshots import Reach
-from lockstep.engine.errors import ModelMismatch
+from lockstep.engine.errors import ModelMismatch, SourceReplaced
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.run import trimming
@@ -242,7 +242,7 @@ def test_starting_with_the_newest_model_at_an_older_position_would_be_noticed(tm
     cluster.ask_later("replace", replace_params())
     cluster.until(lambda: is_replaced(cluster))
     a.kill()
-    with pytest.raises(KeyError, match="q/more"):
+    with pytest.raises(SourceReplaced, match="q/more"):
         start_with(a, new_model(), WANTED_THEN)
 
 
