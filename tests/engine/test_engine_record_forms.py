@@ -66,6 +66,14 @@ def test_json_of_somebody_else():
     assert [(each.at, each.reason) for each in found] == list(enumerate(reasons, 3))
 
 
+def test_many_values_are_taken_piece_by_piece():
+    values = [b'{"ID":%d}' % number for number in range(9_000)]
+    values[4_100] = values[8_999] = b"no"
+    blocks, bad = made(ROWS, records(*values), decode="json")
+    assert [each.at for each in bad] == [4_100, 8_999]
+    assert [number - 100 for number, _ in blocks] == [at for at in range(8_999) if at != 4_100]
+
+
 def test_fields_of_the_record_beside_those_of_its_value():
     schema = Schema.parse("record_shard*:int32,record_offset*:int64,record_key:string,ID:int64,record_time:stamp")
     blocks, bad = made(schema, records(b'{"ID":1,"record_key":"x"}', b"{}", keys=[b"k", b"\xff"]), decode="json")

@@ -35,7 +35,7 @@ TYPES = {
     "time": (FieldType.STAMP, FieldType.DATE),
 }
 """What a record has, and the types that it may be given."""
-_FEW = 32
+_FEW, _AT_ONCE = 32, 4096
 _NS = {FieldType.STAMP: 1_000, FieldType.DATE: 1_000_000_000}
 
 
@@ -157,11 +157,16 @@ def _decoder(options: RecordOptions, schema: Schema, opcode: Opcode) -> Callable
 
 
 def _by_rows(schema: Schema, parse: Callable[[bytes], Event | None], values: Sequence[bytes]) -> _Made:
-    """One value after the other."""
+    """One value after the other; some thousands at a time, so that few objects are alive at once."""
+    starts = range(0, max(len(values), 1), _AT_ONCE)
+    return _joined(schema, [_few_rows(schema, parse, values[at : at + _AT_ONCE], at) for at in starts])
+
+
+def _few_rows(schema: Schema, parse: Callable[[bytes], Event | None], values: Sequence[bytes], start: int) -> _Made:
     events: list[Event] = []
     bad: list[BadRecord] = []
     nothing = Event(Opcode.INSERT, Flag.NORMAL, (None,) * len(schema))
-    for at, data in enumerate(values):
+    for at, data in enumerate(values, start):
         try:
             found = parse(data)
             if found is None:
@@ -174,16 +179,18 @@ def _by_rows(schema: Schema, parse: Callable[[bytes], Event | None], values: Seq
     return _Made(batch.opcode, batch.flags, dict(zip(schema.names, batch.columns, strict=True)), bad)
 
 
+def _joined(schema: Schema, parts: Sequence[_Made]) -> _Made:
+    """Rows after each other."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = {name: pa.concat_arrays([part.columns[name] for part in parts]) for name in schema.names}
+    opcode, flags = (np.concatenate([getattr(part, name) for part in parts]) for name in ("opcode", "flags"))
+    return _Made(opcode, flags, columns, [each for part in parts for each in part.bad])
+
+
 def _csv(columns: ColumnReader, rows: RowReader, values: Sequence[bytes]) -> _Made:
     """By columns as far as possible: halves until a part is read at once, or is so small that rows will do."""
-    parts = list(_csv_parts(columns, rows, values, 0))
-    made = _Made(
-        np.concatenate([part.opcode for part in parts]), np.concatenate([part.flags for part in parts]), {},
-        [each for part in parts for each in part.bad],
-    )  # fmt: skip
-    for name in rows.schema.names:
-        made.columns[name] = pa.concat_arrays([part.columns[name] for part in parts])
-    return made
+    return _joined(rows.schema, list(_csv_parts(columns, rows, values, 0)))
 
 
 def _csv_parts(columns: ColumnReader, rows: RowReader, values: Sequence[bytes], start: int) -> Iterator[_Made]:
