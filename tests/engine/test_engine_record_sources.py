@@ -195,7 +195,10 @@ FEW = ["kill", "kill", "kill_at", "kill_at", "pause", "wake", "start", "start", 
 def cluster_over(tmp_path, shards: int = 2, *, server: bool = False, seed: int = 0, **more: object) -> LocalCluster:
     others = {"orders": StreamConfig(capacity=None, shards=shards)}
     grid = MemoryServer() if server else None
-    return LocalCluster(records_graph(), WANTED, tmp_path, seed=seed, server=grid, others=others, **more)
+    graph = records_graph()
+    return LocalCluster(
+        graph, frozenset(node.path for node in graph.nodes), tmp_path, seed=seed, server=grid, others=others, **more
+    )
 
 
 def feed(cluster: LocalCluster, shard: int, *values: bytes, key: bytes | None = b"k", sequence: int = 0) -> None:
