@@ -343,7 +343,7 @@ def test_a_gap_that_came_while_no_engine_ran_is_the_same_for_all(tmp_path, at):
 
 @pytest.mark.timeout(600)
 @pytest.mark.soak
-@settings(max_examples=5, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_whatever_happens_to_the_engines(tmp_path_factory, data):
     seed = data.draw(st.integers(0, 2**16))
