@@ -16,7 +16,7 @@ from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.plan import make_plan
 from lockstep.engine.run.decisions import Decision
-from lockstep.errors import LockstepError
+from lockstep.errors import LockstepError, Trimmed
 
 STREAMS = (".S", ".C", ".O", ".B", ".engines")
 """How the names of the streams end that engines append to."""
@@ -93,7 +93,8 @@ class Fates:
         if node.is_alive or (node.failure is not None and self._cluster.may_lose):
             return
         missed_a_reset = self._resets and isinstance(node.failure, LogTooShort)
-        assert node.failure is None or missed_a_reset, node.failure
+        was_outrun = isinstance(node.failure, Trimmed)  # `engine run` starts again as well
+        assert node.failure is None or missed_a_reset or was_outrun, node.failure
         try:
             self._look()
             node.graph, node.wanted = self.graph, frozenset(each.path for each in self.graph.nodes)
