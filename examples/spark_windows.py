@@ -62,12 +62,10 @@ def main() -> None:
             engine.drain()
         sums = spark.read.format("lockstep").options(url=url, project="desk", window="Sums", rows="current")
         sums.load().createOrReplaceTempView("sums")
-        spark.createDataFrame(
-            [("ACME", "tools"), ("IDEA", "lamps")], "symbol string, makes string"
-        ).createOrReplaceTempView("firms")
-        for row in spark.sql(
-            "SELECT makes, total, trades FROM sums JOIN firms USING (symbol) ORDER BY makes"
-        ).collect():
+        firms = [("ACME", "tools"), ("IDEA", "lamps")]
+        spark.createDataFrame(firms, "symbol string, makes string").createOrReplaceTempView("firms")
+        joined = spark.sql("SELECT makes, total, trades FROM sums JOIN firms USING (symbol) ORDER BY makes")
+        for row in joined.collect():
             print(f"{row.makes}: {row.trades} trades, {row.total:g} in all")
         spark.table("sums").write.parquet(str(folder / "sums"))
         plot(spark, folder / "sums.png")

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 from cli_command import Command
-from test_engine_kill import EVENTS, TIMEOUT_S, TRADES, WINDOWS, Feed, run_engine, wait_for
+from test_engine_kill import TIMEOUT_S, TRADES, WINDOWS, Feed, run_engine, wait_for
 
 from lockstep.streams.client import connect
 
 VISIBLE = {"SPARK_FAILED", "SPARK_NOT_STARTED", "SNAPSHOT_DAMAGED"}
 """What an engine may end with then, as docs/failover.md says."""
 STATE = Path(".lockstep-engine") / "local.trades"
-STEP = 20
+EVENTS, STEP = 6_000, 20
 
 pytestmark = [pytest.mark.slow, pytest.mark.acceptance]
 
@@ -36,7 +36,7 @@ def killed_engine(folder: Path) -> None:
     lockstep("model", "run", str(TRADES), "--runner", "reference", "--in", "TradesSource=trades.csv", *wanted)
     url = f"lmdb:{folder / 'bus'}"
     with connect(url) as client:
-        feed, engine = Feed(folder, client), run_engine(lockstep, url)
+        feed, engine = Feed(folder, client, EVENTS), run_engine(lockstep, url)
 
         def has_snapshot() -> bool:
             nonlocal fed

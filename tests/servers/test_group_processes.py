@@ -155,7 +155,7 @@ def test_members_that_are_killed_lose_nothing_and_what_was_confirmed_does_not_co
     assert len({words["epoch"] for words in got}) > 1, "the stream moved, or the test shows nothing"
 
 
-def test_a_transaction_of_members_that_are_killed_passes_each_record_on_once(crew):
+def test_a_transaction_of_members_that_are_killed_passes_each_record_on_once(crew, redis_server):
     work, chance = crew("redis"), random.Random(2)
     work.publish()
     work.bus.create("out")

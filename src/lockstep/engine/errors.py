@@ -6,7 +6,7 @@ NotFound                                           exit 3
   WindowNotFound FileMissing ProjectNotStated
 Conflict                                           exit 4
   ModelMismatch SparkInUse EngineRunning RequestRefused SourceDiffers PositionForeign ModelNotReplaceable
-  NoStandby PublishersActive NameTaken
+  NoStandby PublishersActive NameTaken SourceUnfit SourceReplaced
 Unavailable                                        exit 6
   SparkUnavailable SparkNotStarted StateNotShared SparkFailed ComputeFailed LogTooShort LogForgets BusNotShared
   FileUnwritable

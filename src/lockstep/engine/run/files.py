@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from heapq import nsmallest
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,8 +22,10 @@ from lockstep.engine.events.writing import new_file
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import EVENTS, SourceWindow, Window
+from lockstep.engine.run.reading import values_between
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import from_os_error
+from lockstep.log.port import Log
 
 BAD_LINES_SHOWN = 20
 REFUSED_SHOWN = 20
@@ -110,6 +114,15 @@ class FileOutcome:
 def refused_tree(bad: Mapping[str, Any]) -> dict[str, Any]:
     """What is shown of an event that a window refused."""
     return {name: bad[name] for name in ("window", "block", "reason", "detail")}
+
+
+def first_refused(log: Log, graph: Graph) -> list[dict[str, Any]]:
+    """The first bad events of a project, in the order of blocks and windows, however they were computed."""
+    order = {node.path: place for place, node in enumerate(graph.nodes)}
+    bounds = log.bounds()
+    found = (json.loads(value) for _, value in values_between(log, bounds.first, bounds.next))
+    first = nsmallest(REFUSED_SHOWN, found, key=lambda bad: (bad["block"], order.get(bad["window"], -1)))
+    return [refused_tree(bad) for bad in first]
 
 
 def source_of(graph: Graph, name: str) -> Node:

@@ -15,6 +15,7 @@ from lockstep.engine.run.files import (
     FileInputs,
     FileOutcome,
     feed,
+    first_refused,
     output_files,
     over_files,
     window_of,
@@ -24,7 +25,6 @@ from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
 from lockstep.engine.run.standing import inputs_of
 from lockstep.engine.run.streams import ProjectStreams, sources
 from lockstep.engine.spark.engine import Engine, EngineOptions, EngineStatus
-from lockstep.engine.spark.historyrun import first_refused, run_history
 from lockstep.log.urls import open_bus
 from lockstep.runtime import Runtime
 from lockstep.streams.client import Lockstep
@@ -95,6 +95,8 @@ def run_job(
     progress: Callable[[EngineStatus], None],
 ) -> FileOutcome:
     """Run it as one batch job of Spark, which keeps no state, with a store of its own in `folder`."""
+    from lockstep.engine.spark.historyrun import run_history  # an engine in this process needs no pyspark
+
     graph = over_files(graph)
     with Lockstep(open_bus(f"lmdb:{folder / 'bus'}?durability=relaxed", runtime), runtime) as connection:
         streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from heapq import nsmallest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,10 +22,9 @@ from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.plan import Plan, make_plan
 from lockstep.engine.run.decisions import Decision, counted
 from lockstep.engine.run.feeding import out_batches
-from lockstep.engine.run.files import REFUSED_SHOWN, FileOutcome, output_files, refused_tree, window_of
+from lockstep.engine.run.files import FileOutcome, first_refused, output_files, window_of
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.publishing import Publisher
-from lockstep.engine.run.reading import values_between
 from lockstep.engine.run.setup import EngineSetup
 from lockstep.engine.run.spool import Progress as Computed
 from lockstep.engine.run.spool import Spool
@@ -39,7 +36,7 @@ from lockstep.engine.spark.options import Progress, silent
 from lockstep.engine.spark.processor import RESULT
 from lockstep.engine.spark.session import check_shared, lent_session, start_session, stop_session
 from lockstep.engine.spark.settings import check_engine
-from lockstep.log.port import Bus, Log
+from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus, reopened_by
 from lockstep.runtime import Runtime, logger
 
@@ -111,15 +108,6 @@ def _publish(job: _Job, plan: Plan, results: Bus, streams: ProjectStreams, runti
     while publisher.step() or not publisher.is_open:
         pass
     return publisher
-
-
-def first_refused(log: Log, graph: Graph) -> list[dict[str, Any]]:
-    """The first bad events of a project, in the order of blocks and windows, however they were computed."""
-    order = {node.path: place for place, node in enumerate(graph.nodes)}
-    bounds = log.bounds()
-    found = (json.loads(value) for _, value in values_between(log, bounds.first, bounds.next))
-    first = nsmallest(REFUSED_SHOWN, found, key=lambda bad: (bad["block"], order.get(bad["window"], -1)))
-    return [refused_tree(bad) for bad in first]
 
 
 def _end(bus: Bus, streams: ProjectStreams) -> Position:
