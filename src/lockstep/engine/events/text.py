@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 
@@ -188,8 +188,7 @@ def _parse_time(kind: FieldType, date_format: str, formats: tuple[str, str], tex
 
 def _micros(formats: tuple[str, str], text: str) -> int | None:
     """Microseconds since 1970 of a time in one of the formats, UTC unless it names a zone; digits beyond are cut."""
-    cut = _BEHIND_SECONDS.sub(r"\1\2", text)
-    for form, time in zip((*formats, *formats), (text, _shorter(text), cut, _shorter(cut)), strict=True):
+    for form, time in _readings(formats, text):
         try:
             moment = datetime.strptime(time, form)  # noqa: DTZ007 - without a zone it is UTC
         except ValueError:
@@ -199,8 +198,15 @@ def _micros(formats: tuple[str, str], text: str) -> int | None:
     return None
 
 
-def _shorter(text: str) -> str:
-    return _BEYOND_MICROSECONDS.sub(r"\1", text)
+def _readings(formats: tuple[str, str], text: str) -> Iterator[tuple[str, str]]:
+    """What a time may be read as, the usual form first: most are read by it, and the others cost time."""
+    plain, fraction = formats
+    yield plain, text
+    yield fraction, _BEYOND_MICROSECONDS.sub(r"\1", text)
+    cut = _BEHIND_SECONDS.sub(r"\1\2", text)
+    if cut != text:
+        yield plain, cut
+        yield fraction, _BEYOND_MICROSECONDS.sub(r"\1", cut)
 
 
 def _format_time(kind: FieldType, date_format: str, value: Value) -> str:
