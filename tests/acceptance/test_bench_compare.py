@@ -25,6 +25,7 @@ def command(line: str, capfdbinary) -> str:
     return capfdbinary.readouterr().out.decode()
 
 
+@pytest.mark.soak
 def test_a_tiny_comparison_on_a_server_of_the_user_tells_every_side_and_leaves_nothing(
     redis_server, tmp_path, capfdbinary
 ):

@@ -119,6 +119,7 @@ def project(tmp_path, newer) -> Iterator[Project]:
     found.close()
 
 
+@pytest.mark.soak
 def test_one_engine_after_the_other_is_upgraded_and_subscribers_see_nothing_of_it(project):
     # Given two engines of one version
     for name in ("a", "b"):

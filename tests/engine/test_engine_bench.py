@@ -188,6 +188,7 @@ def test_the_memory_of_children_is_counted():
         child.communicate(b"\n")
 
 
+@pytest.mark.soak
 def test_every_shard_has_work_and_every_number_of_shards_is_reported():
     runtime, graph = ThreadRuntime(), CASES["seven"].graph()
     with Lockstep(open_bus("memory:shards-of-a-bench", runtime), runtime) as connection:
@@ -200,6 +201,7 @@ def test_every_shard_has_work_and_every_number_of_shards_is_reported():
     assert {number: len(each["busy_s"]) for number, each in found["shards"].items()} == {"1": 1, "2": 2, "4": 4}
 
 
+@pytest.mark.soak
 def test_records_of_every_form_are_sequenced_and_read():
     found = [
         engine_records.measure(f"memory:records-{place}", form, 500) for place, form in enumerate(engine_records.FORMS)

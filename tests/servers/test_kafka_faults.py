@@ -216,6 +216,7 @@ def test_two_replicas_of_three_are_found_too_few(kafka_cluster, caplog):
         assert (bus.promises.sync_replicas, bus.promises.async_replicas) == (0, 1)
 
 
+@pytest.mark.soak
 def test_while_a_server_is_away_calls_end_in_time_and_afterwards_the_same_handle_works(breakable_kafka):
     server = breakable_kafka.server
     with opened(server.url, prefix=fresh(), timeout_s=2, patience_s=0.1) as bus:
