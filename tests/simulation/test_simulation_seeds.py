@@ -34,6 +34,15 @@ CAUGHT_AS = {
     # engines differ at the same number, and nobody notices
     ("no-digests", "engine"): {checks.SILENT_LOSS, checks.NOT_CONVERGED},
 }
+SHOWN_BY = {
+    ("no-mark", "leader"): 351,
+    ("lease-on-wall-clock", "group"): 52,
+    ("confirm-without-generation", "group"): 109,
+    ("acknowledged-taken-for-counted", "leader"): 72,
+    ("snapshots-not-gated", "engine"): 38,
+    ("no-digests", "engine"): 365,
+}
+"""The first seeds that showed them, tried first: to look through all before them takes half a minute for one."""
 CATCH_WITHIN = 600
 SEEDS = 120
 SEED_OF = {"leader": 6, "group": 4, "engine": 5}
@@ -73,7 +82,7 @@ def test_a_broken_variant_is_caught(variant: str, kind: str) -> None:
     # Given a protocol without one of its rules
     # When seeds are run one after the other
     # Then one of the first few hundred shows the anomaly that the rule prevents
-    for seed in range(CATCH_WITHIN):
+    for seed in (SHOWN_BY.get((variant, kind), 0), *range(CATCH_WITHIN)):
         if kind_of(seed) == kind:
             found = {anomaly.name for anomaly in run_seed(seed, variant).anomalies}
             if CAUGHT_AS[variant, kind] & found:
