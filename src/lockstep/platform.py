@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lockstep.schedule.delivery.port import Courier
     from lockstep.schedule.node import NodeOptions
     from lockstep.schedule.scheduler import Scheduler
+    from lockstep.streams.async_carrier import AsyncCarrier
     from lockstep.streams.carrier import Carrier, CarrierSettings
     from lockstep.streams.deliveries import Deliveries
 
@@ -134,6 +135,10 @@ class Lockstep(client.Lockstep):
 class AsyncLockstep(async_client.AsyncLockstep):
     """A connection to a bus, for one event loop."""
 
+    def __init__(self, opening: Callable[[], client.Lockstep], url: str) -> None:
+        super().__init__(opening, url)
+        self._carriers: list[AsyncCarrier] = []
+
     def scheduler(
         self,
         name: str = "default",
@@ -155,6 +160,36 @@ class AsyncLockstep(async_client.AsyncLockstep):
             return bus.scheduler(name, node=node, store=store, options=options, node_name=node_name, courier=courier)
 
         return AsyncScheduler(self, opening)
+
+    def carrier(
+        self,
+        outbox: str,
+        *,
+        group: str,
+        group_options: GroupOptions | None = None,
+        **options: Unpack[CarrierSettings],
+    ) -> AsyncCarrier:
+        """Return a carrier: a member of a group that carries out the items of an outbox. `options`: see CarrierOptions.
+
+        Use it with `async with bus.carrier(...) as carrier`; async handlers run in this event loop.
+        """
+        from lockstep.streams.async_carrier import AsyncCarrier
+
+        client = self.client
+        assert isinstance(client, Lockstep), "connect_async opens such a one"
+        carrier = AsyncCarrier(client.carrier(outbox, group=group, group_options=group_options, **options))
+        self._carriers = [known for known in self._carriers if not known.is_closed]
+        self._carriers.append(carrier)
+        return carrier
+
+    async def close(self) -> None:
+        """Close every carrier, publisher and subscriber opened here, then the bus."""
+        carriers, self._carriers = self._carriers, []
+        try:
+            for carrier in carriers:
+                await carrier.close()
+        finally:
+            await super().close()
 
     async def __aenter__(self) -> AsyncLockstep:
         await super().__aenter__()

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 
-from lockstep.core.delivery import AGAIN, SKIP, Begun, Ledger
+from lockstep.core.delivery import AGAIN, DEAD, SKIP, Begun, Ended, Ledger
 from lockstep.core.dispatch import Dispatcher, Job
 from lockstep.errors import DeliveryRefused, Fenced, IllegalState, ServerUnreachable
 from lockstep.log.batch import NO_PRODUCER, pack
@@ -78,6 +78,7 @@ class Effect:
     id: str
     process: str
     epoch: int
+    offset: int
     attempt: int
     in_doubt: bool
 
@@ -229,7 +230,9 @@ class Simulation:
             self.counts["receiver failed"] += 1
             msg = "later"
             raise ValueError(msg)
-        self.effects[item.id].append(Effect(item.id, process.name, item.epoch, item.attempt, item.in_doubt))
+        self.effects[item.id].append(
+            Effect(item.id, process.name, item.epoch, item.offset, item.attempt, item.in_doubt)
+        )
         self._interrupt(process, "after it is done")
 
     def _interrupt(self, process, where):
@@ -424,15 +427,25 @@ class Simulation:
                 self.note(NOT_BEGUN, f"{item.id} by {owner[:4]} in epoch {item.epoch}")
 
     def _check_order(self, doubts):
-        """The first time that an item is carried out comes after that of those before it with the same key."""
+        """The first time that an item is carried out comes after that of those before it with the same key.
+
+        One that was given up lets others pass: a copy that came later is carried out in its own turn.
+        """
         firsts = {item: number for number, item in enumerate(self.effects)}
+        given_up = self._given_up()
         lanes = defaultdict(list)
         for item, (shard, key) in self.asked.items():
-            if key is not None and item in firsts and not doubts[item]:
+            is_sent_back = item in firsts and self.effects[item][0].offset > given_up.get(item, sys.maxsize)
+            if key is not None and item in firsts and not doubts[item] and not is_sent_back:
                 lanes[shard, key].append((firsts[item], item))
         for lane, found in lanes.items():
             if found != sorted(found):
                 self.note(OVERTAKEN, f"{lane}: {found}")
+
+    def _given_up(self):
+        """Where on the outbox the items stood that were given up."""
+        entries = (entry for log in self.ledgers for _, entry in entries_of(log, log.bounds().first))
+        return {entry.id: entry.offset for entry in entries if isinstance(entry, Ended) and entry.outcome == DEAD}
 
     def _letters(self):
         with suppress(LookupError):

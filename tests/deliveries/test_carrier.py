@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 
 import pytest
 
@@ -22,9 +23,17 @@ GARBAGE = (
 )  # fmt: skip
 
 
-@pytest.fixture
+SERVERS = ("redis", "kafka", "rabbitmq", "hazelcast")
+
+
+@pytest.fixture(params=["memory", *(pytest.param(kind, marks=pytest.mark.soak) for kind in SERVERS)])
 def bus(request):
-    with lockstep.connect(f"memory:{abs(hash(request.node.name))}") as made:
+    if request.param == "memory":
+        url = f"memory:{abs(hash(request.node.name))}"
+    else:
+        server = request.getfixturevalue(f"{request.param}_server")
+        url = f"{server.url}{'&' if '?' in server.url else '?'}prefix=c{uuid.uuid4().hex[:12]}."
+    with lockstep.connect(url) as made:
         made.create("outbox")
         yield made
 
@@ -126,7 +135,10 @@ def test_an_item_that_fails_for_good_becomes_a_dead_letter_and_can_be_sent_back(
     assert states(bus) == {"a": "dead", "b": "done"}
     # When it is mended, and sent back
     is_mended = True
-    assert lockstep.redrive(bus, "outbox.dlq") == 1
+    if bus.promises.atomic:
+        assert lockstep.redrive(bus, "outbox.dlq") == 1
+    else:
+        bus.deliveries("outbox", group="g").retry("a")
     assert carried(bus, handle, retries=2)["done"] == 1
     assert done == ["b", "a"]
     assert states(bus) == {"a": "done", "b": "done"}
@@ -179,7 +191,7 @@ def test_a_letter_that_is_too_large_goes_without_its_value(bus):
     assert carried(bus, handle)["dead"] == 1
     [letter] = lockstep.dead_letters(bus, "outbox.dlq")
     assert letter.is_cut
-    assert bus.deliveries("outbox", group="g").retry("a") == 1
+    assert bus.deliveries("outbox", group="g").retry("a") == bus.bus.open("outbox").limits.stride
     done = []
     carried(bus, lambda item: done.append(len(item.body)))
     assert done == [5000]
@@ -310,9 +322,9 @@ def test_the_ledger_stays_short_and_still_knows_the_last_items(bus, monkeypatch)
     carried(bus, lambda item: done.append(item.id), remember=20)
     put(bus, ("i299", None), ("i298", None), ("x", None))
     carried(bus, lambda item: done.append(item.id), remember=20)
-    bounds = bus.bounds(ledger_name("outbox", "g"))
-    assert bounds.count < 200
-    assert bounds.first > 300
+    bounds, stride = bus.bounds(ledger_name("outbox", "g")), bus.bus.open("outbox").limits.stride
+    assert bounds.count // stride < 200
+    assert bounds.first // stride > (300 if stride == 1 else 30)  # a message of a server holds several records
     assert (len(done), done[-1]) == (301, "x")
 
 

@@ -9,11 +9,11 @@ from worlds import CALM, HASTY, in_parallel, offsets, publish, take, values
 
 from lockstep import GroupOptions
 from lockstep.cli.groups import _counted
-from lockstep.cli.views import group_row
 from lockstep.core.group import Beat
 from lockstep.errors import BadConfig, BadOffset, Fenced
 from lockstep.streams.admin import LISTEN_MAX_S, listen
 from lockstep.streams.grouplog import GroupLog
+from lockstep.streams.views import group_row
 
 
 def join(node, *streams, group="g", timing=CALM, **options):

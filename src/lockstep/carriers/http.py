@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import http.client
 import re
-import socket
-import ssl
-import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from urllib.parse import urlsplit
 
 from lockstep.errors import BadArgument, DeliveryRefused, ServerUnreachable
 from lockstep.net.addresses import AddressRules
+from lockstep.net.http import AddressRefused, Endpoint
 from lockstep.net.signatures import signature_headers, signing_key
 from lockstep.streams.outbox import Item
 
@@ -54,7 +50,7 @@ class HttpPost:
         wall_s: Callable[[], float] = time.time,
     ) -> None:
         self._rules, self._timeout_s, self._wall_s = addresses or AddressRules(), timeout_s, wall_s
-        self._is_tls, self._host, self._port, self._path = self._target(url)
+        self._endpoint = Endpoint.of(url, self._rules)
         self._headers = {**_DEFAULTS, **_checked_headers(headers or {})}
         self._key = None if secret is None else signing_key(secret)
         if not timeout_s > 0:
@@ -62,9 +58,11 @@ class HttpPost:
 
     def __call__(self, item: Item) -> None:
         """Post one item."""
-        place = f"{self._host}:{self._port}"
+        place = self._endpoint.place
         try:
             status, text = self._post(item)
+        except AddressRefused as error:
+            raise DeliveryRefused(reason=str(error)) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise ServerUnreachable(server=place, reason=reason) from None
@@ -75,10 +73,9 @@ class HttpPost:
         raise ServerUnreachable(server=place, reason=f"it answered HTTP {status}")
 
     def _post(self, item: Item) -> tuple[int, str]:
-        tls = ssl.create_default_context() if self._is_tls else None
-        connection = _Connection(self._host, self._port, self._connect, self._timeout_s, tls)
+        connection = self._endpoint.connection(self._rules, self._timeout_s)
         try:
-            connection.request("POST", self._path, body=item.body, headers=self._headers_for(item))
+            connection.request("POST", self._endpoint.path, body=item.body, headers=self._headers_for(item))
             answer = connection.getresponse()
             text = answer.read(_READ_BYTES).decode("utf-8", "replace")
             return answer.status, _CONTROL.sub(" ", text).strip()
@@ -95,85 +92,6 @@ class HttpPost:
         if self._key is not None:
             headers |= signature_headers(self._key, name, int(self._wall_s()), item.body)
         return headers
-
-    def _connect(self) -> socket.socket:
-        """A connection to an address that may be called."""
-        found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        for *_, address in found:
-            refusal = self._rules.address(str(address[0]))
-            if refusal is not None:
-                raise DeliveryRefused(reason=f"{self._host} resolves to {refusal}")
-        last: OSError = OSError("the name has no address")
-        for family, kind, protocol, _, address in found:
-            made = socket.socket(family, kind, protocol)
-            made.settimeout(self._timeout_s)
-            try:
-                made.connect(address)
-            except OSError as error:
-                made.close()
-                last = error
-                continue
-            return made
-        raise last
-
-    def _target(self, url: str) -> tuple[bool, str, int, str]:
-        try:
-            parts = urlsplit(url)
-            host, port = parts.hostname, parts.port
-        except ValueError as error:
-            raise BadArgument(name="url", value="***", reason=str(error)) from None
-        if parts.scheme not in ("http", "https") or not host or _CONTROL.search(url) or " " in url:
-            raise BadArgument(name="url", value="***", reason="it must be http://HOST/PATH or https://HOST/PATH")
-        if parts.username is not None or parts.password is not None:
-            reason = "it must not have a user or a password; give them in a header, Authorization"
-            raise BadArgument(name="url", value="***", reason=reason)
-        is_tls = parts.scheme == "https"
-        port = port or (443 if is_tls else 80)
-        refusal = self._rules.target(host, port)
-        if refusal is not None:
-            raise BadArgument(name="url", value=f"{parts.scheme}://{host}:{port}/...", reason=refusal)
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        return is_tls, host, port, path
-
-
-class _Connection(http.client.HTTPConnection):
-    """A connection over a socket that was made elsewhere. It is cut when its time is up, however it drips."""
-
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        connected: Callable[[], socket.socket],
-        timeout_s: float,
-        tls: ssl.SSLContext | None,
-    ) -> None:
-        super().__init__(host, port)
-        self._connected, self._timeout_s, self._tls = connected, timeout_s, tls
-        self._handle: socket.socket | None = None
-        self._timer: threading.Timer | None = None
-
-    def connect(self) -> None:
-        """See HTTPConnection."""
-        made = self._connected()
-        self._handle = made.dup()  # TLS takes the other one over
-        self._timer = threading.Timer(self._timeout_s, _cut, [self._handle])
-        self._timer.daemon = True
-        self._timer.start()
-        self.sock = made if self._tls is None else self._tls.wrap_socket(made, server_hostname=self.host)
-
-    def close(self) -> None:
-        """See HTTPConnection."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer.join()
-        if self._handle is not None:
-            self._handle.close()
-        super().close()
-
-
-def _cut(connection: socket.socket) -> None:
-    with suppress(OSError):  # it has ended
-        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _checked_headers(given: Mapping[str, str]) -> dict[str, str]:

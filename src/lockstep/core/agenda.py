@@ -91,6 +91,10 @@ class Event:
         """From when its keep time counts: when it ended; not before its own time, even if the clock was set back."""
         return self.due if self.ended is None else max(self.ended, self.at)
 
+    def late_ms(self, fired: int) -> int:
+        """Return how late it is if it fires at an instant: from its time on, or from its request if that had passed."""
+        return max(fired - (self.accepted if self.lapsed else self.at), 0)
+
 
 class Verdict(StrEnum):
     """What is answered to a request."""

@@ -191,6 +191,11 @@ class Ledger:
         pending = self.pending.get(item)
         return pending is not None and any(mark[:2] != (self.epoch, self.owner) for mark in pending.open)
 
+    def may_have_been_done(self, item: str) -> bool:
+        """Whether nobody knows how an attempt ended, be it one from before the item was given up and sent back."""
+        fates = (OPEN, TRIED_AGAIN, DEAD)
+        return any(doubt.id == item and doubt.fate in fates for doubt in self.doubts.values())
+
     def forget_before(self, offset: int) -> None:
         """Drop unfinished items below an offset of the outbox: they are finished with, and a copy came late."""
         for item in [item for item, pending in self.pending.items() if pending.offset < offset]:

@@ -270,7 +270,7 @@ class Dispatcher:
             elif not self.is_fenced:  # an operator's order came between: begin anew, but not at once for ever
                 self._again(waiting, now + self._rules.resend_s)
             return
-        in_doubt = len(pending.open) > 1
+        in_doubt = len(pending.open) > 1 or self.ledger.may_have_been_done(begun.id)
         self._counted.append(Job(waiting.offset, waiting.id, begun.attempt, in_doubt=in_doubt))
 
     # ending

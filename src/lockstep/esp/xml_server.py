@@ -124,6 +124,7 @@ def engine_options(wish: argparse.Namespace, place: Place, graph: Graph) -> argp
         words += [f"--{name}", value] if sign else [f"--{name}"]
     options = parse(build(NOUNS, __version__), words)
     options.told_level = wish.loglevel
+    options.document_lines = True
     options.dies_on_interrupt = True
     options.bound_connectors = place.bound
     return options

@@ -18,6 +18,8 @@ from lockstep.engine.events.jsonform import format_event, read_json
 from lockstep.engine.events.schema import Schema
 
 OnBad = Callable[[BadLine], None]
+Read = Callable[[BinaryIO, Schema, OnBad, str | None], Iterator[Event]]
+"""Reads the events of a file; takes a schema, who is told of what is no event, and how times are written."""
 PREFIX = 4
 """Bytes of a frame's length, little endian."""
 FRAME_MAX = 64 << 20
@@ -64,8 +66,13 @@ class _Blocks:
 
 def read_json_blocks(file: BinaryIO, schema: Schema, form: JsonForm, on_bad: OnBad) -> Iterator[EventBatch]:
     """The events of JSON objects, each batch one block; what is no event goes to `on_bad`."""
+    return event_blocks(read_json, file, schema, form, on_bad)
+
+
+def event_blocks(read: Read, file: BinaryIO, schema: Schema, form: JsonForm, on_bad: OnBad) -> Iterator[EventBatch]:
+    """Events that `read` finds in a file, each batch one block."""
     blocks = _Blocks(schema, form, on_bad)
-    for event in read_json(file, schema, blocks.bad, form.date_format):
+    for event in read(file, schema, blocks.bad, form.date_format):
         while blocks.is_full():  # of broken ones only: they came before this event
             yield from blocks.take()
         blocks.events.append(event)

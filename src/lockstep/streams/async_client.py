@@ -52,7 +52,7 @@ _YIELD_EVERY = 100
 """A loop that publishes lets others run after so many records, even if it never has to wait."""
 
 
-class _Threads:
+class Threads:
     """A few threads for calls that block; their results come back to the event loop."""
 
     def __init__(self, name: str, count: int, what: str) -> None:
@@ -99,7 +99,7 @@ class AsyncLockstep:
     def __init__(self, opening: Callable[[], Lockstep], url: str) -> None:
         self.url = url
         self._opening = opening
-        self._threads = _Threads("lockstep-async", CONNECTION_THREADS, f"The connection to {url}")
+        self._threads = Threads("lockstep-async", CONNECTION_THREADS, f"The connection to {url}")
         self._opens = asyncio.Lock()
         self._client: Lockstep | None = None
         self._opened: list[AsyncPublisher[Any, Any] | AsyncSubscriber[Any, Any]] = []
@@ -291,7 +291,7 @@ class AsyncPublisher(Generic[V, K]):
 
     def __init__(self, publisher: Publisher[V, K], *, waits: bool) -> None:
         self._publisher, self._waits = publisher, waits
-        self._threads = _Threads(f"lockstep-publish-{publisher.stream}", 1, f"The publisher to {publisher.stream}")
+        self._threads = Threads(f"lockstep-publish-{publisher.stream}", 1, f"The publisher to {publisher.stream}")
         self._order = asyncio.Lock()
         self._closing: asyncio.Future[None] | None = None
         self._told = False
@@ -397,7 +397,7 @@ class AsyncSubscriber(Generic[V, K]):
 
     def __init__(self, subscriber: Subscriber[V, K]) -> None:
         self._subscriber = subscriber
-        self._threads = _Threads("lockstep-subscribe", 1, "The subscriber")
+        self._threads = Threads("lockstep-subscribe", 1, "The subscriber")
         self._reading: asyncio.Future[RecordBatch[V, K]] | None = None
         """A read under way, or done and not handed out because its caller was cancelled."""
         self._closing: asyncio.Future[None] | None = None

@@ -39,7 +39,7 @@ from lockstep.runtime import Runtime, Task, logger
 from lockstep.streams import arguments
 from lockstep.streams.arguments import bad_setting
 from lockstep.streams.carrier_shard import CarrierShard, Errand, Load
-from lockstep.streams.handler_loop import HandlerLoop
+from lockstep.streams.handler_loop import CallersLoop, HandlerLoop
 from lockstep.streams.handling import fitting_name, without_value
 from lockstep.streams.ledger import CONFIG, LedgerLog, ledger_name
 from lockstep.streams.metrics import CarrierMeter
@@ -151,6 +151,8 @@ class Carrier:
         self._errands: deque[Errand] = deque()
         self._results: deque[tuple[Errand, str, str]] = deque()
         self._workers: list[_Worker] = []
+        self._loop: CallersLoop | None = None
+        """Where async handlers run; None: in a loop of its own."""
         self._task: Task | None = None
         self._subscriber: Subscriber | None = None
         self._letters: Publisher | None = None
@@ -187,7 +189,7 @@ class Carrier:
         )  # fmt: skip
         self._subscriber._attach(self._is_busy, lambda _: None)
         self._bus.metrics._add(self._meter)
-        loop = HandlerLoop(self.options.workers)
+        loop = self._loop or HandlerLoop(self.options.workers)
         self._workers = [_Worker(self, loop, self._runtime) for _ in range(self.options.workers)]
         self._task = self._runtime.spawn("lockstep-carrier", self._step, self._subscriber._waiter, self._crashed)
         return self
@@ -229,8 +231,12 @@ class Carrier:
             raise self.error
         raise Closed(what="The carrier")
 
-    def close(self, timeout: float = 30.0) -> None:
-        """Begin nothing more, finish what is begun, hand the shards over."""
+    def close(self, timeout: float = 30.0, interrupt: Callable[[], None] | None = None) -> None:
+        """Begin nothing more, finish what is begun, hand the shards over.
+
+        `interrupt` is called if handlers are still at work after `timeout` seconds. It ends them; how they ended is
+        not noted, so that their items are in doubt, and the next carrier carries them out again.
+        """
         timeout = arguments.seconds("timeout", timeout)
         if self._process.is_forked:
             return
@@ -241,6 +247,10 @@ class Carrier:
         self._subscriber._waiter.wake()
         if not self._wait_while(self._is_at_work, timeout):
             logger.warning("Deliveries did not end in time", extra={"action": "drain", "seconds": timeout})
+            with self._stepping:  # nothing is noted from here on
+                self._finished = True
+            if interrupt is not None:
+                interrupt()
         self._finished = True
         for worker in self._workers:
             worker.end()
@@ -431,7 +441,7 @@ class Carrier:
         with self._lock:
             return self._errands.popleft() if self._errands else None
 
-    def _carry_out(self, errand: Errand, loop: HandlerLoop) -> None:
+    def _carry_out(self, errand: Errand, loop: HandlerLoop | CallersLoop) -> None:
         """Called by a worker."""
         try:
             outcome, reason = self._give_up(errand) if errand.job.gives_up else self._call(errand, loop)
@@ -442,7 +452,7 @@ class Carrier:
         if self._subscriber is not None:
             self._subscriber._waiter.wake()
 
-    def _call(self, errand: Errand, loop: HandlerLoop) -> tuple[str, str]:
+    def _call(self, errand: Errand, loop: HandlerLoop | CallersLoop) -> tuple[str, str]:
         label = errand.load.label
         if label.fault:
             return REFUSED, label.fault
@@ -566,7 +576,7 @@ class Carrier:
 class _Worker:
     """A thread that carries out one item after the other."""
 
-    def __init__(self, carrier: Carrier, loop: HandlerLoop, runtime: Runtime) -> None:
+    def __init__(self, carrier: Carrier, loop: HandlerLoop | CallersLoop, runtime: Runtime) -> None:
         self._carrier, self._loop = carrier, loop
         self.at_hand: Errand | None = None
         self.calls = 0

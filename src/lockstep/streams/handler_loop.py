@@ -1,13 +1,15 @@
-"""The event loop in which a receiver's async handlers run, so that they can share what belongs to a loop."""
+"""The event loops in which async handlers run, so that they can share what belongs to a loop."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Awaitable
+from concurrent.futures import wait
 from typing import Any
 
 _ENDS_WITHIN_S = 10.0
+_LOOK_AGAIN_S = 1.0
 
 
 class HandlerLoop:
@@ -54,6 +56,32 @@ class HandlerLoop:
             self._ended, self._loop = asyncio.Event(), runner.get_loop()
             self._loop.call_soon(started.set)
             runner.run(_wait(self._ended))
+
+
+class CallersLoop:
+    """The event loop of the program itself: made in it, and used by the threads of workers."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def run(self, result: Awaitable[Any]) -> None:
+        """Run something to its end, while the calling worker waits; raises what it raises."""
+        running = _error_of(result)
+        try:
+            future = asyncio.run_coroutine_threadsafe(running, self._loop)
+        except RuntimeError:  # the loop is closed
+            running.close()
+            raise
+        while not wait([future], _LOOK_AGAIN_S).done:
+            if self._loop.is_closed():
+                message = "the event loop was closed before the handler returned"
+                raise RuntimeError(message)
+        error = future.result()
+        if error is not None:
+            raise error
+
+    def release(self) -> None:
+        """It is not ours to end."""
 
 
 async def _wait(ended: asyncio.Event) -> None:

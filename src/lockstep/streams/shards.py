@@ -32,6 +32,13 @@ def stream_name(log: str) -> str:
     return log.split(SEPARATOR)[0]
 
 
+def split_log(log: str) -> tuple[str, int | None]:
+    """The stream that a log carries, and which of its shards."""
+    if SEPARATOR not in log:
+        return log, None
+    return stream_name(log), int(log.partition(SEPARATOR)[2])
+
+
 def check_stream(name: str) -> str:
     """The name itself, if it can be a stream's or a shard's."""
     stream, separator, shard = name.partition(SEPARATOR) if isinstance(name, str) else (name, "", "")

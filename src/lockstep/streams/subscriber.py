@@ -255,7 +255,8 @@ class Subscriber(Generic[V, K]):
                 return
         offset = arguments.integer("offset", offset, least=arguments.INT64_MIN)
         if offset < 0 or last is None or offset > last:
-            raise BadOffset(offset=offset, stream=name, reason=f"nothing beyond {last} was read")
+            reason = "nothing was read yet" if last is None else f"nothing beyond {last} was read"
+            raise BadOffset(offset=offset, stream=name, reason=reason)
         seat, epoch = following.seat_of[name], following.epochs[name]
         if not following.is_mine(name):
             self._report("A confirmation came too late", following.fenced(name, epoch))

@@ -229,6 +229,26 @@ def test_a_copy_of_a_dead_item_that_stands_later_is_tried_anew():
     assert ledger.settled["a"].outcome == DONE
 
 
+def test_what_is_sent_back_is_in_doubt_as_long_as_nobody_knows_how_an_attempt_before_ended():
+    # Given an attempt whose owner was lost, another one that is refused, and an item that is given up and sent back
+    log = Log()
+    former = opened(log)
+    former.add(5, "a", b"k")
+    [lost] = turn(former, log)
+    later = opened(log, "y", 2)
+    later.add(5, "a", b"k"), later.add(6, "a", b"k")
+    for outcome in (REFUSED, DEAD):
+        [job] = turn(later, log)
+        finish(later, log, job, outcome)
+    [job] = turn(later, log)
+    assert (job.offset, job.attempt, job.in_doubt) == (6, 1, True)
+    # When it is known that the first attempt failed, then the next one is not in doubt
+    finish(former, log, lost, FAILED)
+    finish(later, log, job, FAILED)
+    [job] = turn(later, log, 10.0)
+    assert (job.offset, job.attempt, job.in_doubt) == (6, 2, False)
+
+
 def test_a_new_owner_passes_by_what_was_given_up_though_it_was_sent_back_and_is_under_way():
     log = Log()
     former = opened(log)

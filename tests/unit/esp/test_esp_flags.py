@@ -159,6 +159,7 @@ def test_the_documents_server():
     )
     assert found.state.endswith("127.0.0.1_5555.trades-8181")
     assert found.told_level == logging.INFO
+    assert found.document_lines
     assert found.dies_on_interrupt
     assert found.files == str(Path.cwd()), "projectUrl=file://model-updated.xml is below the folder where it runs"
 

@@ -33,6 +33,7 @@ from lockstep.log.kafka.tail import KEPT_MESSAGES, Feed  # noqa: E402
 from lockstep.log.kafka.topic import Appends, EntryTopic, KafkaTopic, Link, Records, _weakness  # noqa: E402
 from lockstep.log.network.address import parse_address  # noqa: E402
 from lockstep.log.network.wire import Ends, TopicGone  # noqa: E402
+from lockstep.log.network.wire import Message as StoredMessage  # noqa: E402
 from lockstep.runtime import ThreadRuntime  # noqa: E402
 from lockstep.testing import VirtualRuntime  # noqa: E402
 
@@ -404,3 +405,60 @@ def test_who_got_no_answer_asks_with_a_new_client(monkeypatch):
     with pytest.raises(ServerUnreachable):
         cluster.ends(Place("t", 0))
     assert cluster.ends(Place("t", 0)) == Ends(0, 7)
+
+
+class Pool:
+    """Readers as a topic sees them: notes what becomes of each."""
+
+    def __init__(self) -> None:
+        self.back: list[object] = []
+        self.gone: list[object] = []
+        self.made: list[object] = []
+        self.during = lambda: None
+
+    def lend(self, _topic):
+        self.made.append(self)
+        return self
+
+    def start(self, _place, _number, _timeout_s):
+        pass
+
+    def read(self, _aim):
+        self.during()
+        return [kafka_message(offset=3)]
+
+    def ready(self, _max_bytes):
+        return []
+
+    def take_back(self, reader):
+        self.back.append(reader)
+
+    def discard(self, reader):
+        self.gone.append(reader)
+
+
+def topic_of(pool: Pool) -> KafkaTopic:
+    cluster = SimpleNamespace(ends=lambda _place: Ends(0, 10))
+    tail = SimpleNamespace(find=lambda _place, _identity: None)
+    link = SimpleNamespace(readers=pool, cluster=cluster, tail=tail, runtime=ThreadRuntime(), timeout_s=5.0, server="s")
+    form = SimpleNamespace(back=lambda message: StoredMessage(message.offset(), b""))
+    return KafkaTopic(link, Place("t", 0), "orders", "id", form, None)
+
+
+def test_a_topic_that_is_closed_by_another_thread_while_it_is_read_gives_its_reader_back_once():
+    pool = Pool()
+    topic = topic_of(pool)
+    pool.during = topic.close
+    assert [message.number for message in topic.fetch(3, 100)] == [3]
+    assert (len(pool.made), pool.back, pool.gone) == (1, [pool], [])
+
+
+def test_a_topic_keeps_its_reader_from_one_read_to_the_next():
+    pool = Pool()
+    topic = topic_of(pool)
+    topic.fetch(3, 100)
+    topic._last = None
+    topic.fetch(4, 100)
+    assert (len(pool.made), pool.back) == (1, [])
+    topic.close()
+    assert pool.back == [pool]

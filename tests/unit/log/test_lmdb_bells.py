@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.log import inotify
 from lockstep.log.config import StreamConfig
 from lockstep.log.embedded.catalogue import LogInfo
 from lockstep.log.lmdb import bells
@@ -176,7 +177,7 @@ def test_a_closed_waiter_touches_no_descriptor(waiter, tmp_path):
 
 
 def test_without_inotify_waits_are_short(tmp_path, monkeypatch):
-    monkeypatch.setattr(bells, "_inotify_init", lambda: None)
+    monkeypatch.setattr(inotify, "_inotify_init", lambda: None)
     waiter = InotifyWaiter(tmp_path / "bells")
     waiter.watch(Named("abc"))
     waiter.unwatch(Named("abc"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -118,6 +119,10 @@ class KafkaTopic:
     _last: Message | None = field(default=None, init=False)
     """What was handed out last: whoever reads on from its end asks for it again."""
 
+    _is_closed: bool = field(default=False, init=False)
+    _changing: threading.Lock = field(default_factory=threading.Lock, init=False)
+    """Held while the reader changes hands."""
+
     __hash__ = object.__hash__
 
     def send(self, messages: Sequence[bytes]) -> list[int]:
@@ -170,7 +175,9 @@ class KafkaTopic:
         return self.link.tail.watch(self.place, self.identity, wake)
 
     def close(self) -> None:
-        """See Topic."""
+        """See Topic. Another thread may be reading: it gives its reader back when it is done."""
+        with self._changing:
+            self._is_closed = True
         self._let_go()
 
     def _at_hand(self, number: int, max_bytes: int) -> list[KafkaMessage]:
@@ -179,13 +186,15 @@ class KafkaTopic:
         if feed is not None and (found := feed.take(number, max_bytes)):
             self._let_go()
             return found
-        if self._reader is None or self._position != number:
+        if self._reader is None or self._position != number or (reader := self._taken()) is None:
             return []
         try:
-            return self._read_on(self._reader.ready(max_bytes))
+            found = reader.ready(max_bytes)
         except (OutOfRange, KafkaException):
-            self._let_go()
+            self.link.readers.take_back(reader)
             return []  # if it was no passing trouble, it is met again
+        self._keep(reader)
+        return self._read_on(found)
 
     def _asked_for(self, number: int, max_bytes: int) -> list[KafkaMessage]:
         deadline = self.link.runtime.monotonic() + self.link.timeout_s
@@ -195,15 +204,19 @@ class KafkaTopic:
             if number >= ends.next:
                 self._let_go()
                 return []
+            reader = self._borrowed()
             try:
-                found = self._reader_at(number).read(Aim(ends.next, max_bytes, deadline))
+                self._start(reader, number)
+                found = reader.read(Aim(ends.next, max_bytes, deadline))
+            except OutOfRange:  # dropped meanwhile, or the leader has changed
+                self.link.readers.take_back(reader)
+            except KafkaException as raised:
+                self.link.readers.discard(reader)
+                self._look_again(error_of(raised))
+            else:
+                self._keep(reader)
                 if found is not None:
                     return self._read_on(found)
-            except OutOfRange:  # dropped meanwhile, or the leader has changed
-                self._let_go()
-            except KafkaException as raised:
-                self._discard()
-                self._look_again(error_of(raised))
             if self.link.runtime.monotonic() >= deadline:
                 self._discard()
                 raise ServerUnreachable(server=self.link.server, reason=f"{self.stream} could not be read in time")
@@ -216,13 +229,32 @@ class KafkaTopic:
             raise translated(error, self.link.server)
         self.link.runtime.waiter().wait(_PAUSE_S)
 
-    def _reader_at(self, number: int) -> Reader:
-        if self._reader is None:
-            self._reader, self._position = self.link.readers.lend(self.place.topic), -1
+    def _borrowed(self) -> Reader:
+        """A reader, which is the caller's until it is kept, taken back or discarded."""
+        reader = self._taken()
+        if reader is None:
+            reader, self._position = self.link.readers.lend(self.place.topic), -1
+        return reader
+
+    def _start(self, reader: Reader, number: int) -> None:
+        """Have a reader come to this number next."""
         if self._position != number:
-            self._reader.start(self.place, number, self.link.timeout_s)
+            reader.start(self.place, number, self.link.timeout_s)
             self._position = number
-        return self._reader
+
+    def _taken(self) -> Reader | None:
+        """The reader, out of reach of a thread that closes the topic while this one reads."""
+        with self._changing:
+            reader, self._reader = self._reader, None
+        return reader
+
+    def _keep(self, reader: Reader) -> None:
+        """Put a reader back for the next call, or give it back if the topic was closed meanwhile."""
+        with self._changing:
+            if not self._is_closed:
+                self._reader = reader
+                return
+        self.link.readers.take_back(reader)
 
     def _read_on(self, found: list[KafkaMessage]) -> list[KafkaMessage]:
         if found:
@@ -230,13 +262,11 @@ class KafkaTopic:
         return found
 
     def _let_go(self) -> None:
-        if self._reader is not None:
-            reader, self._reader = self._reader, None
+        if (reader := self._taken()) is not None:
             self.link.readers.take_back(reader)
 
     def _discard(self) -> None:
-        if self._reader is not None:
-            reader, self._reader = self._reader, None
+        if (reader := self._taken()) is not None:
             self.link.readers.discard(reader)
 
     def _pieces(self, messages: list[Outgoing]) -> Iterator[list[Outgoing]]:
