@@ -43,7 +43,6 @@ class Fates:
     def __init__(self, cluster: LocalCluster, draw: Callable[..., object], fates: Sequence[str] = FATES) -> None:
         self._cluster, self._draw, self._fates = cluster, draw, fates
         self.graph, self.age = cluster.graph, 0
-        self._resets = 0
 
     def strike(self) -> None:
         """One thing, or nothing."""
@@ -92,9 +91,8 @@ class Fates:
         """Again, with the file of the model that is in force by now."""
         if node.is_alive or (node.failure is not None and self._cluster.may_lose):
             return
-        missed_a_reset = self._resets and isinstance(node.failure, LogTooShort)
-        was_outrun = isinstance(node.failure, Trimmed)  # `engine run` starts again as well
-        assert node.failure is None or missed_a_reset or was_outrun, node.failure
+        was_outrun = isinstance(node.failure, Trimmed | LogTooShort)  # `engine run` starts again as well
+        assert node.failure is None or was_outrun, node.failure
         try:
             self._look()
             node.graph, node.wanted = self.graph, frozenset(each.path for each in self.graph.nodes)
@@ -195,7 +193,6 @@ class Fates:
 
     def reset(self, _: LocalNode) -> None:
         """Input from before it is let go. An engine that was away meanwhile stops, and begins there when started."""
-        self._resets += 1
         self._cluster.ask_later("reset", {"force": True})
 
     def stop_and_run(self, _: LocalNode) -> None:

@@ -15,6 +15,7 @@ from lockstep.engine.events.block import InputBlock
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import decode_frame
 from lockstep.engine.events.jsonform import parse_event
+from lockstep.engine.events.types import FieldType
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.windows import SourceWindow
 from lockstep.engine.run.catalog import compiled
@@ -105,7 +106,8 @@ def event_of(node: Node, record: Record, shard: int) -> Event:
     if window.decode == "json":
         return parse_event(record.value.decode(), node.schema)
     texts = {"key": record.key, "value": record.value}
-    parts = {name: None if data is None else data.decode() for name, data in texts.items()}
+    blobs = {field.name for field in node.schema if field.type is FieldType.BLOB}
+    parts = {name: data if data is None or name in blobs else data.decode() for name, data in texts.items()}
     values = {**parts, "offset": record.offset, "time": record.created_ns // 1000, "shard": shard}
     return Event(Opcode.INSERT, Flag.NORMAL, tuple(values[name] for name in node.schema.names))
 

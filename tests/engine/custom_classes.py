@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -121,6 +122,37 @@ class Doubled(Window):
         kept = batch.filter(pa.array(wanted))
         amounts = pa.array(kept["amount"].to_numpy() * self.factor)
         return pa.record_batch([kept["_block"], kept["id"], amounts], names=["_block", "id", "double"])
+
+
+class Telling(Doubled):
+    """Both forms: Doubled, with a notice for each order above 10, which goes by an id of its own."""
+
+    def on_event(self, change):
+        yield from super().on_event(change)
+        if not change.is_delete and change["amount"] > 10:
+            yield self.notice(change["id"], change["customer"])
+
+    def on_batch(self, batch):
+        orders = zip(
+            *(batch[name].to_pylist() for name in ("_block", "_opcode", "id", "customer", "amount")), strict=True
+        )
+        told = [
+            (block, self.notice(id_, customer))
+            for block, opcode, id_, customer, amount in orders
+            if opcode != Opcode.DELETE and amount > 10
+        ]
+        return super().on_batch(batch), told
+
+    def notice(self, id_, customer):
+        return Notice("mail", key=customer, body=b"%d" % id_, id=f"order-{id_}")
+
+
+class TellingOthers(Telling):
+    """Broken: the column form gives notices other ids."""
+
+    def on_batch(self, batch):
+        made, told = super().on_batch(batch)
+        return made, [(block, replace(notice, id=f"{notice.id}x")) for block, notice in told]
 
 
 class Tripled(Doubled):

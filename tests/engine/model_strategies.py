@@ -154,6 +154,16 @@ def _compute(name: str, schema: str) -> ComputeWindow:
     return ComputeWindow(name=name, schema=Schema.parse(schema), fields=tuple(made))
 
 
+def _rekeyed(name: str, schema: str, index: str | None, *, is_wider: bool) -> ComputeWindow:
+    """Rows under another key: n instead of what it was, or beside it."""
+    parts = [
+        f"{each.name}{'*' if each.name == 'n' or (each.key and is_wider) else ''}:{each.type.value}"
+        for each in Schema.parse(schema)
+    ]
+    made = Schema.parse(",".join(parts))
+    return ComputeWindow(name=name, schema=made, fields=tuple(each.name for each in made if not each.key), index=index)
+
+
 @st.composite
 def _one_parent(draw, name: str, kind: str, parent: str, schema: str) -> tuple[Window, str | None]:
     """A window behind one that looks like a source; and the schema if it looks like one, too."""
@@ -168,6 +178,9 @@ def _one_parent(draw, name: str, kind: str, parent: str, schema: str) -> tuple[W
         return FilterWindow(name=name, expression="k = k + 1 return k < 6", initialize=first), schema
     if kind == "compute":
         return _compute(name, schema), schema
+    if kind == "rekeyed":
+        index = draw(st.sampled_from([None, None, "pi_EMPTY"]))
+        return _rekeyed(name, schema, index, is_wider=draw(st.booleans())), None
     if kind == "narrow":
         keys = ",".join(str(each) for each in Schema.parse(schema) if each.key)
         return ComputeWindow(name=name, schema=Schema.parse(f"{keys},w:int32"), fields=("n * 1000000000",)), None
@@ -191,7 +204,10 @@ def _pattern(name: str, parent: str) -> PatternWindow:
 
 
 ONE_PARENT = (
-    ["copy"] * 5 + ["aggregate"] * 5 + ["filter", "compute", "stateful", "narrow", "counter", "remove-state", "pattern"]
+    ["copy"] * 5
+    + ["aggregate"] * 5
+    + ["filter", "compute", "stateful", "narrow", "counter", "remove-state", "pattern"]
+    + ["rekeyed"]
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,19 @@ from lockstep.bench import (
 )
 from lockstep.bench.engine_jobs import steadiness, streams_of
 from lockstep.bench.engine_memory import descendants, parts_mb, tree_mb
-from lockstep.bench.engine_models import CASES, DAY, DOCUMENT, VWAP, expected_rows, items, seven_windows, trades
-from lockstep.bench.engine_peer_bytewax import Vwap, read_trades
+from lockstep.bench.engine_models import (
+    CASES,
+    DAY,
+    DOCUMENT,
+    NAMED,
+    TRADERS,
+    VWAP,
+    expected_rows,
+    items,
+    seven_windows,
+    trades,
+)
+from lockstep.bench.engine_peer_bytewax import Met, Vwap, read_events, read_trades
 from lockstep.bench.rows import Row
 from lockstep.cli.main import main
 from lockstep.engine.events.block import InputBlock
@@ -73,6 +85,14 @@ def test_the_steady_rate_leaves_the_first_batch_out():
     found = steadiness([(5_000_000_000, 1_000), (6_000_000_000, 1_600), (7_000_000_000, 2_000)])
     assert (found["steady_events"], found["steady_s"], found["steady_events_per_s"]) == (1_000, 2.0, 500)
     assert found["batch_events_per_s"] == [600, 400]
+
+
+def test_parts_of_the_first_batch_are_left_out_too():
+    parts = [(1_000_000_000, 100), (1_000_000_001, 290), (2_000_000_000, 600), (4_000_000_000, 1_000)]
+    found = steadiness(parts, 280)
+    assert (found["steady_events"], found["steady_s"], found["publications"]) == (710, 3.0, 3)
+    # Where nothing would be left, all of it counts
+    assert steadiness(parts, 1_000)["steady_events"] == 900
 
 
 def test_latency_is_from_the_publication_of_an_event_to_the_reading_of_its_block():
@@ -168,9 +188,45 @@ def test_the_lines_for_others_are_the_trades(tmp_path):
     assert read_trades(str(tmp_path / "trades.tsv")) == list(zip(batch.column("symbol").to_pylist(), rows, strict=True))
 
 
+def test_the_join_of_the_others_gives_the_rows_of_the_window(tmp_path):
+    # Given the trades and the table as the others read them
+    kept, (path, rows) = engine_kernel.keep("join", 300), CASES["join"].table
+    met, theirs = defaultdict(Met), []
+    for key, event in read_events(*map(str, engine_peers.write_join(tmp_path, 300))):
+        made = met[key].add(event)
+        theirs += [] if made is None else [made]
+    # When the window gets the table and then the trades
+    plain = Interpreter(CASES["join"].graph())
+    plain.evaluate(InputBlock(1, path, tuple(rows().events())))
+    found = []
+    for number, events in kept.batch.blocks():
+        found += plain.evaluate(InputBlock(number + 1, kept.source, tuple(events)))[NAMED]
+    # Then both give the same
+    assert [event.values for event in found] == theirs
+    assert len([row for row in theirs if row[5] is None]) in range(1, 30)
+
+
+def test_the_join_is_measured_with_and_without_changes_of_the_table():
+    kept = engine_kernel.keep("join_kept", 3_000)
+    found = engine_kernel.kernel("join_kept", kept, (NAMED,))
+    assert found["rows"] == {"desk/Traders": TRADERS - TRADERS // 50, "desk/Trades": 3_000, NAMED: 3_000}
+    found = engine_kernel.changed_table("join_kept", kept, (NAMED,))
+    assert found["changes"] == 2
+    assert found["out"] >= 3_000
+
+
 def test_without_bytewax_it_says_how_to_get_it():
     found = engine_peers.run_bytewax(10, "/no/such/python")
     assert "pip install --require-hashes -r requirements/bench.txt" in found["missing"]
+
+
+@pytest.mark.parametrize("key", ["pathway", "flink"])
+def test_without_another_means_it_says_how_to_name_it(key, monkeypatch):
+    other = engine_peers.OTHERS[key]
+    for python in ("", "/no/such/python"):
+        monkeypatch.setenv(other.variable, python)
+        missing = engine_peers.run_other(key, 10, engine_peers.write_join)["missing"]
+        assert missing == f"{other.name} is not installed: set {other.variable} to a Python that has it"
 
 
 def test_the_memory_of_children_is_counted():
@@ -189,7 +245,7 @@ def test_the_memory_of_children_is_counted():
 
 
 @pytest.mark.soak
-def test_every_shard_has_work_and_every_number_of_shards_is_reported():
+def test_every_shard_has_work_and_every_number_of_shards_is_reported(tmp_path):
     runtime, graph = ThreadRuntime(), CASES["seven"].graph()
     with Lockstep(open_bus("memory:shards-of-a-bench", runtime), runtime) as connection:
         streams_of("seven").create(connection.bus, graph, frozenset(engine_kernel.ALL_THREE))
@@ -197,7 +253,8 @@ def test_every_shard_has_work_and_every_number_of_shards_is_reported():
         publisher = EventPublisher(connection, streams_of("seven").input(node), node.schema)
         publisher.publish_batch(engine_kernel.keep("seven", 1_000).batch)
         publisher.close()
-        found = engine_shards.measure(connection.bus, "seven", engine_kernel.ALL_THREE, 1_000, lambda _: None)
+        found = engine_shards.measure(connection.bus, "seven", engine_kernel.ALL_THREE, 1_000, tmp_path, lambda _: None)
+    assert found["shards"]["1"]["decoded"] == [1_000]
     assert {number: len(each["busy_s"]) for number, each in found["shards"].items()} == {"1": 1, "2": 2, "4": 4}
 
 

@@ -184,3 +184,13 @@ def test_faults_of_yaml_have_lines_too(tmp_path):
     )
     [only] = blockers(read_model_file(tmp_path / "m.yaml"))
     assert (only.line, only.kind, only.place) == (6, "expression", "q/F expression")
+
+
+def test_a_port_of_a_project_is_taken_and_told():
+    found = read_xml(
+        "<project name='p' port='9901'><contqueries><contquery name='q'><windows><window-source name='S'>"
+        "<schema-string>id*:int64</schema-string></window-source></windows></contquery></contqueries></project>",
+        "m.xml",
+    )
+    assert blockers(found) == []
+    assert [(item.line, item.what) for item in without_effect(found)] == [(1, "the attribute 'port' of project")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from local_cluster import LocalCluster
@@ -114,7 +115,7 @@ def starts(computing, monkeypatch) -> list[object]:
         return found
 
     monkeypatch.setattr(computing_module, "start_query", start)
-    computing._spark = object()
+    computing._spark = SimpleNamespace(sparkContext=SimpleNamespace(master="local[7]"))
     return given
 
 
@@ -139,6 +140,16 @@ def test_one_that_never_starts_and_other_errors_are_told(computing, starts):
     computing._queries = [EndedQuery("ValueError: no")]
     with pytest.raises(SparkFailed, match="ValueError: no"):
         computing.check()
+
+
+def test_a_first_query_that_fails_is_told_with_the_master_of_its_session_and_the_error_of_python(computing, starts):
+    words = (
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source instance: Traceback (most recent call last):"
+    )
+    starts += [PySparkException(f'{words}\n  File "main.py"\nModuleNotFoundError: No module named "cramjam"\n')]
+    told = r"local\[7\]: its first query failed: ModuleNotFoundError: No module named"
+    with pytest.raises(SparkNotStarted, match=told):
+        computing.start()
 
 
 class TaskThatHangs:
@@ -169,6 +180,6 @@ def test_a_query_that_can_not_start_is_told_in_one_line(computing, monkeypatch):
         )
 
     monkeypatch.setattr(computing_module, "start_query", start)
-    computing._spark = object()
+    computing._spark = SimpleNamespace(sparkContext=SimpleNamespace(master="yarn"))
     with pytest.raises(SparkNotStarted, match=r"calling o77\.load\. java\.io\.IOException: denied\. Check that"):
         computing.start()

@@ -21,6 +21,7 @@ from lockstep.engine.model.loading import parse_yaml, to_yaml
 from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import CustomWindow
+from lockstep.engine.run.records import notice_trees
 from lockstep.engine.windows.custom import CustomOperator, check_classes
 from lockstep.engine.windows.interpreter import Interpreter
 from lockstep.engine.windows.operator import Moment
@@ -114,6 +115,9 @@ def test_a_class_knows_its_block_and_the_models_clock():
         ([Notice("mail", headers={str(n): "" for n in range(101)})], "a notice with 101 headers"),
         ([Notice("mail", headers={"x" * 513: ""})], "names of headers may have 512 bytes each"),
         ([Notice("mail", key="ü" * 257)], "key and names of headers may have 512 bytes each"),
+        ([Notice("mail", id="")], "an id must be printable text of 1 to 512 bytes"),
+        ([Notice("mail", id="ü" * 257)], "an id must be printable text of 1 to 512 bytes"),
+        ([Notice("mail", id=7)], "an id must be printable text of 1 to 512 bytes"),
     ],
 )
 def test_what_is_no_answer_is_an_error_with_window_block_and_event(monkeypatch, gives, words):
@@ -250,6 +254,15 @@ def test_a_class_that_is_missing_or_other_is_a_fault_that_says_so(changed, words
         Interpreter(graph)
 
 
+def test_all_classes_that_are_missing_are_named_at_once():
+    project = ProjectBuilder("shop")
+    source = project.query("q").source("Orders", c.ORDERS)
+    for name, version in (("one", "2"), ("two", "1"), ("three", "3")):
+        source.custom(name, c.TOTALS, "custom_classes:Totals", version=version)
+    with pytest.raises(ModelInvalid, match=r"The model shop has 2 fault\(s\):\n  q/one: .*\n  q/three: "):
+        check_classes(compile_project(project.build()))
+
+
 def test_a_constructor_that_forgets_the_setup_is_told():
     with pytest.raises(UserCodeFailed, match="super"):
         CustomOperator(node(c.Careless))
@@ -297,6 +310,53 @@ def test_the_column_form_is_used_and_gives_the_rows_of_the_row_form():
         if (events := interpreter.evaluate(InputBlock(number, "Orders", tuple(block)))["q/mine"])
     ]
     assert results.outputs["q/mine"].blocks() == wanted
+
+
+def test_the_column_form_may_give_notices_and_they_are_those_of_the_row_form():
+    graph = graph_of(c.Telling, "id*:int64,double:double")
+    blocks = (ins(1, "a", 11.0), ins(2, "b", 1.0) + ins(3, "c", 30.0), ins(4, "d", 40.0) + ins(5, "e", 50.0))
+    _, results = evaluate(graph, *blocks)
+    interpreter = Interpreter(graph)
+    for number, block in enumerate(blocks, 1):
+        interpreter.evaluate(InputBlock(number, "Orders", tuple(block)))
+    assert results.notices == interpreter.notices
+    assert [(told.block, told.id) for told in results.notices] == [
+        (1, "order-1"),
+        (2, "order-3"),
+        (3, "order-4"),
+        (3, "order-5"),
+    ]
+    trees = notice_trees("p/0", results.notices)
+    assert [(tree["id"], tree["number"]) for tree in trees] == [
+        ("order-1", 0),
+        ("order-3", 0),
+        ("order-4", 0),
+        ("order-5", 1),
+    ]
+
+
+MAIL = Notice("mail")
+
+
+@pytest.mark.parametrize(
+    ("gives", "words"),
+    [
+        ((None,), "no pair of a record batch and a list of notices"),
+        ((None, None), "no pair of a record batch and a list of notices"),
+        ((None, [MAIL]), "give pairs of a block and a Notice"),
+        ((None, [(1, "mail")]), "give pairs of a block and a Notice"),
+        ((None, [(7, MAIL)]), "a notice of block 7, not in order or not of those that came"),
+        ((None, [(2, MAIL), (1, MAIL)]), "a notice of block 1, not in order"),
+        ((None, [(True, MAIL)]), "a notice of block True"),
+        ((None, [(1, Notice("", body=b"x"))]), "kind and key must be texts"),
+        ((None, [(1, Notice("mail", id="a\nb"))]), "an id must be printable text of 1 to 512 bytes"),
+        (([], []), "on_batch gave a list"),
+    ],
+)
+def test_notices_of_the_column_form_that_are_none(gives, words):
+    c.Columns.gives = gives
+    with pytest.raises(UserCodeFailed, match=words):
+        evaluate(graph_of(c.Columns, "id*:int64,double:double"), ins(1, "a", 1.0), ins(2, "b", 1.0))
 
 
 def test_a_null_in_a_key_is_refused_in_columns_as_in_rows():

@@ -49,6 +49,14 @@ def test_a_sound_column_form_passes():
     assert any("window q/Doubled" in answer for answer in report.answers)
 
 
+def test_a_column_form_with_notices_passes_and_one_with_others_is_told():
+    text = script(amounts=(1, 20))
+    report = check(c.Telling, text, schema="id*:int64,double:double")
+    assert any("notices of q/Telling" in answer for answer in report.answers)
+    with pytest.raises(WindowDiffers, match=r"(?s)notices of q/TellingOthers, number 0 differs in the run in pieces"):
+        check(c.TellingOthers, text, schema="id*:int64,double:double")
+
+
 @pytest.mark.parametrize(
     ("cls", "words"),
     [

@@ -280,6 +280,33 @@ def test_a_leader_that_dies_over_a_new_model_leaves_it_to_the_next(cluster, afte
     assert len(stated) == 2
 
 
+def with_other_sums(schema: Schema | None) -> Graph:
+    """The model without its sums, or with a window of that name over another schema."""
+    project = sums_graph().project
+    query = project.queries[0]
+    source, _sums = query.windows
+    if schema is None:
+        few = replace(query, windows=(source,), edges=())
+    else:
+        other = AggregateWindow(name="sums", schema=schema, fields=("ESP_aMin(price)",))
+        few = replace(query, windows=(source, other))
+    return compile_project(replace(project, queries=(few,)))
+
+
+def test_a_window_under_the_name_of_one_that_was_removed_does_not_write_to_its_stream(cluster):
+    leader(cluster)
+    send(cluster, 1, 2)
+    cluster.settle()
+    cluster.ask("replace", {"model": to_yaml(with_other_sums(None).project), "publish": []})
+    other = Schema.parse("symbol*:string,least:double")
+    params = {"model": to_yaml(with_other_sums(other).project), "publish": ["q/sums"]}
+    error = refused(cluster, "replace", params)
+    assert isinstance(error, ModelNotReplaceable)
+    assert "local.p.q.sums.O, which holds events of another schema" in str(error)
+    again = {"model": to_yaml(sums_graph().project), "publish": ["q/sums"]}
+    assert cluster.ask("replace", again).result["changed"], "with the schema that readers know it is"
+
+
 def test_a_model_is_replaced_for_all_engines_at_the_same_block(cluster):
     active, standby = pair(cluster)
     send(cluster, *range(1, 8))

@@ -34,7 +34,7 @@ from lockstep.engine.run.snapshot import HEAD, VERSION, Head, encode_head, unsea
 from lockstep.engine.run.spool import SpoolPart
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.spark.engine import EngineOptions
-from lockstep.engine.windows.function_calls import CALLS, REFUSED
+from lockstep.engine.windows.function_calls import CALLS
 from lockstep.engine.windows.function_special import SPECIALS
 from lockstep.engine.windows.operator import BadEvent, Notice
 from lockstep.streams.grouplog import PREFIX
@@ -125,7 +125,7 @@ def test_options_of_projects_queries_and_edges(heading, cls):
 
 def test_functions_of_functional_windows():
     words = {name.lower() for name in re.findall(r"`(\w+)`", section(WITH_MODELS[0], "functional"))}
-    assert {*CALLS, *SPECIALS, *REFUSED} <= words
+    assert {*CALLS, *SPECIALS} <= words
 
 
 def test_options_of_an_engine():

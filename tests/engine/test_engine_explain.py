@@ -44,6 +44,16 @@ def test_the_data_can_be_written_as_json():
     assert data["clock_dependence"] == []
 
 
+def test_why_windows_go_row_by_row_is_told():
+    one, other = source("one"), source("other", insert_only=True, index="pi_EMPTY")
+    made = explained(project(one, other, UnionWindow(name="u"), links=["one u", "other u"]))
+    assert "Row by row, with the same answer:" in made.lines
+    assert "  q/u: an input may give partial rows, which are put together one by one." in made.lines
+    whys = {window["window"]: window["form_why"] for window in made.data["windows"]}
+    assert [whys["q/other"], whys["q/one"].split(",")[0]] == ["", "it takes more than inserts"]
+    assert not any("Row by row" in line for line in explained(trades_model()).lines)
+
+
 def test_clock_dependence_is_told():
     made = explained(chain(source(), CopyWindow(name="c", retention=sliding(field=None))))
     assert any("Answers that depend on a wall clock" in line for line in made.lines)

@@ -68,6 +68,9 @@ DOUBLE, STRING = FieldType.DOUBLE, FieldType.STRING
         ("f('b')", {"f": "regex('abc', parameter(1))"}, 1),
         ("max(n)", {"max": "parameter(1) + 100"}, 103),
         ("integer a = 5 integer b = f(a) return a * 100 + b", {"f": "integer a = 1 return parameter(1) + a"}, 506),
+        ("f(x)", {"f": "parameter(1)"}, 1),
+        ("f(n)", {"f": ("if parameter(1) > 2\nreturn 1\nelse\nreturn 0", STRING)}, "1"),
+        ("f('17')", {"f": "parameter(1)"}, 17),
         ("if f(n) > 3 then 'big' else 'small'", {"f": "if parameter(1) > 2 then return 9 else return 0"}, "big"),
     ],
 )
@@ -88,6 +91,9 @@ def test_the_declared_type_is_that_of_the_call():
         ("f(n, id) + f(id, n)", {"f": "integer a = parameter(1) if a > 2 then return a else return parameter(2)"}),
         ("f(g(n), x)", {"f": ("if parameter(1) > 0 then parameter(2) else x", DOUBLE), "g": "parameter(1) - n + id"}),
         ("f(s)", {"f": ("1", DOUBLE)}),
+        ("f(x)", {"f": ("if parameter(1) > 0 begin return parameter(1) end else begin return 1 end", FieldType.INT32)}),
+        ("f(x)", {"f": ("parameter(1)", STRING)}),
+        ("f(s)", {"f": "s"}),
         ("f(null)", {"f": "coalesce(parameter(1), n)"}),
     ],
 )
@@ -141,7 +147,7 @@ def doubling(count: int) -> dict[str, str]:
         ("f(1)", {"f": "g(1)", "g": "h(1)", "h": "f(1)"}, "the function f calls itself"),
         ("f39(1)", doubling(40), "more than 1000 calls"),
         ("f39(1)", {name: text.partition(" + ")[0] for name, text in doubling(40).items()}, "deeper than 200 levels"),
-        ("f()", {"f": "s"}, "of what f returns, a value of type string can't be of type int64"),
+        ("f()", {"f": ("s", FieldType.DATE)}, "of what f returns, a value of type string can't be of type date"),
         ("f()", {"f": "1 +"}, "a value is missing"),
         ("1", {"f": "1 +"}, "a value is missing"),
         ("1", {"f": ""}, "the function f is empty"),

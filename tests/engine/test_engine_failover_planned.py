@@ -47,6 +47,24 @@ def test_a_hand_over_is_quicker_than_a_lease(cluster):
     assert cluster.clock.monotonic() - begun < LEASE_S
 
 
+def test_a_hand_over_waits_until_the_standby_has_computed_what_is_published(cluster):
+    active, standby = pair(cluster)
+    standby.slow(1e6)
+    send(cluster, *range(6, 40))
+    cluster.advance(3.0)
+    cluster.ask_later("handover")
+    cluster.advance(3.0)
+    assert cluster.reports()["b"].state == "running", "it was in step once, and is heard"
+    assert cluster.active is active
+    before = cluster.reports()["a"].published
+    send(cluster, *range(40, 50))
+    cluster.advance(3.0)
+    assert cluster.reports()["a"].published > before, "nothing waits meanwhile"
+    standby.slow(0.0)
+    cluster.until_active("b")
+    finish(cluster, 50)
+
+
 def test_an_engine_that_is_stopped_in_order_lets_the_standby_lead_at_once(cluster):
     active, _standby = pair(cluster)
     send(cluster, 6, 7)

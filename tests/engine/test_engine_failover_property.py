@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from local_cluster import LocalCluster
 from model_strategies import models, scripts, shardable_models
 
-from lockstep.engine.run import publishing, worker
+from lockstep.engine.run import divided_reader, history, parts, publishing, worker
 from memory_wire import MemoryServer
 
 SETTINGS = settings(max_examples=40, suppress_health_check=list(HealthCheck))
@@ -32,6 +32,9 @@ def test_whatever_happens_subscribers_get_the_interpreters_answer(server, data):
         frame_bytes = data.draw(st.sampled_from([300, 512 * 1024]), label="frame bytes")
         for module in (worker, publishing):
             patch.setattr(module, "FRAME_BYTES", frame_bytes)
+        patch.setattr(worker, "PART_EVENTS", data.draw(st.sampled_from([2, 100_000]), label="part"))
+        if shards > 1 and data.draw(st.booleans(), label="small pieces"):
+            small_pieces(patch)
         cluster = LocalCluster(
             graph, frozenset(node.path for node in graph.nodes), Path(folder),
             seed=data.draw(st.integers(0, 1000), label="seed"), shards=shards,
@@ -44,6 +47,15 @@ def test_whatever_happens_subscribers_get_the_interpreters_answer(server, data):
         for name in "abc"[: data.draw(st.integers(2, 3), label="engines")]:
             cluster.start(name)
         run(cluster, data)
+
+
+def small_pieces(patch: pytest.MonkeyPatch) -> None:
+    """Shards divide short input too, and read the past again instead of remembering it."""
+    patch.setattr(divided_reader, "PIECE_EVENTS", 2)
+    patch.setattr(divided_reader, "_WORTH_EVENTS", 1)
+    patch.setattr(parts, "_TURN_LOOKS", 1)
+    patch.setattr(history, "_CACHED_EVENTS", 0)
+    patch.setattr(history, "_CACHED_SPANS", 1)
 
 
 def run(cluster: LocalCluster, data: st.DataObject) -> None:

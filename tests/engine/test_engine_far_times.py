@@ -122,5 +122,7 @@ def test_weaving_fills_every_place_whatever_the_positions():
     block, rows = np.full(5, -1, np.int64), np.full(5, -1, np.int64)
     opcode, flags = np.zeros(5, np.uint8), np.zeros(5, np.uint8)
     before, came_flags = np.array([1, 0, 9]), np.ones(2, np.uint8)
-    loops.weave(before, left, left, came, came_flags, came, block, opcode, flags, rows)
+    none, order = np.zeros(0, np.int64), np.full(5, -1, np.int64)
+    loops.weave(before, left, left, left, none, came, came_flags, came, block, opcode, flags, rows, order)
     assert sorted(rows) == [0, 1, 2, 10, 11]
+    assert sorted(order) == [0, 0, 1, 2, 3]

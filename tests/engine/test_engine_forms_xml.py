@@ -186,9 +186,44 @@ def test_a_name_that_would_fall_apart_in_a_list_is_refused_when_writing():
 
 
 def test_a_password_does_not_belong_into_a_model():
-    found = refused(model("<window-notification name='n'>\n<smtp host='h' password='x'/></window-notification>"))
-    assert found[:2] == (6, 1)
-    assert "environment variable" in found[3]
+    smtp = "<window-notification name='n'><smtp host='h' password='s3cret'/><delivery-channels/></window-notification>"
+    window = only(smtp)
+    assert window.smtp.password_variable == "LOCKSTEP_SMTP_PASSWORD"
+    assert "s3cret" not in repr(window)
+    named = only(smtp.replace("password='s3cret'", "password='s3cret' password-variable='MINE'"))
+    assert named.smtp.password_variable == "MINE"
+
+
+SCHEMAS = """<window-source name='a'><schema-string>id*:int64,x:rstring</schema-string></window-source>
+ <window-functional name='b'><schema copy='a'/></window-functional>
+ <window-functional name='c'><schema copy='b' copy-keys='false'><fields><field name='k' type='string' key='true'/>
+  <field name='x' type='int32'/></fields></schema></window-functional>"""
+
+
+def test_a_schema_may_be_that_of_another_window_and_more():
+    _, b, c = parse_xml(model(SCHEMAS)).queries[0].windows
+    assert str(b.schema) == "id*:int64,x:string"
+    assert str(c.schema) == "id:int64,k*:string,x:int32"
+
+
+@pytest.mark.parametrize("origin", ["nobody", "c", "d"])
+def test_a_schema_that_can_not_be_copied_is_told(origin):
+    text = SCHEMAS.replace("copy='b'", f"copy='{origin}'") + "<window-copy name='d'/>"
+    assert "can't be copied" in refused(model(text))[2]
+
+
+def test_schemas_that_copy_each_other_in_a_long_chain_or_a_circle_are_told_and_do_no_harm():
+    chain = "".join(
+        f"<window-functional name='w{n}'><schema copy='w{n + 1}'/></window-functional>" for n in range(3_000)
+    )
+    assert "can't be copied" in refused(model(chain))[2]
+    circle = chain.replace("copy='w3000'", "copy='w0'")
+    assert "can't be copied" in refused(model(circle))[2]
+
+
+def test_a_project_without_a_name_has_that_of_its_file():
+    text = model(SCHEMAS).replace(" name='p'", "", 1)
+    assert parse_xml(text, "/some/where/my trades.xml").name == "my_trades"
 
 
 def test_the_unit_of_a_lookback_may_stand_alone():

@@ -27,7 +27,7 @@ PLAIN = ("id*:int64,name:string,price:int32,twice:double,late:string", ("twice",
 def test_fields_are_made_copied_or_null():
     # Given `twice` made by a function, name copied, price of another type and late from nowhere
     bench = Bench(make(*PLAIN))
-    assert bench.take(ins(1, "a", 1.5, None)) == [Event(I, N, (1, "a", None, 3.0, None))]
+    assert bench.take(ins(1, "a", 1.5, None)) == [Event(I, N, (1, "a", 1, 3.0, None))]
     assert bench.take([]) == []
     assert bench.tick(SECOND) == []
 
@@ -43,7 +43,7 @@ def test_functions_see_the_results_of_those_above():
 def test_updates_and_deletes_follow_the_input(indexed):
     bench = Bench(make(*PLAIN, indexed=indexed))
     bench.take(ins(1, "a", 1.5, None))
-    new, old = (1, "b", None, 4.0, None), (1, "a", None, 3.0, None)
+    new, old = (1, "b", 2, 4.0, None), (1, "a", 1, 3.0, None)
     assert bench.take(upd((1, "b", 2.0, None), (1, "a", 1.5, None), flags=R)) == [Event(UB, R, new), Event(D, R, old)]
     assert bench.take(gone(1, "b", 2.0, None, flags=R)) == [Event(D, R, new)]
     assert bench.bad == []
@@ -291,3 +291,34 @@ def test_what_an_indexed_window_gives_is_a_table(which, steps):
                 rows[key] = event.values
             else:
                 assert rows.pop(key) == event.values
+
+
+def test_random_and_guid_differ_from_event_to_event_and_are_the_same_wherever_they_are_made():
+    schema = "id*:int64,name:string,price:double,late:string"
+    functions = (("name", "guid()"), ("late", "guid()"), ("price", "random(10,20)"))
+    first, second = Bench(make(schema, *functions)), Bench(make(schema, *functions))
+    events = [ins(number, "a", 1.5, None) for number in range(50)]
+    made = [[event.values for event in first.take(one)] for one in events]
+    assert made == [[event.values for event in second.take(one)] for one in events]
+    rows = [row for block in made for row in block]
+    assert len({text for row in rows for text in (row[1], row[3])}) == 100
+    assert all(10 <= row[2] < 20 for row in rows)
+    assert len({row[2] for row in rows}) == 50
+
+
+def test_prose_is_a_text_and_an_opcode_may_be_a_word():
+    bench = Bench(make("id*:int64,name:string", ("name", "more than three payments - DECLINE"), opcode="upsert"))
+    assert bench.take(ins(1, "a", 1.5, None)) == [Event(I, N, (1, "more than three payments - DECLINE"))]
+    assert [event.opcode for event in bench.take(ins(1, "a", 1.5, None))] == [UB, D]
+
+
+def test_prose_is_no_condition():
+    with pytest.raises(BadExpression, match="'price' is neither a function nor a field"):
+        make("id*:int64,name:string", generate="price gt 10")()
+
+
+def test_times_in_the_form_of_the_c_locale_and_no_summer_time():
+    names = ("name", "timeString(1280928600,'%c')"), ("price", "timeParse($name,'%c')"), ("late", "timeIsDst()")
+    bench = Bench(make("id*:int64,name:string,price:double,late:string", *names))
+    [made] = bench.take(ins(1, "a", 1.5, None))
+    assert made.values == (1, "Wed Aug  4 13:30:00 2010", 1_280_928_600.0, "0")

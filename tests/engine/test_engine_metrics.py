@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "engine-metrics.md"
 def status() -> EngineStatus:
     counts = {"q/in": WindowCounts(3, 5, 4, {"null-key": 1})}
     figures = {"lockstep-0": BatchFigures(2, {}, {"addBatch": 1500}, 4096)}
-    return EngineStatus(Position(block=9), 7, 12, counts, {}, 0.5, figures)
+    return EngineStatus(Position(block=9), 7, 12, counts, {"unparsable": 4}, 0.5, figures)
 
 
 def test_every_figure_is_exposed():
@@ -30,6 +30,7 @@ def test_every_figure_is_exposed():
     assert 'lockstep_engine_lag_blocks{project="p"} 2.0' in text
     assert 'lockstep_engine_window_rows{project="p",window="q/in"} 3.0' in text
     assert 'lockstep_engine_bad_events_total{project="p",reason="null-key",window="q/in"} 1.0' in text
+    assert 'lockstep_engine_bad_records_total{project="p",reason="unparsable"} 4.0' in text
     assert 'lockstep_engine_batch_seconds_total{part="addBatch",project="p",query="lockstep-0"} 1.5' in text
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import struct
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockstep.engine.events import json_columns
 from lockstep.engine.events.avroform import AvroForm, BadAvroSchema
 from lockstep.engine.events.event import Opcode
+from lockstep.engine.events.json_columns import ObjectColumns
+from lockstep.engine.events.jsonform import ObjectReader
 from lockstep.engine.events.recordform import BadRecord, RecordForm, RecordOptions, Records
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.text import BadText
@@ -64,6 +68,146 @@ def test_json_of_somebody_else():
     assert [row for _, [row] in blocks] == [(1, 1, (1, "a", 0.5)), (4, 1, (2, None, None)), (1, 1, (3, None, 2.0))]
     reasons = ["unparsable"] * 3 + ["wrong-type", "unparsable", "overflow", "unparsable", "wrong-type"]
     assert [(each.at, each.reason) for each in found] == list(enumerate(reasons, 3))
+
+
+ALL_TYPES = (
+    "ID*:int64,n:int32,p:double,s:string,t:stamp,d:date,b:blob,a:array(dbl),i:array(i32),l:array(i64)",
+    "ID*:int64,opcode:string,p:double",
+    "ID*:int64,m:money",
+)
+KEYS = ["ID", "n", "p", "s", "t", "d", "b", "a", "i", "l", "m", "opcode", "flags", "@opcode", "more", "é", ""]
+KEYS += [r"\u0049D", r"\u006fpcode"]
+JSON_VALUES = st.sampled_from([
+    "0", "-0", "-0.0", "0.1", "1e2", "1E-2", "7", "-3", "1e400", "1e-400", "01", "1.", ".5", "+1", "0x1", "1" * 30,
+    "1" * 500, "2147483647", "2147483648", "-9223372036854775808", "9223372036854775808", "NaN", "Infinity",
+    '""', '"x"', '"nan"', '"inf"', '"aGk="', '"1"', '"2026-01-05 09:30:00"', r'"\ud800"', r'"\u00e9\n"', r'"\u0000"',
+    '"é😀"', '"\ufeff"', '"a\nb"', '"insert"', '"delete"', '"P"', '"N"', '"opcode"', '"no', r'"\x"', '"}\n{"', "null",
+    "true", "[]", "{}", "[1,null]", "[1.5,-0]", '["nan"]', '[{"a":1},{"a":2,"b":[]}]', '{"a":1,"a":2}', "[1,[2]]",
+    "]", "[" * 300 + "]" * 300,
+])  # fmt: skip
+PAIRS = st.tuples(st.sampled_from(KEYS), JSON_VALUES).map(lambda pair: f'"{pair[0]}":{pair[1]}')
+OBJECTS = st.lists(PAIRS, max_size=4).map(lambda pairs: "{" + ",".join(pairs) + "}")
+ODD_ENDS = [
+    (" ", "\r\n"),
+    ("\ufeff", ""),
+    ("", "{}"),
+    ("", ",{}"),
+    ("\v", ""),
+    ("[", "]"),
+    ("{", ""),
+    ("", "\0}"),
+    ("", "}"),
+]
+AROUND = st.sampled_from([("", "")] * 6 + ODD_ENDS)
+ODD_JSON = [b"", b" ", b"{", b"}", b"[]", b"3", b"{}{}", b'{"ID":\n1}', b'{"s":"\xff"}', b'{"x":{}', b'{"x":"']
+JSON_RECORDS = st.one_of(
+    st.tuples(AROUND, OBJECTS).map(lambda parts: (parts[0][0] + parts[1] + parts[0][1]).encode()),
+    st.sampled_from(ODD_JSON),
+)
+FORMATS = st.sampled_from([None, "%Y-%m-%d %H:%M:%S"])
+
+
+@settings(max_examples=400)
+@given(
+    st.sampled_from(ALL_TYPES),
+    st.sampled_from([None, "%Y-%m-%d %H:%M:%S"]),
+    st.lists(JSON_RECORDS, min_size=1, max_size=3),
+)
+def test_json_by_columns_says_what_each_value_says_alone(schema, date_format, values):
+    schema = Schema.parse(schema)
+    rows = ObjectReader(schema, date_format, Opcode.UPSERT)
+    for first in (1, 256):  # as if there were many
+        with patch.object(json_columns, "_FIRST", first):
+            batch = ObjectColumns(schema, date_format, Opcode.UPSERT).read(values)
+        if batch is None:  # which is always right
+            continue
+        assert repr(batch.events()) == repr([rows.event(value) for value in values])
+        assert [column.type for column in batch.columns] == [field.type.arrow for field in schema]
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"ID": st.integers(-(2**63), 2**63 - 1)},
+            optional={
+                "n": st.none() | st.integers(-(2**31), 2**31 - 1), "p": st.none() | st.floats(1e-300, 1e300),
+                "s": st.none() | st.text(max_size=5), "t": st.just("2026-01-05 09:30:00"), "b": st.just("aGk="),
+                "a": st.lists(st.none() | st.floats(0.5, 9), max_size=3), "opcode": st.just("delete"),
+                "other": st.integers(), "others": st.lists(st.integers(0, 9), max_size=2),
+            },
+        ),
+        min_size=1, max_size=5,
+    ),
+    st.booleans(),
+)  # fmt: skip
+def test_usual_json_is_read_by_columns(objects, is_indented):
+    schema, date_format = Schema.parse(ALL_TYPES[0]), "%Y-%m-%d %H:%M:%S"
+    values = [json.dumps(each, indent=1 if is_indented else None, ensure_ascii=False).encode() for each in objects]
+    if any("\ufeff" in each.get("s", "") for each in objects if each.get("s")):
+        return
+    batch = ObjectColumns(schema, date_format, Opcode.INSERT).read(values)
+    assert batch is not None
+    rows = ObjectReader(schema, date_format, Opcode.INSERT)
+    assert repr(batch.events()) == repr([rows.event(value) for value in values])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [b'{"more":NaN}'],
+        [b'{"more":[1,-Infinity]}'],
+        [b'{"p":-0}'],
+        [b'{"p":1e400}'],
+        [b'{"more":1,"more":2}'],
+        [b'{"more":{"a":1,"a":1}}'],
+        [b'{"ID":1', b',"n":2} {"ID":3}'],
+        [b'{"ID":1}{"ID":2}', b" "],
+        [b'{"opcode":null}'],
+        [rb'{"\u006fpcode":null}', b'{"more":"opcode"}'],
+        [b'{"ID":1}\0}'],
+        [b'{"more":"\xff"}'],
+        [b'\xef\xbb\xbf{"ID":1}'],
+        [b'{"i":[2147483648]}'],
+        [b'{"more":' + b"[" * 201 + b"]" * 201 + b"}"],
+    ],
+)
+def test_objects_that_arrow_would_read_in_another_way_are_left_to_the_rows(values):
+    assert ObjectColumns(Schema.parse(ALL_TYPES[0]), None, Opcode.INSERT).read(values) is None
+
+
+@pytest.mark.parametrize("name", [b'"u%d":%d', b'"users":{"u%d":%d}', b'"users":[{"u%d":%d}]'])
+def test_objects_that_all_have_other_names_are_read_in_small_parts(name):
+    """Arrow keeps a cell of each name for each object: 16,384 objects would take gigabytes."""
+    values = [b'{"ID":%d,' % number + name % (number, number) + b"}" for number in range(2_000)]
+    columns = ObjectColumns(ROWS, None, Opcode.INSERT)
+    assert columns.read(values) is None
+    assert columns.read(values[:200]) is not None
+    blocks, bad = made(ROWS, records(*values), decode="json")
+    assert (len(blocks), blocks[-1], bad) == (2_000, (2_099, [(1, 1, (1_999, None, None))]), [])
+    # And of an object that has very many names, there are few in a part
+    many = b"{" + b",".join(b'"n%d":1' % number for number in range(4_000)) + b"}"
+    assert columns.read([many] * 64) is not None
+    assert columns.read([many] * 128) is None
+
+
+def test_many_objects_are_read_at_once_but_for_those_that_are_bad(monkeypatch):
+    values = [b'{"ID":%d,"name":"n%d","price":%d.25}' % (number, number, number) for number in range(1, 3_000)]
+    values[700], values[2_500] = b'{"ID":1,"x":1,"x":2}', b'{"ID":4,"price":"nan"}'
+    one_by_one = []
+    read = ObjectReader.event
+    monkeypatch.setattr(ObjectReader, "event", lambda self, data: one_by_one.append(data) or read(self, data))
+    blocks, bad = made(ROWS, records(*values), decode="json")
+    assert (len(blocks), blocks[-1]) == (2_998, (3_098, [(1, 1, (2_999, "n2999", 2_999.25))]))
+    assert [(each.at, each.detail) for each in bad] == [(700, "field 'x' occurs twice")]
+    assert len(one_by_one) < 150
+
+
+def test_how_deep_an_object_may_be_does_not_depend_on_the_stack():
+    deep = [b'{"ID":1,"x":' + b"[" * depth + b"]" * depth + b"}" for depth in (199, 200, 100_000)]
+    text = b'{"ID":1,"name":"' + b"[" * 300 + b'"}'
+    blocks, bad = made(ROWS, records(*deep, text), decode="json")
+    assert [number for number, _ in blocks] == [100, 103]
+    assert [(each.at, each.detail) for each in bad] == [(1, "nested deeper than 200"), (2, "nested deeper than 200")]
 
 
 def test_many_values_are_taken_piece_by_piece():

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 from failover_worlds import WANTED, leader, send
+from hypothesis import given
+from hypothesis import strategies as st
 from local_cluster import LocalCluster
 from local_engine import LocalEngine
 from run_worlds import frame, input_log, put, run_all, sums_graph, told
 
+from lockstep.core.sequence import SequenceState
 from lockstep.engine.events.frames import read_head
-from lockstep.engine.run import beats, position, publishing
+from lockstep.engine.run import beats, position, publishing, snapshot
 from lockstep.engine.run.beats import last_beat, whole_position
 from lockstep.engine.run.position import Position, Tally
+from lockstep.engine.run.snapshot import VERSION, Head, decode_head, encode_head
 from lockstep.errors import RecordTooLarge, StoreFull
 from lockstep.events.clients import ClientTail
 from lockstep.log.batch import pack
@@ -79,6 +83,21 @@ def test_with_many_clients_only_one_beat_in_a_second_names_them(tmp_path, some):
     assert found is not None
     assert set(found["clients"]) <= set(engine.sequencer.position.clients)
     assert len(found["clients"]) >= 3
+
+
+def test_with_many_publishers_only_one_beat_in_a_second_names_them(tmp_path, some):
+    engine = LocalEngine(sums_graph(), WANTED, tmp_path)
+    for number in range(30):
+        batch = pack([frame([number])], producer=client(number % 5), sequence=number // 5, created_ns=1)
+        input_log(engine, "q/in").append([batch])
+        run_all(engine)
+    said = [record["position"] for record in told(engine, engine.streams.control) if record["position"]]
+    assert len([position for position in said if len(position["producers"]) > 2]) <= 3
+    assert all(position["clients"] is None for position in said[-1:])
+    # And whoever needs them finds them
+    found = whole_position(engine.bus.open(engine.streams.control))
+    assert found is not None
+    assert len(found["producers"]) >= 3
 
 
 def test_an_engine_that_starts_counts_as_those_that_knew_all_clients(tmp_path, some, monkeypatch):
@@ -205,3 +224,50 @@ def test_producers_are_forgotten_in_the_order_of_their_last_records():
     assert again.take(head, "q/in", (f"{5:032x}", 7)) == 1
     assert again.take(head, "q/in", (f"{0:032x}", 7)) == 0
     assert len(again.producers) == position.PRODUCERS_REMEMBERED
+
+
+SENDERS = st.tuples(st.sampled_from("abcdef"), st.booleans())
+
+
+@pytest.mark.parametrize("version", [4, VERSION])
+@given(st.lists(st.lists(SENDERS, max_size=4) | st.just("others only"), max_size=8))
+def test_marks_of_a_snapshot_know_all_senders_in_their_order(version, ranges):
+    # Given marks between which clients and producers send, some are forgotten, and a source goes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(position, "CLIENTS_REMEMBERED", 3)
+        patch.setattr(position, "PRODUCERS_REMEMBERED", 3)
+        patch.setattr(snapshot, "VERSION", version)
+        if version < VERSION:
+            patch.setattr(snapshot, "_mark_trees", lambda marks: [mark.tree() for mark in marks])
+        marks = [Position(ends={"q/in": 0})]
+        for number, senders in enumerate(ranges, 1):
+            last = marks[-1]
+            if senders == "others only":
+                marks.append(last.only({"q/a"}))
+                continue
+            tally = Tally.at(last)
+            for name, is_client in senders:
+                if is_client:
+                    tally.take(read_head(frame([number], client=name.encode() * 16, first_id=number)), "q/in")
+                else:
+                    tally.take_records(1, "q/a" if name < "d" else "q/in", (name, number))
+            marks.append(Position(SequenceState(number), clients=tally.clients, producers=tally.producers))
+        head = Head("model", marks[-1], tuple(marks), {})
+        # Then all of them are read as they were, also in the form of an earlier version
+        again = decode_head(encode_head(head), "model", "here")
+    told = [[list(each.clients.items()), list(each.producers.items())] for each in marks]
+    assert [[list(each.clients.items()), list(each.producers.items())] for each in again.marks] == told
+    assert again.marks == head.marks
+
+
+def test_thousands_of_senders_are_not_written_for_each_mark():
+    # Given marks for a long past, and that ten of thousands of publishers send between two of them
+    tally, marks = Tally(0, 0, {}), []
+    for number in range(4_096):
+        tally.take_records(1, "q/in", (f"{number:032x}", 0))
+    for number in range(100):
+        for sender in range(10):
+            tally.take_records(1, "q/in", (f"{sender:032x}", number + 1))
+        marks.append(Position(SequenceState(number), producers=dict(tally.producers)))
+    # Then the head of a snapshot says who sent, and not for each mark who ever did
+    assert len(encode_head(Head("model", marks[-1], tuple(marks), {}))) < 3 * 4_096 * 50

@@ -226,6 +226,45 @@ def test_an_engine_that_is_not_heard_for_long_is_silent_though_its_clock_is_ahea
     assert [row.role for row in after.engines] == ["silent"]
 
 
+def test_an_engine_that_was_killed_while_nobody_looked_is_not_shown_as_alive(world):
+    # Given somebody who heard an engine, and then looked away for ten minutes
+    runtime = VirtualRuntime(wall_ns=NOW)
+    listening = Listening(world.bus, "local", runtime)
+    listening.status("p")
+    runtime.advance(1.0)
+    world.report("a", role="active", ago_s=-1.0)
+    listening.status("p")
+    # When it was killed a minute later, and the other one went on
+    runtime.advance(600.0)
+    world.report("a", role="active", ago_s=-60.0)
+    world.report("b", ago_s=-600.5)
+    [found] = listening.status("p")
+    # Then the reports that came meanwhile are as old as they say
+    assert [(row.engine, row.role) for row in found.engines] == [("a", "silent"), ("b", "standby")]
+    # And five seconds later that is known for sure, whatever the clocks say
+    world.report("a", role="active", ago_s=-86_400.0)
+    runtime.advance(3.0)
+    assert listening.status("p")[0].active == "a"
+    for _ in range(6):
+        runtime.advance(1.0)
+        listening.listen("p")
+    assert listening.status("p")[0].active is None
+
+
+def test_an_engine_whose_reports_are_no_longer_kept_is_forgotten_by_who_listens(world):
+    runtime = VirtualRuntime(wall_ns=NOW)
+    listening = Listening(world.bus, "local", runtime)
+    world.report("gone", state="stopping")
+    listening.listen("p")
+    runtime.advance(1.0)
+    world.report("a", role="active")
+    assert list(listening.listen("p")) == ["a", "gone"]
+    world.bus.open(world.streams.reports).trim(1)
+    assert list(listening.listen("p")) == ["a"]
+    listening.forget(["p", "other"])
+    assert [row.engine for row in listening.status("p")[0].engines] == ["a"]
+
+
 # --- lag ---------------------------------------------------------------------------------------------------------
 
 
@@ -333,6 +372,17 @@ def test_counts_are_compared_at_the_same_block_only(world):
 def test_counts_are_compared_with_the_beat_too(world):
     world.report("a", role="active")
     world.beat(7, counts={"q/in": [1, 1, 1, {}]})
+    assert status(world).counts_equal is False
+
+
+def test_counts_of_before_a_reset_are_neither_shown_nor_compared(world):
+    none = {"q/in": [0, 0, 0, {}], "q/sums": [0, 0, 0, {}]}
+    world.beat(7)
+    world.report("a", role="active", counts=none)
+    world.report("b", counts=none)
+    found = status(world)
+    assert (found.counts, found.counts_equal, found.problems) == (none, True, ())
+    world.report("b", counts=COUNTS)
     assert status(world).counts_equal is False
 
 

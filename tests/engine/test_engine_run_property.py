@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from join_strategies import joins, unions
 from kernel_worlds import interpret, texts
 from local_engine import LocalEngine
 from model_strategies import models, scripts, shardable_models
@@ -42,7 +43,7 @@ def check(graph: Graph, blocks: list[InputBlock], engine: LocalEngine) -> None:
 @SETTINGS
 @given(st.data())
 def test_batches_kills_and_restarts_do_not_show(data):
-    graph = data.draw(models())
+    graph = data.draw(st.one_of(models(), models(), joins(), unions()))
     blocks = data.draw(scripts(graph))
     wanted = frozenset(node.path for node in graph.nodes)
     with tempfile.TemporaryDirectory() as folder:

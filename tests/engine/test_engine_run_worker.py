@@ -101,6 +101,18 @@ def test_a_head_of_another_model_or_a_newer_version_is_refused(monkeypatch):
         decode_head(newer, "model", "here")
 
 
+def test_a_head_of_the_version_before_is_read_and_one_of_older_ones_refused(monkeypatch):
+    head = Head("model", Position(), (), {})
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "VERSION", 3)
+        before = encode_head(head)
+        patch.setattr(snapshot, "VERSION", 2)
+        older = encode_head(head)
+    assert decode_head(before, "model", "here") == head
+    with pytest.raises(SnapshotDamaged, match="of version 2, which is too old"):
+        decode_head(older, "model", "here")
+
+
 def test_a_worker_refuses_a_damaged_page(engine):
     engine.run_batch(4)
     engine.run_batch(5)
@@ -350,6 +362,55 @@ def test_a_worker_takes_large_histories_in_pieces(engine, monkeypatch):
     assert Spool(engine.setup.spool(0)).fill().files == 3
     publish(engine)
     assert [number for number, _ in engine.out("q/in")] == list(range(1, 9))
+
+
+def test_a_large_order_leaves_its_output_in_parts_that_can_be_published_before_it_ends(engine, monkeypatch):
+    monkeypatch.setattr("lockstep.engine.run.worker.PART_EVENTS", 3)
+    worker, spool = worker_of(engine), Spool(engine.setup.spool(0))
+    noted: list[int] = []
+    monkeypatch.setattr(Spool, "note", lambda _, progress: noted.append(progress.block))
+    worker.run(0, 8, dict)
+    # Three parts, and after each of them it says how far it is
+    assert spool.fill().files == 3
+    assert noted == [0, 3, 6, 8]
+    publish(engine)
+    assert [number for number, _ in engine.out("q/in")] == list(range(1, 9))
+
+
+def test_the_output_is_the_same_however_an_order_is_divided(tmp_path, monkeypatch):
+    found = []
+    for events in (1, 2, 5, 1_000):
+        monkeypatch.setattr("lockstep.engine.run.worker.PART_EVENTS", events)
+        engine = LocalEngine(recent_graph(), frozenset({"q/recent", "q/sums"}), tmp_path / str(events))
+        for one in range(1, 12):
+            event = Event(Opcode.INSERT, Flag.NORMAL, (one, "AB"[one % 2], 1.5, one * 10**6))
+            engine.publishers["q/in"].publish([event])
+            engine.settle()
+        worker = worker_of(engine)
+        worker.run(0, 7, dict)
+        worker.run(7, 11, dict)
+        publish(engine)
+        found.append([engine.out(window) for window in ("q/recent", "q/sums")])
+    assert len(found[0][1]) > 8
+    assert all(each == found[0] for each in found)
+
+
+def test_the_collector_leaves_alone_what_stays_but_looks_at_everything_now_and_then():
+    now = [0.0]
+    collector = hot.Collector(lambda: now[0])
+    try:
+        collector.spare(is_fresh=True)
+        assert gc.get_freeze_count() == 0
+        collector.spare(is_fresh=False)
+        assert gc.get_freeze_count() > 1_000
+        now[0] = hot.WHOLE_S
+        collector.spare(is_fresh=False)
+        assert gc.get_freeze_count() == 0
+        collector.spare(is_fresh=False)
+        collector.spare(is_fresh=True)  # the state of another start goes
+        assert gc.get_freeze_count() == 0
+    finally:
+        gc.unfreeze()
 
 
 def test_raw_frames_and_clients_do_not_change_what_is_replayed(tmp_path):

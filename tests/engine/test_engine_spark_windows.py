@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -459,6 +462,58 @@ def test_the_rows_that_are_held_are_those_of_the_slow_way(blocks, waiting):
         map(repr, (event.values[1:] for event in slow.batch(1).events()))
     )
     assert times.tolist() == found.block.tolist() == sorted(found.block.tolist())
+
+
+@settings(max_examples=100, deadline=None)
+@given(histories(), st.integers(1, 7), st.lists(st.integers(0, 8), max_size=3))
+def test_tasks_that_each_look_at_what_comes_later_have_the_rows_of_one_that_reads_all(blocks, waiting, cuts):
+    import lockstep.engine.spark.window_rows as module
+
+    batches = [EventBatch.of(KEYED, [(number, events)]) for number, events in enumerate(blocks, 1)]
+    keys_only = [replace(batch, columns=(*batch.columns[:2], None)) for batch in batches]
+    before, module._WAITING_MIN = module._WAITING_MIN, waiting
+    try:
+        found = []
+        places = [0, *sorted(cut for cut in cuts if cut < len(blocks)), len(blocks)]
+        for start, stop in pairwise(places):
+            task = HeldColumns(KEYED)
+            for number in range(start, stop):
+                task.take(batches[number], np.full(len(batches[number]), number + 1, np.int64))
+            for number in range(stop, len(blocks)):
+                task.drop(keys_only[number])
+            rows, times = task.rows()
+            assert times.tolist() == rows.block.tolist()
+            found += list(zip(rows.block.tolist(), rows.events(), strict=True))
+        alone = HeldColumns(KEYED)
+        for number, batch in enumerate(batches, 1):
+            alone.take(batch, np.full(len(batch), number, np.int64))
+        rows, _ = alone.rows()
+    finally:
+        module._WAITING_MIN = before
+    assert repr(found) == repr(list(zip(rows.block.tolist(), rows.events(), strict=True)))
+
+
+def test_current_rows_of_a_large_window_are_read_by_several_tasks_but_not_by_too_many(world, monkeypatch):
+    monkeypatch.setattr("lockstep.engine.spark.window_reader.BYTES_PER_TASK", 1)
+    monkeypatch.setattr("lockstep.engine.spark.window_reader.TASKS_OF_CURRENT", 3)
+    rng, held, previous = Random(1), {}, 0
+    for block in range(1, 60):
+        number = rng.randrange(12)
+        old, new = held.get(number), (number, f"n{block}")
+        if old is None:
+            held[number], events = new, [Event(Opcode.INSERT, Flag.NORMAL, new)]
+        elif rng.random() < 0.3:
+            events = [Event(Opcode.DELETE, Flag.NORMAL, held.pop(number))]
+        else:
+            held[number] = new
+            events = [Event(Opcode.UPDATE_BLOCK, Flag.NORMAL, new), Event(Opcode.DELETE, Flag.NORMAL, old)]
+        world.put(encode_frame(EventBatch.of(SCHEMA, [(block, events)]), previous=previous))
+        previous = block
+    source = world.source(rows="current")
+    assert len(source.reader(source.schema()).partitions()) == 3
+    rows = world.read(rows="current").to_pylist()
+    assert {row["ID"]: row["name"] for row in rows} == dict(held.values())
+    assert [row["_block"] for row in rows] == sorted({row["_block"] for row in rows})
 
 
 def test_the_rows_that_a_window_holds_now_and_held_before_a_block(world):

@@ -16,6 +16,7 @@ from lockstep.cli.output import Output
 from lockstep.cli.status import headline, watch
 from lockstep.engine.run.cluster import project_status
 from lockstep.runtime import ThreadRuntime
+from lockstep.testing import VirtualRuntime
 
 
 class Clock(ThreadRuntime):
@@ -197,6 +198,34 @@ def test_an_engine_that_reports_while_it_is_looked_at_is_well_although_its_clock
     assert code == 0
     assert "silent" not in text
     assert "60.0 s ago" not in text
+
+
+def test_watching_now_and_then_listens_meanwhile(world, capsys):
+    # Given engines whose clocks are an hour slow; one is killed after a while
+    clock, waits, alive = VirtualRuntime(wall_ns=NOW), [], {"a", "b"}
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        for engine in sorted(alive):
+            world.report(engine, role="active" if engine == "a" else "standby", ago_s=3600.0)
+        clock.advance(seconds)
+        if len(waits) == 5:
+            alive.discard("b")
+        if len(waits) == 13:
+            raise KeyboardInterrupt
+
+    # When somebody looks every ten seconds
+    options = argparse.Namespace(cluster="local", project=None, every=10.0)
+    with pytest.raises(KeyboardInterrupt):
+        watch(world.bus, options, Output(), clock, wait)
+    # Then who is silent is known, whatever the clocks say
+    assert sum(waits[:12]) == 30.0
+    looks = capsys.readouterr().out.split("local.p:")[2:]
+    assert [re.findall(r"^([ab]) +([a-z]+)", look, re.MULTILINE) for look in looks] == [
+        [("a", "active"), ("b", "standby")],
+        [("a", "active"), ("b", "silent")],
+        [("a", "active"), ("b", "silent")],
+    ]
 
 
 def test_watching_into_a_file_clears_no_screen(world, capsys):

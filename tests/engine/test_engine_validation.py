@@ -8,9 +8,12 @@ import pytest
 from validation_models import SECOND, chain, kafka, project, query, sliding, source, summing, told, trades_model
 
 from lockstep.engine.errors import ModelInvalid
+from lockstep.engine.events.block import InputBlock
+from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.schema import Schema
+from lockstep.engine.model.notes import without_effect
 from lockstep.engine.model.project import ConnectorEntry, ConnectorGroup, GroupEdge, Project
-from lockstep.engine.model.validation import compile_project, faults, fingerprint
+from lockstep.engine.model.validation import cautions, compile_project, faults, fingerprint
 from lockstep.engine.model.windows import (
     CopyWindow,
     FilterWindow,
@@ -20,6 +23,9 @@ from lockstep.engine.model.windows import (
     Splitter,
     UnionWindow,
 )
+from lockstep.engine.model.xml_reading import Reading
+from lockstep.engine.model.xml_reading_cursor import Notes
+from lockstep.engine.windows.interpreter import Interpreter
 
 
 def copy(name="copy", **options):
@@ -241,13 +247,14 @@ def test_a_splitter_must_give_a_whole_number():
     assert faults(good) == []
 
 
-def test_updates_without_an_index_do_not_reach_an_aggregate():
+def test_a_source_without_an_index_takes_inserts_only_if_an_aggregate_must_know_what_is_replaced():
     model = chain(source(index="pi_EMPTY"), FilterWindow(name="f", expression="price > 1"), summing("sum"))
-    (fault,) = faults(model)
-    assert fault.place == "q/sum"
-    assert "q/src" in fault.problem
-    assert faults(chain(source(index="pi_EMPTY", insert_only=True), summing("sum"))) == []
-    assert faults(chain(source(index="pi_EMPTY"), copy(), summing("sum"))) == []
+    assert compile_project(model).nodes[0].window.insert_only
+    [told] = without_effect(Reading(model, Notes()))
+    assert ("q/src" in told.what, "q/sum" in told.why) == (True, True)
+    for free in (chain(source(index="pi_EMPTY"), copy(), summing("sum")), chain(source(), summing("sum"))):
+        assert not compile_project(free).nodes[0].window.insert_only
+        assert without_effect(Reading(free, Notes())) == []
 
 
 class TestConnectorGroups:
@@ -307,3 +314,30 @@ def test_a_model_with_many_faults_lists_them_all():
 def test_schemas_of_copies_and_filters_are_their_parents():
     graph = compile_project(chain(source(), copy(), FilterWindow(name="f", expression="price > 1.5")))
     assert {str(node.schema) for node in graph.nodes} == {str(Schema.parse(str(graph.nodes[0].schema)))}
+
+
+def test_a_window_that_no_edge_leads_to_runs_and_gives_nothing_if_its_rows_are_known():
+    # Given an aggregate without an input, and a copy of it
+    model = project(source("src"), summing("sum", "symbol*:string"), copy("late"), links=["sum late"])
+    # When it is checked, there is no fault, but a caution that names it
+    assert faults(model) == []
+    (caution,) = cautions(model)
+    assert (caution.place, "no edge leads to it" in caution.problem) == ("q/sum", True)
+    assert "Add an edge" in caution.remedy
+    # Then it is in the graph with its rows, and nothing comes out of it
+    graph = compile_project(model)
+    idle = graph.find("sum")
+    assert (idle.window.kind, idle.schema, idle.parents) == ("idle", graph.find("late").schema, ())
+    event = Event(Opcode.INSERT, Flag.NORMAL, (1, *[None] * (len(graph.find("src").schema) - 1)))
+    outputs = Interpreter(graph).evaluate(InputBlock(1, "src", (event,), tick_us=1_000_000))
+    assert (len(outputs["q/src"]), outputs["q/sum"], outputs["q/late"]) == (1, [], [])
+
+
+def test_a_model_with_all_its_edges_has_no_caution():
+    assert cautions(trades_model()) == []
+
+
+@pytest.mark.parametrize("links", [[], ["src j"]])
+def test_a_join_needs_both_inputs(links):
+    window = JoinWindow(name="j", conditions=(("id", "id"),), fields=())
+    assert "q/j: It is a join, but" in told(project(source(), window, links=links))

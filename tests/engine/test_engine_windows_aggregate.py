@@ -11,9 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.engine.errors import ModelInvalid, UserCodeFailed
+from lockstep.engine.events.block import InputBlock
+from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.types import FieldType
+from lockstep.engine.expressions.compiler import Scope, compile_aggregate
 from lockstep.engine.model.windows import AggregateWindow, CopyWindow, FieldPlug, Initializer, Retention, SourceWindow
+from lockstep.engine.windows.functions import function_maker
+from lockstep.engine.windows.interpreter import Interpreter
 from lockstep.engine.windows.operator import BadEvent, Moment
 from lockstep.engine.windows.registry import make_operator
 from lockstep.engine.windows.sums import DoubleDouble
@@ -305,3 +310,39 @@ def test_every_function_agrees_with_a_plain_one_over_the_members(changes):
         expected = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
         assert std == pytest.approx(expected, rel=1e-9, abs=1e-6)
         assert (median, low, high, total) == (statistics.median(numbers), min(numbers), max(numbers), sum(numbers))
+
+
+ARRAYS = SourceWindow(name="s", schema=Schema.parse("id*:int32,g:string,v:array(dbl),w:array(i64)"))
+PLACES = st.none() | st.integers(-(2**62), 2**62)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.none() | st.lists(PLACES, max_size=3).map(tuple)), max_size=20))
+@settings(max_examples=60, deadline=None)
+def test_the_mean_of_arrays_is_that_of_each_place_as_long_as_the_longest(steps):
+    # Given a mean over arrays, which is made anew from its state after each change
+    (call,) = compile_aggregate("ESP_aAve(w)", Scope.of(ARRAYS.schema)).calls
+    mean, there = function_maker(call)(), {}
+    for key, array in steps:
+        if key in there:
+            mean.remove((there.pop(key),))
+        else:
+            there[key] = array
+            mean.add((array,))
+        again = function_maker(call)()
+        again.load(mean.dump())
+        mean = again
+        # Then each place has the mean of the numbers that are there
+        arrays = [array for array in there.values() if array is not None]
+        places = [[array[place] for array in arrays if place < len(array) and array[place] is not None]
+                  for place in range(max(map(len, arrays), default=0))]  # fmt: skip
+        wanted = tuple(float(sum(place)) / len(place) if place else None for place in places)
+        assert mean.value() == (wanted if arrays else None)
+
+
+def test_an_aggregate_gives_the_mean_of_arrays_of_doubles():
+    window = AggregateWindow(name="a", schema=Schema.parse("g*:string,m:array(dbl)"), fields=("ESP_aAve(v)",))
+    interpreter = Interpreter(chain(ARRAYS, window))
+    values = [(1, "g", (1.0, 2.0), None), (2, "g", (2.0, None, 5.0), None), (3, "g", None, None)]
+    events = tuple(Event(Opcode.INSERT, Flag.NORMAL, row) for row in values)
+    outputs = interpreter.evaluate(InputBlock(1, "s", events))
+    assert outputs["q/a"][-2].values == ("g", (1.5, 2.0, 5.0))

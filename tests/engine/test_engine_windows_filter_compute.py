@@ -107,3 +107,55 @@ def test_behind_a_source_without_index_opcodes_pass_as_they_came():
     source = SourceWindow(name="s", schema=SCHEMA, index="pi_EMPTY")
     run = computed("m:int64", "n + 1", source=source)
     assert run.each("s", "p,1,1", "u,2,2", "s,3") == ["P,N,1,2", "U,N,2,3", "S,N,3,"]
+
+
+def rekeyed(schema: str, *expressions: str, initialize: str = "", index: str | None = None) -> Run:
+    first = Initializer(text=initialize) if initialize else None
+    window = ComputeWindow(name="k", schema=Schema.parse(schema), fields=expressions, initialize=first, index=index)
+    return Run(chain(SOURCE, window), "k")
+
+
+def test_a_row_whose_key_changes_leaves_and_comes_again_under_the_other():
+    run = rekeyed("n*:int32,id:int32,twice:double", "id", "x * 2")
+    assert run.each("s", "i,1,10,0.5", "u,1,10,1.5", "u,1,11,1.5", "d,1") == [
+        "I,N,10,1,1.0",
+        "UB,N,10,1,3.0",
+        "D,N,10,1,1.0",
+        "D,N,10,1,3.0",
+        "I,N,11,1,3.0",
+        "D,N,11,1,3.0",
+    ]
+
+
+def test_a_key_that_is_taken_is_not_given_twice_and_the_rows_of_others_stay():
+    run = rekeyed("n*:int32,id:int32", "id")
+    assert run.each("s", "i,1,10", "i,2,10", "u,2,10", "d,2") == ["I,N,10,1"]
+    assert run.reasons == ["duplicate-key", "duplicate-key"]
+    assert run.each("s", "i,2,20", "u,1,20", "d,1", "u,2,10") == ["I,N,20,2", "D,N,10,1", "D,N,20,2", "I,N,10,2"]
+    assert run.reasons == ["duplicate-key"] * 3, "20 was taken, so 1 has no row any more"
+
+
+def test_a_wider_key_never_collides():
+    run = rekeyed("id*:int32,n*:int32", *())
+    assert run.each("s", "i,1,10", "i,2,10", "u,1,11", "d,2") == [
+        "I,N,1,10",
+        "I,N,2,10",
+        "D,N,1,10",
+        "I,N,1,11",
+        "D,N,2,10",
+    ]
+    assert run.reasons == []
+
+
+def test_without_an_index_nothing_is_looked_up_and_pairs_of_two_keys_are_divided():
+    run = rekeyed("n*:int32,id:int32", "id", index="pi_EMPTY")
+    assert run.each("s", "i,1,10", "i,2,10", "u,1,11", "u,2,10") == [
+        "I,N,10,1", "I,N,10,2", "D,N,10,1", "I,N,11,1", "UB,N,10,2", "D,N,10,2",
+    ]  # fmt: skip
+
+
+def test_with_variables_what_leaves_is_what_was_given_out():
+    run = rekeyed("n*:int32,seen:int32", "seen = seen + 1; return seen", initialize="integer seen; seen = 0")
+    assert run.each("s", "i,1,10", "i,2,20", "u,1,11", "d,2") == [
+        "I,N,10,1", "I,N,20,2", "D,N,10,1", "I,N,11,3", "D,N,20,2",
+    ]  # fmt: skip

@@ -44,7 +44,6 @@ crons = st.builds(
     ),
     jitter_s=st.integers(0, 1000),
     paused=st.booleans(),
-    payload=st.none() | texts.map(str.encode),
     log_granularity=st.sampled_from([None, "MINUTES", "YEARS"]),
     retention=st.integers(0, 10**9),
     retention_units=st.sampled_from(["NANOSECONDS", "DAYS"]),
@@ -61,9 +60,16 @@ def test_an_event_comes_back_from_storage(event) -> None:
     assert codec.unpack_event(codec.pack_event(event)) == event
 
 
-@given(crons)
-def test_a_cron_comes_back_from_storage(cron) -> None:
-    assert codec.unpack_cron(codec.pack_cron(cron)) == cron
+@given(crons, texts.map(str.encode), st.sampled_from([Form.TEXT, Form.JSON]))
+def test_a_cron_comes_back_from_storage(cron, payload, form) -> None:
+    for row in (cron, replace(cron, payload=payload, form=form)):
+        assert codec.unpack_cron(codec.pack_cron(row)) == row
+
+
+@given(crons, st.binary())
+def test_a_cron_with_bytes_comes_back_from_storage(cron, payload) -> None:
+    row = replace(cron, payload=payload, form=Form.BYTES)
+    assert codec.unpack_cron(codec.pack_cron(row)) == row
 
 
 @given(texts, st.integers(), st.integers(), texts, st.none() | st.integers())

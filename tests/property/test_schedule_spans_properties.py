@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockstep.core.agenda import Form
 from lockstep.core.ticks import Misfire, Overlap, Policy
 from lockstep.cron import parse
 from lockstep.schedule import fired_spans
@@ -74,11 +75,12 @@ rows = st.builds(
     policy=st.builds(Policy, misfire=st.sampled_from(list(Misfire)), grace_s=st.integers(0, 9),
                      overlap=st.sampled_from(list(Overlap))),
     jitter_s=st.integers(0, 3), paused=st.booleans(), payload=st.none() | st.binary(max_size=3),
+    form=st.sampled_from(list(Form)),
     log_granularity=st.sampled_from([None, "DAYS"]), retention=st.integers(0, 2),
     retention_units=st.sampled_from(["DAYS", "HOURS"]), since=st.integers(-5, 2**40), updated=st.integers(0, 2**50),
     executed=st.none() | st.integers(-5, 2**50), caught_up=st.integers(0, 2), running=st.none() | texts,
     fired=st.sampled_from([(), (1,), (1, 2, 3)]),
-)  # fmt: skip
+).map(lambda row: row if row.payload is not None else replace(row, form=Form.TEXT))  # fmt: skip
 
 
 @settings(max_examples=30)

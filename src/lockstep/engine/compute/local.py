@@ -187,6 +187,9 @@ class LocalCompute(Compute):
             step = through_outages(f"shard {shard}", partial(self.step, shard))
             self._tasks[shard] = self._runtime.spawn(f"lockstep-shard-{shard}", step, self._waiter(), self._ended)
 
+    def works_here(self) -> bool:
+        return True
+
     def check(self) -> None:
         if self._failure is not None:
             raise self._failure

@@ -50,6 +50,10 @@ class Compute(ABC):
         """Begin to evaluate."""
 
     @abstractmethod
+    def works_here(self) -> bool:
+        """Whether all workers are on this machine, so that it learns of their files at once."""
+
+    @abstractmethod
     def check(self) -> None:
         """Raise what stopped it, if anything did."""
 

@@ -17,6 +17,29 @@ Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 
+OwnKey = tuple[tuple[str, ...], int, int]
+"""By which fields rows are divided, the number of a shard, and how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRows:
+    """The rows of one shard, with columns that a batch does not have for all of its rows."""
+
+    key: OwnKey
+    rows: Int64s
+    """Which rows of the batch they are, in order."""
+    columns: tuple[pa.Array | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def slice(self, start: int, stop: int) -> OwnRows:
+        """Those among rows start up to stop of the batch, sharing memory."""
+        low, high = np.searchsorted(self.rows, [start, stop]).tolist()
+        columns = tuple(None if column is None else column.slice(low, high - low) for column in self.columns)
+        return OwnRows(self.key, self.rows[low:high] - start, columns)
+
+
 @dataclass(frozen=True, slots=True)
 class EventBatch:
     """Events in order, with the number of the block each belongs to; a column that nobody needs is None."""
@@ -26,6 +49,8 @@ class EventBatch:
     opcode: Bytes
     flags: Bytes
     columns: tuple[pa.Array | None, ...]
+    own: OwnRows | None = None
+    """In a batch for one shard of several: the rows of that shard, of the others only some columns are there."""
     found: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
     """What others worked out from it, by names of their own."""
     whole: list[tuple[EventBatch, int]] = field(init=False, default_factory=list, repr=False, compare=False)
@@ -71,7 +96,10 @@ class EventBatch:
     def slice(self, start: int, stop: int) -> EventBatch:
         """Events start up to stop, sharing memory."""
         columns = tuple(None if column is None else column.slice(start, stop - start) for column in self.columns)
-        made = EventBatch(self.schema, self.block[start:stop], self.opcode[start:stop], self.flags[start:stop], columns)
+        own = None if self.own is None else self.own.slice(start, stop)
+        made = EventBatch(
+            self.schema, self.block[start:stop], self.opcode[start:stop], self.flags[start:stop], columns, own
+        )
         made.whole.append((self, start))
         return made
 
@@ -94,17 +122,38 @@ def concat(batches: Sequence[EventBatch]) -> EventBatch:
     """Batches of one schema after each other; a column pruned in one is pruned in the result."""
     if len(batches) == 1:
         return batches[0]
-    columns = (
-        None if any(part is None for part in parts) else pa.concat_arrays(parts)
-        for parts in zip(*(batch.columns for batch in batches), strict=True)
-    )
     return EventBatch(
         batches[0].schema,
         np.concatenate([batch.block for batch in batches]),
         np.concatenate([batch.opcode for batch in batches]),
         np.concatenate([batch.flags for batch in batches]),
-        tuple(columns),
+        _joined([batch.columns for batch in batches]),
+        _joined_own(batches),
     )
+
+
+def _joined(tables: Sequence[tuple[pa.Array | None, ...]]) -> tuple[pa.Array | None, ...]:
+    return tuple(None if any(part is None for part in parts) else _concat(parts) for parts in zip(*tables, strict=True))
+
+
+def _concat(parts: Sequence[pa.Array]) -> pa.Array:
+    """Columns after each other; those whose values stand in dictionaries get one for all."""
+    coded = [isinstance(part, pa.DictionaryArray) for part in parts]
+    if all(coded):
+        return pa.chunked_array(parts).unify_dictionaries().combine_chunks()
+    if any(coded):
+        parts = [part.dictionary_decode() if isinstance(part, pa.DictionaryArray) else part for part in parts]
+    return pa.concat_arrays(parts)
+
+
+def _joined_own(batches: Sequence[EventBatch]) -> OwnRows | None:
+    owns = [batch.own for batch in batches if batch.own is not None]
+    if not owns:
+        return None
+    assert len(owns) == len(batches), "all are for one shard, or none is"
+    starts = np.cumsum([0, *map(len, batches[:-1])])
+    rows = np.concatenate([own.rows + start for own, start in zip(owns, starts.tolist(), strict=True)])
+    return OwnRows(owns[0].key, rows, _joined([own.columns for own in owns]))
 
 
 def merge(batches: Sequence[EventBatch]) -> EventBatch:

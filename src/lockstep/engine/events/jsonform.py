@@ -9,6 +9,7 @@ in front. Unknown fields, and fields that occur twice, are refused.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache, partial
 from typing import Any, BinaryIO
@@ -34,6 +35,9 @@ from lockstep.engine.events.text import (
 from lockstep.engine.events.types import INT_RANGE, FieldType, Value
 
 _NOT_FINITE = ("nan", "inf", "-inf")
+_DEEPEST = 200
+"""Deeper objects of somebody else are refused: else the stack would decide, and engines have different ones."""
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 
 class _Decimal:
@@ -57,13 +61,16 @@ class ObjectReader:
     """
 
     def __init__(self, schema: Schema, date_format: str | None, opcode: Opcode) -> None:
-        self._opcode_name, self._flags_name = _own_names(schema)
+        self._opcode_name, self._flags_name = own_names(schema)
         self._opcode = opcode
         self._fields = [(field.name, value_reader(field.type, date_format)) for field in schema]
 
     def event(self, data: bytes) -> Event:
         """The event of one object; raises BadText."""
-        found = _load(_decode(data))
+        text = _decode(data)
+        if text.count("[") + text.count("{") > _DEEPEST and _depth(text) > _DEEPEST:
+            raise BadText(UNPARSABLE, f"nested deeper than {_DEEPEST}")
+        found = _load(text)
         if not isinstance(found, dict):
             raise BadText(UNPARSABLE, "an event is an object")
         opcode, flags = self._opcode, Flag.NORMAL
@@ -136,6 +143,15 @@ def _decoder() -> json.JSONDecoder:
     return json.JSONDecoder(parse_float=_Decimal, parse_int=_integer, parse_constant=_refuse, object_pairs_hook=_unique)
 
 
+def _depth(text: str) -> int:
+    """How deep brackets are nested, but for those in texts."""
+    deepest = depth = 0
+    for found in _BRACKETS.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+        deepest = max(deepest, depth)
+    return deepest
+
+
 def _integer(text: str) -> int | _Decimal:
     """Whole numbers; a longer one than any field holds stays text, as reading it could take long."""
     return int(text) if len(text) < 400 else _Decimal(text)
@@ -154,7 +170,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _own_names(schema: Schema) -> tuple[str, str]:
+def own_names(schema: Schema) -> tuple[str, str]:
     """What opcode and flags are called."""
     mark = "@" if "opcode" in schema or "flags" in schema else ""
     return f"{mark}opcode", f"{mark}flags"
@@ -164,7 +180,7 @@ def event_of(item: Any, schema: Schema, date_format: str | None = None) -> Event
     """The event of an object that was loaded."""
     if not isinstance(item, dict):
         raise BadText(UNPARSABLE, "an event is an object")
-    opcode_name, flags_name = _own_names(schema)
+    opcode_name, flags_name = own_names(schema)
     opcode, flags = item.get(opcode_name, "insert"), item.get(flags_name, "N")
     if not isinstance(opcode, str) or not isinstance(flags, str):
         raise BadText(WRONG_TYPE, "opcode and flags are strings")
@@ -271,11 +287,15 @@ def _shown(found: Any) -> str:
 
 def format_event(event: Event, schema: Schema, date_format: str | None = None) -> str:
     """One event as a JSON object, without a line end; nulls are written."""
-    opcode_name, flags_name = _own_names(schema)
+    opcode_name, flags_name = own_names(schema)
     head = [f'"{opcode_name}":"{event.opcode.name.lower()}"', f'"{flags_name}":"{event.flags.letters}"']
-    values = zip(schema, event.values, strict=True)
-    fields = [f"{json.dumps(field.name)}:{_text(field.type, value, date_format)}" for field, value in values]
-    return "{" + ",".join([*head, *fields]) + "}"
+    return "{" + ",".join([*head, *format_fields(event.values, schema, date_format)]) + "}"
+
+
+def format_fields(row: Iterable[Value], schema: Schema, date_format: str | None = None) -> list[str]:
+    """The fields of a row as members of a JSON object; nulls are written."""
+    values = zip(schema, row, strict=True)
+    return [f"{json.dumps(field.name)}:{_text(field.type, value, date_format)}" for field, value in values]
 
 
 def write_json(events: Iterable[Event], schema: Schema, file: BinaryIO, date_format: str | None = None) -> int:

@@ -19,6 +19,7 @@ from lockstep.engine.events.csv_columns import ColumnReader
 from lockstep.engine.events.csv_options import CsvOptions
 from lockstep.engine.events.csv_rows import RowReader
 from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.events.json_columns import ObjectColumns
 from lockstep.engine.events.jsonform import ObjectReader
 from lockstep.engine.events.schema import Field, Schema
 from lockstep.engine.events.text import UNPARSABLE, BadText
@@ -35,7 +36,9 @@ TYPES = {
     "time": (FieldType.STAMP, FieldType.DATE),
 }
 """What a record has, and the types that it may be given."""
-_FEW, _AT_ONCE = 32, 4096
+_FEW, _LEAST, _PARTS = 48, 64, 8
+"""So few values are read one by one at once; a part has so many, or is one of so many parts."""
+_ROWS_AT_ONCE, _COLUMNS_AT_ONCE = 4096, 16384
 _NS = {FieldType.STAMP: 1_000, FieldType.DATE: 1_000_000_000}
 
 
@@ -70,6 +73,10 @@ class _Made:
     flags: Bytes
     columns: dict[str, pa.Array]
     bad: list[BadRecord]
+
+
+_Parse = Callable[[bytes], Event | None]
+_ReadAtOnce = Callable[[Sequence[bytes]], EventBatch | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,20 +156,25 @@ def _text(at: int, field: Field, data: bytes | None, bad: list[BadRecord]) -> st
 def _decoder(options: RecordOptions, schema: Schema, opcode: Opcode) -> Callable[[Sequence[bytes]], _Made]:
     if options.decode == CSV:
         csv = CsvOptions(add_opcode=True, add_flags=True, upsert=options.upsert, date_format=options.date_format)
-        return partial(_csv, ColumnReader(schema, csv), RowReader(schema, csv))
+        at_once = partial(_csv_at_once, ColumnReader(schema, csv))
+        return partial(_by_columns, schema, at_once, partial(_csv_line, RowReader(schema, csv)))
     if options.decode == AVRO:
         form = AvroForm(options.avro_schema or "", schema)
         return partial(_by_rows, schema, lambda data: Event(opcode, Flag.NORMAL, form.values(data)))
-    return partial(_by_rows, schema, ObjectReader(schema, options.date_format, opcode).event)
+    columns, rows = (
+        ObjectColumns(schema, options.date_format, opcode),
+        ObjectReader(schema, options.date_format, opcode),
+    )
+    return partial(_by_columns, schema, columns.read, rows.event)
 
 
-def _by_rows(schema: Schema, parse: Callable[[bytes], Event | None], values: Sequence[bytes]) -> _Made:
+def _by_rows(schema: Schema, parse: _Parse, values: Sequence[bytes]) -> _Made:
     """One value after the other; some thousands at a time, so that few objects are alive at once."""
-    starts = range(0, max(len(values), 1), _AT_ONCE)
-    return _joined(schema, [_few_rows(schema, parse, values[at : at + _AT_ONCE], at) for at in starts])
+    starts = range(0, max(len(values), 1), _ROWS_AT_ONCE)
+    return _joined(schema, [_few_rows(schema, parse, values[at : at + _ROWS_AT_ONCE], at) for at in starts])
 
 
-def _few_rows(schema: Schema, parse: Callable[[bytes], Event | None], values: Sequence[bytes], start: int) -> _Made:
+def _few_rows(schema: Schema, parse: _Parse, values: Sequence[bytes], start: int) -> _Made:
     events: list[Event] = []
     bad: list[BadRecord] = []
     nothing = Event(Opcode.INSERT, Flag.NORMAL, (None,) * len(schema))
@@ -188,23 +200,27 @@ def _joined(schema: Schema, parts: Sequence[_Made]) -> _Made:
     return _Made(opcode, flags, columns, [each for part in parts for each in part.bad])
 
 
-def _csv(columns: ColumnReader, rows: RowReader, values: Sequence[bytes]) -> _Made:
-    """By columns as far as possible: halves until a part is read at once, or is so small that rows will do."""
-    return _joined(rows.schema, list(_csv_parts(columns, rows, values, 0)))
+def _by_columns(schema: Schema, read: _ReadAtOnce, parse: _Parse, values: Sequence[bytes]) -> _Made:
+    """By columns as far as possible."""
+    starts = range(0, max(len(values), 1), _COLUMNS_AT_ONCE)
+    cuts = [(at, values[at : at + _COLUMNS_AT_ONCE]) for at in starts]
+    return _joined(schema, [part for at, cut in cuts for part in _parts(schema, read, parse, cut, at)])
 
 
-def _csv_parts(columns: ColumnReader, rows: RowReader, values: Sequence[bytes], start: int) -> Iterator[_Made]:
-    batch = None if len(values) <= _FEW else _csv_at_once(columns, values)
+def _parts(schema: Schema, read: _ReadAtOnce, parse: _Parse, values: Sequence[bytes], start: int) -> Iterator[_Made]:
+    """Smaller parts until one is read at once, or is so small that rows will do.
+
+    Parts are a few times smaller each, so that values of which none is read at once are not tried often.
+    """
+    batch = None if len(values) <= _FEW else read(values)
     if batch is not None:
-        yield _Made(batch.opcode, batch.flags, dict(zip(rows.schema.names, batch.columns, strict=True)), [])
-    elif len(values) <= _FEW:
-        made = _by_rows(rows.schema, partial(_csv_line, rows), values)
-        made.bad = [BadRecord(start + each.at, each.reason, each.detail) for each in made.bad]
-        yield made
+        yield _Made(batch.opcode, batch.flags, dict(zip(schema.names, batch.columns, strict=True)), [])
+    elif len(values) <= _LEAST:
+        yield _few_rows(schema, parse, values, start)
     else:
-        middle = len(values) // 2
-        yield from _csv_parts(columns, rows, values[:middle], start)
-        yield from _csv_parts(columns, rows, values[middle:], start + middle)
+        size = max(-(-len(values) // _PARTS), _LEAST)
+        for at in range(0, len(values), size):
+            yield from _parts(schema, read, parse, values[at : at + size], start + at)
 
 
 def _csv_at_once(columns: ColumnReader, values: Sequence[bytes]) -> EventBatch | None:

@@ -94,6 +94,13 @@ def _averaged(code: Code) -> tuple[Code, FieldType]:
     return (coerced(code, DOUBLE) if code.type is MONEY else _number(code)), DOUBLE
 
 
+def _mean(code: Code) -> tuple[Code, FieldType]:
+    """Of numbers a number, of arrays an array: the mean of their elements, place by place."""
+    if code.type is not None and code.type.element is not None:
+        return code, FieldType.ARRAY_DOUBLE
+    return _averaged(code)
+
+
 def _number(code: Code) -> Code:
     if code.type is None or code.type not in PLAIN:
         raise Misfit(None, f"a number is needed, not {called(code.type)}", "Convert it with todouble() or toint().")
@@ -124,7 +131,7 @@ def _listed(code: Code) -> tuple[Code, FieldType]:
 
 AGGREGATES = {
     "sum": Aggregate("ESP_aSum(x)", 1, _summed),
-    "ave": Aggregate("ESP_aAve(x)", 1, _averaged),
+    "ave": Aggregate("ESP_aAve(x)", 1, _mean),
     "min": Aggregate("ESP_aMin(x)", 1, _ordered),
     "max": Aggregate("ESP_aMax(x)", 1, _ordered),
     "count": Aggregate("ESP_aCount() or ESP_aCount(x)", 1, _counted, is_optional=True),

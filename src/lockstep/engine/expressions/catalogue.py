@@ -8,6 +8,7 @@ from lockstep.engine.expressions import functions as make
 from lockstep.engine.expressions import numeric, textual, timely
 from lockstep.engine.expressions.functions import Build
 from lockstep.engine.expressions.operators import arithmetic
+from lockstep.engine.expressions.syntax import FIND_FIRST
 from lockstep.engine.expressions.types import DATE, INT32, STAMP, STRING
 
 _ANY = 64
@@ -99,3 +100,5 @@ _ALIASES = {
 _BY_NAME = {function.usage.partition("(")[0]: function for function in (*_TEXTS, *_NUMBERS, *_TIMES, *_OTHERS)}
 FUNCTIONS = _BY_NAME | {alias: _BY_NAME[name] for alias, name in _ALIASES.items()}
 """Every function by its names, in lower case."""
+METHODS = {FIND_FIRST: Function("r.findfirst(text)", make.of_texts(textual.found_first, INT32, 2), 2, 2)}
+"""What objects can do; the parser makes these calls of its own."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.types import FieldType, Value
-from lockstep.engine.expressions.catalogue import FUNCTIONS
+from lockstep.engine.expressions.catalogue import FUNCTIONS, METHODS
 from lockstep.engine.expressions.code import Code, Environment, Row, Uses, constant, row_by_row
 from lockstep.engine.expressions.faults import Misfit, fault, suggestion
 from lockstep.engine.expressions.functions import element_of
@@ -122,7 +122,7 @@ class Checker:
         return self._name(Name(at=node.at, name=f"parameter({place})", quoted=True))
 
     def _check_call(self, node: Call) -> None:
-        function = FUNCTIONS.get(node.name)
+        function = FUNCTIONS.get(node.name) or METHODS.get(node.name)
         if function is None:
             remedy = suggestion(node.name, FUNCTIONS, "")
             if node.name.startswith("esp_a"):
@@ -157,7 +157,7 @@ def _combined(node: Node, codes: list[Code]) -> Code:
         case Choice():
             return chosen(*codes)
         case Call():
-            return FUNCTIONS[node.name].build(*codes)
+            return (FUNCTIONS.get(node.name) or METHODS[node.name]).build(*codes)
     raise AssertionError(node)
 
 

@@ -30,6 +30,8 @@ class Environment:
     variables: list[Value] = field(default_factory=list)
     scratch: list[Value] = field(default_factory=list, repr=False)
     """Variables of a program that live only while it runs."""
+    rounds: int = 0
+    """How often its loops went round."""
 
 
 Run = Callable[[Row, Environment], Value]

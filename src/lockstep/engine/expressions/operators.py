@@ -10,7 +10,7 @@ from lockstep.engine.events.types import FieldType, Value
 from lockstep.engine.expressions import numeric
 from lockstep.engine.expressions.code import Code, Environment, Kernel, Row, Run, constant, merged, strict
 from lockstep.engine.expressions.faults import Misfit
-from lockstep.engine.expressions.textual import joined, to_text
+from lockstep.engine.expressions.textual import joined, parsed_double, to_text
 from lockstep.engine.expressions.types import (
     DATE,
     DOUBLE,
@@ -124,6 +124,7 @@ def compared(operator: str, left: Code, right: Code) -> Code:
     times = (DATE, STAMP)
     if (left.type in times and right.type in INTEGERS) or (right.type in times and left.type in INTEGERS):
         return strict(numeric.COMPARE[operator], INT32, left, right)
+    left, right = _as_numbers(left, right)
     kind, (left, right) = together(left, right)
     if kind.is_numeric:
         return strict(numeric.COMPARE[operator], INT32, left, right)
@@ -132,6 +133,15 @@ def compared(operator: str, left: Code, right: Code) -> Code:
     if kind is FieldType.BLOB and operator in ("==", "!="):
         return strict(Kernel(numeric.COMPARE[operator].scalar), INT32, left, right)
     raise Misfit(None, f"values of type {kind.value} can't be compared with {operator}", "Compare numbers or texts.")
+
+
+def _as_numbers(left: Code, right: Code) -> tuple[Code, Code]:
+    """A text that is compared with a number is read as one; what is no number is null, and so is the comparison."""
+    if left.type is STRING and right.type in PLAIN:
+        return strict(Kernel(parsed_double), DOUBLE, left), right
+    if right.type is STRING and left.type in PLAIN:
+        return left, strict(Kernel(parsed_double), DOUBLE, right)
+    return left, right
 
 
 def _text_comparison(operator: str, left: Code, right: Code) -> Kernel:

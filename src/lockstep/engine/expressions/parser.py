@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lockstep.engine.events.types import FieldType
-from lockstep.engine.expressions.faults import fault
+from lockstep.engine.expressions.faults import Misfit, fault
 from lockstep.engine.expressions.lexer import MAX_INTEGER, Token, tokens
 from lockstep.engine.expressions.syntax import (
+    FIND_FIRST,
     Assign,
     Bare,
     Binary,
@@ -19,11 +20,13 @@ from lockstep.engine.expressions.syntax import (
     Literal,
     Name,
     Node,
+    Repeat,
     Return,
     Statement,
     Unary,
     When,
 )
+from lockstep.engine.expressions.textual import matching
 
 MAX_NESTING = 100
 MAX_HEIGHT = 200
@@ -58,8 +61,9 @@ _BINARY = {
 }
 _PREFIX = {"not": (4, "not"), "!": (_UNARY, "not"), "-": (_UNARY, "-"), "+": (_UNARY, "+")}
 _CONSTANTS = {"null": None, "true": 1, "false": 0}
+_AFTER_NAMES = {*_BINARY, ";", ",", ")", "]", "["} - {"-", "+"}
+"""What may follow a field called while."""
 _KEYWORDS = {"and", "or", "xor", "not", "if", "then", "else", "begin", "end", "return", *_CONSTANTS}
-_LOOPS = {"while", "for", "goto"}
 TYPES = {
     "integer": FieldType.INT64,
     "int": FieldType.INT64,
@@ -72,8 +76,9 @@ TYPES = {
     "date": FieldType.DATE,
     "stamp": FieldType.STAMP,
     "money": FieldType.MONEY,
+    "regex": FieldType.STRING,
 }
-"""What variables can be declared as."""
+"""What variables can be declared as; a regex object is kept as its pattern."""
 
 
 def parse(text: str, variables: Iterable[str] = ()) -> Group:
@@ -187,9 +192,40 @@ class Parser:
         if token.kind == "name" and token.text in self._variables and self._ahead(1).word == "=":
             self._place += 2
             return Assign(at=token.at, name=token.text, value=self.expression())
-        if token.word in _LOOPS and self._ahead(1).kind == "name":
-            raise fault(self.text, token.at, "there are no loops", "Use a procedural window for what needs loops.")
+        if token.kind == "name" and self._ahead(1).word == "." and self._ahead(2).word == "compile":
+            return self._compile()
+        if token.word == "while" and self._ahead(1).word not in _AFTER_NAMES and self._ahead(1).kind != "end":
+            return self._while()
+        if token.word == "for" and self._ahead(1).kind == "name" and self._ahead(2).word == "=":
+            return self._for()
+        if token.word == "goto" and self._ahead(1).kind == "name":
+            raise fault(self.text, token.at, "there is no goto", "Write while CONDITION begin ... end.")
         return Bare(at=token.at, value=self.expression())
+
+    def _compile(self) -> Assign:
+        """R.compile(PATTERN) gives a regex object its pattern."""
+        token = self._take()
+        self._check_object(token)
+        self._place += 1
+        call = self._call(self._take()) if self._ahead(1).word == "(" else None
+        if not isinstance(call, Call) or len(call.arguments) != 1:
+            reason = "compile takes the pattern, and nothing else"
+            raise fault(self.text, token.at, reason, f"Write {token.text}.compile('pattern').")
+        pattern = call.arguments[0]
+        if isinstance(pattern, Literal) and isinstance(pattern.value, str):
+            self._check_pattern(pattern.at, pattern.value)
+        return Assign(at=token.at, name=token.text, value=pattern)
+
+    def _check_pattern(self, at: int, pattern: str) -> None:
+        try:
+            matching(pattern)
+        except Misfit as misfit:
+            raise fault(self.text, at, misfit.reason, misfit.remedy) from None
+
+    def _check_object(self, token: Token) -> None:
+        if token.text not in self._variables:
+            reason = f"{token.text!r} is no regex object"
+            raise fault(self.text, token.at, reason, f"Declare it before: regex {token.text}.")
 
     def _group(self) -> Group:
         self._enter()
@@ -202,6 +238,40 @@ class Parser:
         self._take()
         self._nesting -= 1
         return Group(at=at, steps=tuple(steps))
+
+    def _while(self) -> Repeat:
+        self._enter()
+        at = self._take().at
+        condition = self.expression()
+        self._skip("do")
+        body = self._statement()
+        self._nesting -= 1
+        return Repeat(at=at, condition=condition, body=body)
+
+    def _for(self) -> Group:
+        """For x = FIRST to LAST [step STEP]: LAST is asked for in each round, as in the while that it stands for."""
+        self._enter()
+        self._take()
+        token = self._take()
+        if token.text not in self._variables:
+            remedy = f"Declare it before: integer {token.text}."
+            raise fault(self.text, token.at, f"the variable {token.text!r} is not declared yet", remedy)
+        self._take()
+        begin = Assign(at=token.at, name=token.text, value=self.expression())
+        self._expect("to", "Write for x = 1 to 10.")
+        last = self.expression()
+        step = self.expression() if self._skip("step") else Literal(at=token.at, value=1)
+        falls = isinstance(step, Unary) and step.operator == "-"
+        if not isinstance(step.operand if isinstance(step, Unary) else step, Literal):
+            raise fault(self.text, step.at, "the step of a loop must be a number", "Write for x = 1 to 10 step 2.")
+        name = Name(at=token.at, name=token.text)
+        height = self._height(token.at, name, last)
+        condition = Binary(at=token.at, operator=">=" if falls else "<=", left=name, right=last, height=height)
+        self._skip("do")
+        more = Binary(at=token.at, operator="+", left=name, right=step, height=3)
+        body = Group(at=token.at, steps=(self._statement(), Assign(at=token.at, name=token.text, value=more)))
+        self._nesting -= 1
+        return Group(at=begin.at, steps=(begin, Repeat(at=token.at, condition=condition, body=body)))
 
     def _when(self) -> When:
         self._enter()
@@ -303,7 +373,23 @@ class Parser:
         if token.word in _KEYWORDS:
             remedy = f"A field of that name is written `{token.text}`."
             raise fault(self.text, token.at, f"{token.text!r} can't stand here", remedy)
+        if self._next.word == ".":
+            return self._method(token)
         return Name(at=token.at, name=token.text)
+
+    def _method(self, token: Token) -> Node:
+        """R.findfirst(TEXT): whether the pattern of a regex object is found in a text."""
+        self._check_object(token)
+        self._take()
+        name = self._take()
+        if name.word != "findfirst" or self._next.word != "(":
+            remedy = "Write r.compile('pattern') as a step of its own, and r.findfirst(text) for a value."
+            raise fault(self.text, name.at, f"regex objects have no {name.text!r} here", remedy)
+        call = self._call(name)
+        if not isinstance(call, Call) or len(call.arguments) != 1:
+            raise fault(self.text, name.at, "findfirst takes a text", f"Write {token.text}.findfirst(text).")
+        given = (call.arguments[0], Name(at=token.at, name=token.text))
+        return Call(at=name.at, name=FIND_FIRST, arguments=given, height=self._height(name.at, *given))
 
     def _call(self, token: Token) -> Node:
         self._take()

@@ -11,9 +11,11 @@ from lockstep.engine.expressions.code import Code, Environment, Row, Uses, const
 from lockstep.engine.expressions.faults import Misfit, fault
 from lockstep.engine.expressions.functions import converted
 from lockstep.engine.expressions.operators import chosen
-from lockstep.engine.expressions.syntax import Assign, Bare, Declare, Group, Node, Return, Statement, When
+from lockstep.engine.expressions.syntax import Assign, Bare, Declare, Group, Node, Repeat, Return, Statement, When
 from lockstep.engine.expressions.types import coerced, condition, unified
 
+MAX_ROUNDS = 10_000
+"""Of all loops of an expression together, for one event: then its value is null, so that nothing runs for ever."""
 Outcome = tuple[Value] | None
 """A value in a tuple of one if the program has returned; None if it goes on."""
 Step = Callable[[Row, Environment], Outcome]
@@ -40,10 +42,12 @@ class Program:
         step = self._typed(program, is_last=True)
         kind = self._kind or FieldType.INT32
         run = step(kind)
-        count = 0 if self.is_initializer else self.count
+        count, is_function = 0 if self.is_initializer else self.count, self.is_function
 
         def whole(row: Row, env: Environment) -> Value:
             env.scratch = [None] * count
+            if not is_function:
+                env.rounds = 0
             outcome = run(row, env)
             return None if outcome is None else outcome[0]
 
@@ -84,6 +88,8 @@ class Program:
                 return self._assign(statement)
             case When():
                 return self._when(statement, is_last)
+            case Repeat():
+                return self._repeat(statement)
             case Return():
                 return self._return(statement.value)
             case Bare() if is_last:
@@ -131,6 +137,13 @@ class Program:
         otherwise = self._typed(statement.otherwise or Group(at=statement.at, steps=()), is_last=is_last)
         return lambda kind: _either(test, then(kind), otherwise(kind))
 
+    def _repeat(self, statement: Repeat) -> Callable[[FieldType], Step]:
+        test = self.checker.code(statement.condition)
+        test = self._fitting(statement.condition.at, lambda: condition(test))
+        self._uses |= test.uses
+        body = self._typed(statement.body, is_last=False)
+        return lambda kind: _again(test, body(kind))
+
     def _return(self, node: Node) -> Callable[[FieldType], Step]:
         code = self.checker.code(node)
         try:
@@ -169,6 +182,22 @@ def _store(place: int, code: Code, is_kept: bool) -> Step:
 def _either(test: Code, then: Step, otherwise: Step) -> Step:
     decide = test.run
     return lambda row, env: then(row, env) if decide(row, env) else otherwise(row, env)
+
+
+def _again(test: Code, body: Step) -> Step:
+    decide = test.run
+
+    def run(row: Row, env: Environment) -> Outcome:
+        while decide(row, env):
+            env.rounds += 1
+            if env.rounds > MAX_ROUNDS:
+                return (None,)
+            outcome = body(row, env)
+            if outcome is not None:
+                return outcome
+        return None
+
+    return run
 
 
 def _result(code: Code) -> Step:

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from lockstep.engine.events.types import FieldType, Value
 
+FIND_FIRST = ".findfirst"
+"""The function that r.findfirst(text) calls, with the text and the pattern of r; nobody can write its name."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
@@ -127,6 +130,14 @@ class When(Statement):
     otherwise: Statement | None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Repeat(Statement):
+    """A step that is taken again as long as a condition holds."""
+
+    condition: Node
+    body: Statement
+
+
 def height_of(step: Statement | None) -> int:
     """The longest way down from a step of a program."""
     match step:
@@ -134,6 +145,8 @@ def height_of(step: Statement | None) -> int:
             return 1 + step.value.height
         case Group():
             return 1 + max((height_of(each) for each in step.steps), default=0)
+        case Repeat():
+            return 1 + max(step.condition.height, height_of(step.body))
         case When():
             return 1 + max(step.condition.height, height_of(step.then), height_of(step.otherwise))
     return 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -146,6 +147,20 @@ def matching(pattern: str) -> Kernel:
         return pc.match_substring_regex(texts.arrow(), pattern=pattern).cast(pa.int32())
 
     return Kernel(one, arrow=many)
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> Callable[..., Value] | None:
+    try:
+        return matching(pattern).scalar
+    except (Misfit, UnicodeEncodeError):
+        return None
+
+
+def found_first(text: str, pattern: str) -> int:
+    """Whether the pattern of a regex object is found in a text; what is no pattern is found nowhere."""
+    finds = _compiled(pattern)
+    return int(finds is not None and bool(finds(text)))
 
 
 def wildcards(pattern: str) -> str:

@@ -13,6 +13,7 @@ from lockstep.engine.events.types import FieldType, Value
 from lockstep.engine.expressions.checker import Checker, Scope
 from lockstep.engine.expressions.code import Code, Environment, Row, constant, merged
 from lockstep.engine.expressions.faults import Misfit, fault
+from lockstep.engine.expressions.functions import converted
 from lockstep.engine.expressions.parser import MAX_HEIGHT, parse
 from lockstep.engine.expressions.programs import Program
 from lockstep.engine.expressions.syntax import Call, Group, height_of
@@ -64,7 +65,7 @@ class UserFunctions:
         )
         body = Program(checker, is_function=True).code(program)
         try:
-            body = coerced(body, function.type)
+            body = coerced(converted(body, function.type), function.type)
         except Misfit as misfit:
             raise fault(function.text, 0, f"of what {function.name} returns, {misfit.reason}", misfit.remedy) from None
         return _call(body, function.type, arguments, caller)

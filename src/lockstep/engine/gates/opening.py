@@ -2,9 +2,11 @@
 
 zookeeper://HOST:PORT,HOST:PORT/ESP?timeout_s=1              a node below /ESP; a session lasts timeout_s
 rabbitmq-queue://USER@HOST:5672/VHOST?queue=NAME&timeout_s=5 a queue; whoever is silent for timeout_s is dead
+redis-lock://USER@HOST:6379/DATABASE                         Sensu's keys; a lock is dead after 30 seconds
 
 Passwords as in the URLs of buses: in the URL, in a file (password_file=), or in the environment
-(LOCKSTEP_ZOOKEEPER_PASSWORD, LOCKSTEP_RABBITMQ_QUEUE_PASSWORD, and the same with _USER and _PASSWORD_FILE).
+(LOCKSTEP_ZOOKEEPER_PASSWORD, LOCKSTEP_RABBITMQ_QUEUE_PASSWORD, LOCKSTEP_REDIS_LOCK_PASSWORD, and the same with _USER
+and _PASSWORD_FILE).
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from lockstep.log.network.checks import judge, of_login
 from lockstep.log.urls import split_url
 from lockstep.runtime import Runtime
 
-ZOOKEEPER, QUEUE = "zookeeper", "rabbitmq-queue"
-_TIMEOUT_S = {ZOOKEEPER: "1", QUEUE: "5"}
-_FORMS = "write zookeeper://HOST:PORT/ESP or rabbitmq-queue://USER@HOST:PORT/VHOST?queue=NAME"
+ZOOKEEPER, QUEUE, REDIS = "zookeeper", "rabbitmq-queue", "redis-lock"
+_TIMEOUT_S = {ZOOKEEPER: "1", QUEUE: "5", REDIS: "5"}
+_FORMS = "write zookeeper://HOST:PORT/ESP, rabbitmq-queue://USER@HOST:PORT/VHOST?queue=NAME or redis-lock://HOST:PORT/0"
 
 
 def gate_address(url: str, environ: Mapping[str, str]) -> Address:
@@ -36,6 +38,8 @@ def gate_address(url: str, environ: Mapping[str, str]) -> Address:
         raise BadConfig(field="election", value=f"{scheme}:", reason=error.params["reason"]) from None
     if scheme == QUEUE:
         _check_queue(address)
+    elif scheme == REDIS:
+        _check_redis(address)
     return address
 
 
@@ -49,6 +53,10 @@ def open_gate(url: str, runtime: Runtime, environ: Mapping[str, str], *, group: 
         from lockstep.engine.gates.zookeeper import open_zookeeper
 
         return open_zookeeper(address, runtime, group)
+    if address.scheme == REDIS:
+        from lockstep.engine.gates.redis_lock import open_redis_lock
+
+        return open_redis_lock(address, runtime)
     from lockstep.engine.gates.semaphore import open_semaphore
 
     return open_semaphore(address, address.options["queue"], address.options.get("queue_type", "classic"), runtime)
@@ -58,8 +66,15 @@ def _parsed(scheme: str, target: str, options: Mapping[str, str], environ: Mappi
     if scheme == ZOOKEEPER:
         return parse_address(scheme, target, options, environ=environ, default_port=2181)
     name = scheme.replace("-", "_")  # a dash can't be part of the name of a variable
-    known = ("queue", "queue_type")
-    return replace(parse_address(name, target, options, environ=environ, default_port=5672, known=known), scheme=scheme)
+    known, port = (("queue", "queue_type"), 5672) if scheme == QUEUE else ((), 6379)
+    return replace(parse_address(name, target, options, environ=environ, default_port=port, known=known), scheme=scheme)
+
+
+def _check_redis(address: Address) -> None:
+    if len(address.hosts) > 1:
+        raise BadConfig(field="election", value=f"{REDIS}:", reason="it names several servers; a lock is on one")
+    if address.path and not (address.path.isascii() and address.path.isdigit() and len(address.path) < 6):
+        raise BadConfig(field="election", value=f"{REDIS}:", reason=f"its path is the number of a database; {_FORMS}")
 
 
 def _check_queue(address: Address) -> None:

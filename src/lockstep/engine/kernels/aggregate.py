@@ -12,7 +12,18 @@ import pyarrow as pa
 from lockstep.engine.events.columns import Bytes, Int64s
 from lockstep.engine.kernels import loops, pages
 from lockstep.engine.kernels.accumulators import Accumulator, Given, Steps
-from lockstep.engine.kernels.flow import UPDATE_BLOCK, Flow, Mask, Part, Places, as_column, as_numbers, frozen, validity
+from lockstep.engine.kernels.flow import (
+    UPDATE_BLOCK,
+    Flow,
+    Mask,
+    Part,
+    Places,
+    as_column,
+    as_numbers,
+    frozen,
+    plain,
+    validity,
+)
 from lockstep.engine.kernels.groups import PAGE, GroupTable
 from lockstep.engine.kernels.moments import ColumnOperator, Moments, Pages, Yield
 from lockstep.engine.model.graph import Node
@@ -108,21 +119,23 @@ class AggregateColumns(ColumnOperator):
     def _output(self, flow: Flow, walk: Walk, results: list[pa.Array], touched: Int64s, events: int) -> Flow:
         opcode, source = np.zeros(events, np.uint8), np.zeros(events, np.int64)
         cause, half = np.zeros(events, np.int64), np.zeros(events, np.int64)
-        loops.assemble(walk.looks, walk.shown, walk.prev, walk.steps.after, opcode, source, cause, half)
+        inner = np.empty(events if flow.places is not None and not len(walk.order) else 0, np.int64)
+        order = flow.places[1] if len(inner) and flow.places is not None else NO_ROWS
+        loops.assemble(walk.looks, walk.shown, walk.prev, walk.steps.after, order, opcode, source, cause, half, inner)
         step = cause - walk.looks
         event = walk.order[step] if len(walk.order) else step
         columns = self._columns(walk, results, touched)
         part = Part(columns, len(walk.steps.group))
         out = Flow(self.node.schema, flow.block[event], opcode, flow.flags[event], (part,), source)
         if flow.places is not None:
-            out = replace(out, places=self._places(flow.places, walk, step, half))
+            out = replace(out, places=self._places(flow.places, walk, step, half, inner))
         return out
 
-    def _places(self, places: Places, walk: Walk, step: Int64s, half: Int64s) -> Places:
+    def _places(self, places: Places, walk: Walk, step: Int64s, half: Int64s, inner: Int64s) -> Places:
         """Both halves of an update take the place of the new row, in the order in which the groups were shown."""
         index, order = places
         if not len(walk.order):
-            return index[step], order[step] * 4 + half
+            return index[step] if index.any() else np.zeros(len(step), np.int64), inner
         event = walk.order[step]
         is_second = event < step
         new = np.minimum(event, step)
@@ -187,7 +200,7 @@ def argument(expression: Expression, flow: Flow) -> Given:
     name = expression.text.strip()
     if name in flow.schema and flow.schema[name].type is expression.type and expression.type.is_numeric:
         return flow.numbers(name)
-    columns = {field: flow.pooled(field) for field in expression.fields}
+    columns = {field: plain(flow.pooled(field)) for field in expression.fields}
     made = expression.on_columns(columns, flow.pool_size)
     return as_numbers(made) if expression.type.is_numeric else (np.zeros(0, np.int64), validity(made))
 

@@ -8,7 +8,9 @@ from lockstep.engine.kernels.aggregate import AggregateColumns
 from lockstep.engine.kernels.copying import CopyColumns, PassColumns
 from lockstep.engine.kernels.custom import CustomColumns
 from lockstep.engine.kernels.division import Duty
+from lockstep.engine.kernels.forms import rows_because
 from lockstep.engine.kernels.functions import column_calls
+from lockstep.engine.kernels.join import JoinColumns
 from lockstep.engine.kernels.members import KeptMembers, LoggedMembers, Members
 from lockstep.engine.kernels.moments import ColumnOperator
 from lockstep.engine.kernels.rows import RowOperator
@@ -17,15 +19,19 @@ from lockstep.engine.kernels.source import SourceColumns
 from lockstep.engine.kernels.span import History
 from lockstep.engine.kernels.stateless import ComputeColumns, FilterColumns
 from lockstep.engine.kernels.traits import NOTHING, Traits, find_traits, has_plain_output, input_traits, is_pure
+from lockstep.engine.kernels.union import PassingUnion, UnionColumns
 from lockstep.engine.model.graph import Graph, Node
+from lockstep.engine.model.schemas import fact_sides
 from lockstep.engine.model.windows import (
     AggregateWindow,
     ComputeWindow,
     CopyWindow,
     CustomWindow,
     FilterWindow,
+    JoinWindow,
     Retention,
     SourceWindow,
+    UnionWindow,
 )
 
 Needs = Mapping[int, frozenset[str]]
@@ -64,6 +70,11 @@ class Builder:
             found = column_calls(node, parent)
             if found is not None:
                 return AggregateColumns(node, *found)
+        if isinstance(window, JoinWindow) and rows_because(node, self._traits) is None:
+            fact = fact_sides(window, *node.inputs)[0]
+            return JoinColumns(node, input_traits(node, self._traits, fact))
+        if isinstance(window, UnionWindow) and rows_because(node, self._traits) is None:
+            return UnionColumns(node) if node.is_indexed else PassingUnion(node)
         if isinstance(window, CustomWindow):
             return CustomColumns(node)
         return RowOperator(node, is_divided=node.index in self._duty.divided)
@@ -113,8 +124,10 @@ class Builder:
         """The fields of an input that a window looks at or passes on."""
         share = self._duty.shares.get(node.index)
         shared = () if share is None else share.fields
-        if isinstance(operator, RowOperator):
+        if isinstance(operator, RowOperator | UnionColumns):
             return node.inputs[port].names
+        if isinstance(operator, JoinColumns):
+            return operator.fields(port)
         if isinstance(operator, FilterColumns):
             return [*needs, *operator.expression.fields, *shared]
         if isinstance(operator, ComputeColumns):

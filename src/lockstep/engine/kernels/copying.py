@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from lockstep.engine.events.columns import Bytes, Int64s
 from lockstep.engine.kernels import loops
 from lockstep.engine.kernels.flow import DELETE, Flow, Mask, Part, frozen
-from lockstep.engine.kernels.members import Members
+from lockstep.engine.kernels.members import LoggedMembers, Members
 from lockstep.engine.kernels.moments import ColumnOperator, Moments, Pages, Yield
 from lockstep.engine.kernels.rules import Causes
-from lockstep.engine.kernels.sharding import Own, Share, index_in_block
+from lockstep.engine.kernels.sharding import Own, Share
 from lockstep.engine.model.graph import Node
+
+NO_PLACES: Int64s = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Leaving:
 class PassColumns(ColumnOperator):
     """A copy that keeps everything: events pass as they are."""
 
+    loads_rows = True  # and keeps nothing
+
     def evaluate(self, inputs: Sequence[Flow], moments: Moments, *, emit: bool) -> Yield:
         """Pass them on."""
         del moments, emit
@@ -50,6 +53,11 @@ class CopyColumns(ColumnOperator):
     def __init__(self, node: Node, members: Members, share: Share | None = None) -> None:
         super().__init__(node)
         self._members, self._rule, self._share = members, members.rule, share
+
+    @property
+    def followed(self) -> frozenset[str] | None:
+        """The columns that it looks at in rows of other shards; None if it keeps them whole."""
+        return self._rule.fields if isinstance(self._members, LoggedMembers) else None
 
     def evaluate(self, inputs: Sequence[Flow], moments: Moments, *, emit: bool) -> Yield:
         """Let rows in and out."""
@@ -72,29 +80,29 @@ class CopyColumns(ColumnOperator):
         while self._members.count and self._may_leave(causes, number):
             chunk = self._members.first()
             assert chunk is not None, "there are members"
-            bounds = self._rule.bounds(self._rule.anchored(chunk.anchors[chunk.taken :]), number)
-            due = causes.due(bounds)
+            anchors = self._rule.anchored(chunk.anchors[chunk.taken :])
+            due = causes.due(self._rule, anchors, number)
             if not due:
                 break
             part, places = self._own(chunk.part, chunk.taken, chunk.taken + due)
             parts.append(part)
             rows.append(np.arange(base, base + len(places), dtype=np.int64))
-            found.append(causes.find(bounds[places]))
             numbers.append(places + number)
+            found.append(causes.find(self._rule.bounds(anchors[places], numbers[-1])))
             base += len(places)
             number += due
-            is_end = due < len(bounds)
+            is_end = due < len(anchors)
             self._members.leave(due)
             if is_end:
                 break
         gone = 0
         if not self._members.count and len(flow):
-            bounds = self._rule.bounds(self._rule.anchored(causes.anchors), number)
-            gone = causes.due(bounds)
+            anchors = self._rule.anchored(causes.anchors)
+            gone = causes.due(self._rule, anchors, number)
             places = np.arange(gone) if own is None else own.places[: np.searchsorted(own.places, gone)]
-            found.append(causes.find(bounds[places]))
             rows.append(base + (flow.rows()[:gone] if own is None else own.rows[: len(places)]))
             numbers.append(places + number)
+            found.append(causes.find(self._rule.bounds(anchors[places], numbers[-1])))
         self._members.come(flow, gone, causes.anchors)
         return Leaving(parts, _joined(rows), _joined(found), _joined(numbers), number + gone - first)
 
@@ -111,24 +119,22 @@ class CopyColumns(ColumnOperator):
         if not len(causes.keys):
             return False
         anchor = self._rule.anchored(np.array([self._members.floor()], np.int64))
-        return bool(self._rule.bounds(anchor, number)[0] <= causes.keys[-1])
+        return causes.due(self._rule, anchor, number) > 0
 
     def _merged(self, flow: Flow, causes: Causes, leaving: Leaving) -> Flow:
         parts, left = (*leaving.parts, *flow.parts), leaving.causes
         came_rows = flow.rows() + sum(part.length for part in leaving.parts)
-        made = _woven(causes.before[left], causes.block[left], leaving.rows, flow.block, flow.flags, came_rows)
+        gone = causes.before[left], causes.block[left], leaving.rows, leaving.numbers
+        made, _ = _woven(*gone, NO_PLACES, flow.block, flow.flags, came_rows)
         return Flow(self.node.schema, *made[:3], parts, made[3])
 
     def _divided(self, flow: Flow, causes: Causes, leaving: Leaving, own: Own) -> Flow:
         """The rows of one shard, with the places that they have among all rows."""
         parts, came, left = (*leaving.parts, *own.parts), own.places, leaving.causes
         came_rows = own.rows + sum(part.length for part in leaving.parts)
-        before = np.searchsorted(came, causes.before[left])
-        gone = causes.block[left], leaving.rows
-        made = _woven(before, *gone, flow.block[came], flow.flags[came], came_rows)
-        is_delete = made[1] == DELETE
-        places = _mixed(is_delete, index_in_block(flow.block, left), index_in_block(flow.block, came))
-        orders = _mixed(is_delete, 1 + leaving.numbers, np.zeros(len(came), np.int64))
+        gone = causes.before[left], causes.block[left], leaving.rows, leaving.numbers
+        made, orders = _woven(*gone, came, flow.block[came], flow.flags[came], came_rows)
+        places = _places(flow, made[1] == DELETE, left, came)
         return Flow(self.node.schema, *made[:3], parts, made[3], (places, orders))
 
     def changed_pages(self) -> Iterator[tuple[str, bytes | None]]:
@@ -145,22 +151,31 @@ class CopyColumns(ColumnOperator):
 
 
 def _woven(
-    before: Int64s, left_block: Int64s, left_rows: Int64s, came_block: Int64s, came_flags: Bytes, came_rows: Int64s
-) -> tuple[Int64s, Bytes, Bytes, Int64s]:
-    """Block, opcode, flags and row of all that came and left, in order."""
+    before: Int64s,
+    left_block: Int64s,
+    left_rows: Int64s,
+    numbers: Int64s,
+    places: Int64s,
+    came_block: Int64s,
+    came_flags: Bytes,
+    came_rows: Int64s,
+) -> tuple[tuple[Int64s, Bytes, Bytes, Int64s], Int64s]:
+    """Block, opcode, flags and row of all that came and left, in order; and the order below the cause."""
     size = len(before) + len(came_rows)
-    block, rows = np.empty(size, np.int64), np.empty(size, np.int64)
+    block, rows, order = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
     opcode, flags = np.empty(size, np.uint8), np.empty(size, np.uint8)
-    given = (before, left_block, left_rows, frozen(came_block), frozen(came_flags), came_rows)
-    loops.weave(*given, block, opcode, flags, rows)
-    return block, opcode, flags, rows
+    given = (before, left_block, left_rows, numbers, places, frozen(came_block), frozen(came_flags), came_rows)
+    loops.weave(*given, block, opcode, flags, rows, order)
+    return (block, opcode, flags, rows), order
 
 
-def _mixed(mask: Mask, where: Any, elsewhere: Any) -> Any:
-    out = np.empty(len(mask), elsewhere.dtype)
-    out[mask] = where
-    out[~mask] = elsewhere
-    return out
+def _places(flow: Flow, is_delete: Mask, left: Int64s, came: Int64s) -> Int64s:
+    """The index in its block of the event that let each row go or come."""
+    found = np.zeros(len(is_delete), np.int64)  # as the system gives it, which costs next to nothing
+    if not flow.has_single_events():
+        found[is_delete] = flow.index_in_block(left)
+        found[~is_delete] = flow.index_in_block(came)
+    return found
 
 
 def _joined(arrays: Sequence[Int64s]) -> Int64s:

@@ -16,8 +16,9 @@ from lockstep.engine.kernels.moments import Moments, Pages, Yield
 from lockstep.engine.kernels.rows import RowOperator, Walker
 from lockstep.engine.model.graph import Node
 from lockstep.engine.windows.custom import CustomOperator
-from lockstep.engine.windows.custom_window import BLOCK, OPCODE
+from lockstep.engine.windows.custom_window import BLOCK, OPCODE, Notice
 from lockstep.engine.windows.operator import BadEvent, Moment
+from lockstep.engine.windows.user_code import shown
 
 
 class CustomColumns(RowOperator):
@@ -52,8 +53,28 @@ class CustomColumns(RowOperator):
             return EventBatch.empty(self.node.schema)
         self._custom.code.block = int(batch.block[0])
         made = self._custom.call_batch(_record_batch(batch))
+        if isinstance(made, tuple):
+            made = self._told(made, batch.block, moments)
         found = self._checked(made, batch.block)
         return self._resolved(found, moments) if self.node.is_indexed else self._with_keys(found, moments)
+
+    def _told(self, made: tuple[Any, ...], given: Int64s, moments: Moments) -> Any:
+        """The batch of a pair; its notices are told, if their blocks are in order among those that came."""
+        code = self._custom.code
+        if len(made) != 2 or not isinstance(made[1], list):
+            code.fail(None, "on_batch gave a tuple that is no pair of a record batch and a list of notices")
+        known, last = frozenset(given.tolist()) if made[1] else frozenset(), 0
+        for each in made[1]:
+            if not (isinstance(each, tuple) and len(each) == 2 and isinstance(each[1], Notice)):
+                code.fail(None, f"on_batch gave {shown(each)} among its notices; give pairs of a block and a Notice")
+            block, notice = each
+            if type(block) is not int or block < last or block not in known:
+                code.fail(
+                    None, f"on_batch gave a notice of block {shown(block)}, not in order or not of those that came"
+                )
+            last = block
+            moments.notify(self._custom.placed(notice, None, block))
+        return made[0]
 
     def _checked(self, made: Any, given: Int64s) -> EventBatch:
         """What the class gave, if it has the columns of the schema and blocks in order among those that came."""

@@ -22,6 +22,12 @@ class Duty:
     shares: dict[int, Share] = field(default_factory=dict)
     """For windows that are divided, and fed by one that is not: the rows to take."""
 
+    def share_of(self, graph: Graph, source: int) -> Share | None:
+        """The share that all windows take which a source feeds; None if one of them takes all rows."""
+        fed = [node.index for node in graph.nodes if any(parent.node == source for parent in node.parents)]
+        shares = [self.shares.get(index) for index in fed if index in self.active]
+        return shares[0] if shares and None not in shares else None
+
 
 def duty_of(graph: Graph, shard: int, shards: int) -> Duty:
     """The part of a model that falls to a shard."""

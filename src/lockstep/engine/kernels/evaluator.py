@@ -14,10 +14,12 @@ import numpy as np
 from lockstep.engine.events.columns import EventBatch, Int64s
 from lockstep.engine.kernels import pages
 from lockstep.engine.kernels.building import Builder, source_fields
+from lockstep.engine.kernels.copying import CopyColumns
 from lockstep.engine.kernels.division import duty_of
 from lockstep.engine.kernels.flow import Flow
 from lockstep.engine.kernels.moments import Moments
-from lockstep.engine.kernels.sharding import Share, index_in_block
+from lockstep.engine.kernels.sharding import InputShare, Share
+from lockstep.engine.kernels.source import SourceColumns
 from lockstep.engine.kernels.span import History, Results, Span, no_blocks
 from lockstep.engine.kernels.station import Station
 from lockstep.engine.model.graph import Graph, Node
@@ -59,6 +61,7 @@ class Evaluator:
             for index in operators
             if graph.nodes[index].is_source
         }
+        self.divided_inputs = self._divided_inputs(needs)
         self._dirty = False
 
     def evaluate(self, span: Span, *, silent: bool = False) -> Results:
@@ -115,6 +118,39 @@ class Evaluator:
         for station in self._stations.values():
             station.load(by_path.get(station.node.path, {}))
 
+    def _divided_inputs(self, needs: Mapping[int, frozenset[str]]) -> Mapping[str, InputShare]:
+        """What it needs of each source, if it is enough for all to have the rows of one shard; else nothing."""
+        found = {}
+        for index in sorted(self._duty.active):
+            node = self.graph.nodes[index]
+            if node.is_source:
+                share, columns = self._duty.share_of(self.graph, index), self._looked_at(index)
+                if share is None or columns is None or node.path in self._wanted_here():
+                    return {}
+                found[node.path] = InputShare(share, columns, self._own_columns(index, share, needs))
+        return found
+
+    def _looked_at(self, source: int) -> frozenset[str] | None:
+        """The columns that are looked at in rows of other shards; None if it may be all."""
+        operator = self._stations[source].operator
+        found = operator.checked if isinstance(operator, SourceColumns) else None
+        for station in self._fed(source):
+            if found is not None and isinstance(station.operator, CopyColumns):
+                followed = station.operator.followed
+                found = None if followed is None else found | followed
+        return found
+
+    def _own_columns(self, source: int, share: Share, needs: Mapping[int, frozenset[str]]) -> frozenset[str]:
+        """The columns of a source that are needed of the rows of this shard."""
+        fed = self._fed(source)
+        if not all(isinstance(station.operator, CopyColumns) for station in fed):
+            return self.needed[self.graph.nodes[source].path]
+        return frozenset(share.fields).union(*(needs[station.node.index] for station in fed))
+
+    def _fed(self, source: int) -> list[Station]:
+        stations = self._stations.values()
+        return [each for each in stations if any(parent.node == source for parent in each.node.parents)]
+
     def _wanted_here(self) -> frozenset[str]:
         return frozenset(self.graph.nodes[index].path for index in self._duty.owned) & self.wanted
 
@@ -142,7 +178,7 @@ class Evaluator:
 def shared(flow: Flow, share: Share) -> Flow:
     """The events of one shard, with their places."""
     own = share.own_of(flow)
-    at, index = own.places, index_in_block(flow.block, own.places)
+    at, index = own.places, flow.index_in_block(own.places)
     return Flow(
         flow.schema, flow.block[at], flow.opcode[at], flow.flags[at], own.parts, own.rows, (index, np.zeros_like(index))
     )

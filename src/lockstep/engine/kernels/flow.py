@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lockstep.engine.events.columns import Bytes, EventBatch, Int64s
+from lockstep.engine.events.columns import Bytes, EventBatch, Int64s, OwnKey
 from lockstep.engine.events.event import Flag, Opcode
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.types import Value
@@ -47,8 +47,11 @@ class Part:
         self._whole = whole
         self._numbers: dict[str, tuple[Numbers, Mask]] = {}
         self._codes: dict[tuple[str, ...], tuple[Int64s, list[Value | tuple[Value, ...]]]] = {}
-        self.found: dict[object, Any] = {}
-        """What others worked out from these rows, under keys of their own."""
+        self.has_single_events: bool | None = None
+        """Whether each block has one event, if the rows are the events of blocks and somebody looked."""
+        self.clocks: dict[tuple[str, int], tuple[Int64s, Int64s]] = {}
+        """By a time field and the clock before: the clock at each row, and numbers, see TimeRule."""
+        self._own: dict[OwnKey, tuple[Part, Int64s]] = {}
 
     @property
     def whole(self) -> tuple[Part, int] | None:
@@ -66,6 +69,10 @@ class Part:
             pairs = zip(batch.schema.names, batch.columns, strict=True)
             columns = {name: column for name, column in pairs if column is not None}
             found = batch.found[_PART] = cls(columns, len(batch))
+            if batch.own is not None:
+                own = zip(batch.schema.names, batch.own.columns, strict=True)
+                mine = {name: column for name, column in own if column is not None}
+                found.set_own(batch.own.key, cls(mine, len(batch.own)), batch.own.rows)
         return found
 
     def numbers(self, name: str) -> tuple[Numbers, Mask]:
@@ -117,10 +124,37 @@ class Part:
         columns = {name: column.slice(start, stop - start) for name, column in self.columns.items()}
         return Part(columns, stop - start, (self, start))
 
+    def own(self, key: OwnKey) -> tuple[Part, Int64s] | None:
+        """The rows of one shard as a part of their own, and which rows they are here; None: nobody has said."""
+        found = self._own.get(key)
+        if found is None and self._whole is not None:
+            whole, start = self._whole
+            of_whole = whole.own(key)
+            if of_whole is not None:
+                mine, rows = of_whole
+                low, high = np.searchsorted(rows, [start, start + self.length]).tolist()
+                found = self._own[key] = mine.slice(low, high), rows[low:high] - start
+        return found
+
+    def set_own(self, key: OwnKey, mine: Part, rows: Int64s) -> None:
+        """Say which rows are those of a shard."""
+        self._own[key] = mine, rows
+
+    def pick(self, rows: Int64s) -> Part:
+        """Some of the rows, in order, copied with all columns and with what is known of shards."""
+        made, root = self.take(rows, tuple(self.columns)), self
+        while root._whole is not None:
+            root = root._whole[0]
+        for key in root._own:
+            mine, places = self.own(key) or (made, rows)
+            at, which = common(rows, places)
+            made.set_own(key, mine.take(which, tuple(mine.columns)), at)
+        return made
+
     def take(self, rows: Int64s, names: Sequence[str], coded: tuple[str, ...] = ()) -> Part:
         """Some of the rows, copied, with the codes of the columns `coded`, if there are any."""
         index = pa.array(rows)
-        made = Part({name: _plain(self.columns[name].take(index)) for name in names}, len(rows))
+        made = Part({name: plain(self.columns[name].take(index)) for name in names}, len(rows))
         if coded:
             codes, distinct = self.codes(coded)
             made._codes[coded] = _without_unused(codes[rows], distinct)
@@ -166,17 +200,33 @@ class Flow:
     def pooled(self, name: str) -> pa.Array:
         """A column of all the parts' rows."""
         columns = [part.columns[name] for part in self.parts]
-        return columns[0] if len(columns) == 1 else pa.concat_arrays([_plain(column) for column in columns])
+        return columns[0] if len(columns) == 1 else pa.concat_arrays([plain(column) for column in columns])
 
     def column(self, name: str) -> pa.Array:
         """A column, event by event."""
         whole = self.pooled(name)
-        return _plain(whole if self.index is None else whole.take(pa.array(self.index)))
+        return plain(whole if self.index is None else whole.take(pa.array(self.index)))
 
     @property
     def pool_size(self) -> int:
         """How many rows the parts have."""
         return sum(part.length for part in self.parts)
+
+    def index_in_block(self, places: Int64s) -> Int64s:
+        """For some of the events, by their place, the index in their block."""
+        if self.has_single_events():
+            return np.zeros(len(places), np.int64)
+        return places - np.searchsorted(self.block, self.block[places])
+
+    def has_single_events(self) -> bool:
+        """Whether each block has one event, as far as it is here; remembered with the rows, as windows ask again."""
+        part = self.parts[0] if self.index is None and len(self.parts) == 1 else None
+        if part is not None and part.has_single_events is not None:
+            return part.has_single_events
+        found = are_single(self.block)
+        if part is not None:
+            part.has_single_events = found
+        return found
 
     def select(self, mask: Mask) -> Flow:
         """Some of the events."""
@@ -191,6 +241,20 @@ class Flow:
         known = self.parts[0].columns
         columns = (self.column(name) if name in known else None for name in self.schema.names)
         return EventBatch(self.schema, self.block, self.opcode, self.flags, tuple(columns))
+
+
+def are_single(block: Int64s) -> bool:
+    """Whether blocks follow each other, and each has one event."""
+    has_room = len(block) > 0 and int(block[-1] - block[0]) == len(block) - 1
+    return has_room and bool((block[1:] > block[:-1]).all())
+
+
+def common(left: Int64s, right: Int64s) -> tuple[Int64s, Int64s]:
+    """Where in two rising lists the numbers stand that are in both."""
+    at = np.searchsorted(left, right)
+    which = np.flatnonzero(at < len(left))
+    which = which[left[at[which]] == right[which]]
+    return at[which], which
 
 
 def _without_unused(
@@ -243,5 +307,6 @@ def _encode_column(column: pa.Array) -> tuple[Int64s, list[Value | tuple[Value, 
     return column.indices.to_numpy(zero_copy_only=False).astype(np.int64), column.dictionary.to_pylist()
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def plain(column: pa.Array) -> pa.Array:
+    """A column with its values where they stand, not in a dictionary."""
     return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column

@@ -88,9 +88,13 @@ def tally(first, shown, prev, after):
 
 
 @compiled
-def assemble(first, shown, prev, after, opcode, source, cause, half):
-    """The output events: opcode, the step whose values it shows, the step that caused it, and its place below that."""
+def assemble(first, shown, prev, after, order, opcode, source, cause, half, inner):
+    """The output events: opcode, the step whose values it shows, the step that caused it, and its place below that.
+
+    With `order`, that of the steps among those with the same cause, `inner` is that of the events.
+    """
     at = 0
+    is_ordered = len(order) > 0
     for i in range(first, len(prev)):
         if not shown[i]:
             continue
@@ -100,12 +104,16 @@ def assemble(first, shown, prev, after, opcode, source, cause, half):
             source[at] = i
             cause[at] = i
             half[at] = 0
+            if is_ordered:
+                inner[at] = order[i - first] * 4
             at += 1
         if was:
             opcode[at] = 4
             source[at] = prev[i]
             cause[at] = i
             half[at] = 1
+            if is_ordered:
+                inner[at] = order[i - first] * 4 + 1
             at += 1
 
 
@@ -289,11 +297,35 @@ def deviation(group, sign, rows, resets, x, valid, root, shift, hi, lo, hi2, lo2
 
 
 @compiled
-def weave(before, left_block, left_rows, came_block, came_flags, came_rows, block, opcode, flags, rows):
-    """Rows that came and rows that left in one order: the k-th one that left stands behind `before[k]` that came."""
+def follow(values, valid, most, scale, now, out):
+    """The running maximum of times, from `now` on; nulls and those farther away than `most` do not move it."""
+    whole = len(valid) == 0
+    for i in range(len(values)):
+        v = values[i]
+        if (whole or valid[i]) and -most <= v <= most:
+            v *= scale  # fits, as it is no farther away
+            if v > now:
+                now = v
+        out[i] = now
+
+
+@compiled
+def weave(
+    before, left_block, left_rows, numbers, places, came_block, came_flags, came_rows, block, opcode, flags, rows, order
+):
+    """Rows that came and rows that left in one order: the k-th one that left stands behind `before[k]` that came.
+
+    If only some that came are here, `places` says which of all they are. Filled in is the order among those with the
+    same cause: 0 for what came, and from the number of the row for what left.
+    """
     at, k = 0, 0
+    is_part = len(places) > 0
     for i in range(len(came_rows) + 1):
-        while k < len(before) and (before[k] <= i or i == len(came_rows)):
+        place = i
+        if is_part and i < len(came_rows):
+            place = places[i]
+        while k < len(before) and (before[k] <= place or i == len(came_rows)):
+            order[at] = 1 + numbers[k]
             block[at] = left_block[k]
             opcode[at] = 4
             flags[at] = 4
@@ -301,6 +333,7 @@ def weave(before, left_block, left_rows, came_block, came_flags, came_rows, bloc
             at += 1
             k += 1
         if i < len(came_rows):
+            order[at] = 0
             block[at] = came_block[i]
             opcode[at] = 1
             flags[at] = came_flags[i]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lockstep.engine.events.columns import Int64s
+from lockstep.engine.events.columns import EventBatch, Int64s
 from lockstep.engine.kernels import pages
 from lockstep.engine.kernels.flow import Flow, Part, Places
 from lockstep.engine.kernels.moments import Pages
@@ -139,19 +139,26 @@ class LoggedMembers(Members):
     def _read(self) -> None:
         last = self._marks[0][0]
         batch = self._history.read(self._source, self._block, last)
-        good = np.flatnonzero(~_among(batch.block, self._refused))
-        skipped = np.searchsorted(batch.block[good], self._block) + self._skip
-        rows = good[skipped:]
-        if not len(rows):
+        part, block = self._good(batch)
+        if not part.length:
             self._next_segment()
             return
-        part = Part.of(batch)
-        part = (
-            part.slice(int(rows[0]), int(rows[-1]) + 1) if rows[-1] - rows[0] + 1 == len(rows) else _taken(part, rows)
-        )
-        self._chunk = Chunk(part, self._anchors(part), 0, batch.block[rows])
+        self._chunk = Chunk(part, self._anchors(part), 0, block)
         self._first_skip = self._skip
         self._read_to = last
+
+    def _good(self, batch: EventBatch) -> tuple[Part, Int64s]:
+        """The rows of a batch from the oldest on, without those that were refused, and their blocks."""
+        part, block = Part.of(batch), batch.block
+        if not len(self._refused[0]):
+            start = min(int(np.searchsorted(block, self._block)) + self._skip, len(block))
+            return part.slice(start, len(block)), block[start:]
+        good = np.flatnonzero(~_among(block, self._refused))
+        rows = good[np.searchsorted(block[good], self._block) + self._skip :]
+        if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+            start, stop = int(rows[0]), int(rows[-1]) + 1
+            return part.slice(start, stop), block[start:stop]
+        return part.pick(rows), block[rows]
 
     def _anchors(self, part: Part) -> Int64s:
         rule = self.rule
@@ -285,7 +292,3 @@ def _among(block: Int64s, positions: Places) -> Any:
     inside = (blocks >= block[0]) & (blocks <= block[-1]) if len(block) else np.zeros(len(blocks), np.bool_)
     mask[rows[inside]] = True
     return mask
-
-
-def _taken(part: Part, rows: Int64s) -> Part:
-    return part.take(rows, tuple(part.columns))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -48,6 +49,9 @@ class Yield:
 
 class ColumnOperator(ABC):
     """The meaning of one window, on columns; the same as that of its row form, whatever the cut."""
+
+    loads_rows: ClassVar[bool] = False
+    """Whether it can go on from what its row form kept."""
 
     def __init__(self, node: Node) -> None:
         self.node = node

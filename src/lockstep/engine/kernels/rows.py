@@ -12,6 +12,7 @@ from lockstep.engine.kernels import pages
 from lockstep.engine.kernels.flow import Flow
 from lockstep.engine.kernels.moments import ColumnOperator, Moments, Pages, Yield
 from lockstep.engine.kernels.span import no_blocks
+from lockstep.engine.kernels.treepages import TreePages
 from lockstep.engine.model.graph import Node
 from lockstep.engine.windows.operator import Moment
 from lockstep.engine.windows.options import OutputOptions
@@ -50,11 +51,14 @@ class Walker:
 class RowOperator(ColumnOperator):
     """One of the windows that go row by row. `is_divided` asks for the place of each event."""
 
+    loads_rows = True
+
     def __init__(self, node: Node, *, is_divided: bool = False) -> None:
         super().__init__(node)
         self._operator = make_operator(node)
         self._is_divided = is_divided
         self._dirty = False
+        self._pages = TreePages(node.path)
 
     def evaluate(self, inputs: Sequence[Flow], moments: Moments, *, emit: bool) -> Yield:
         """Block by block, then back into columns."""
@@ -95,15 +99,15 @@ class RowOperator(ColumnOperator):
         return Flow(made_flow.schema, made_flow.block, made_flow.opcode, made_flow.flags, made_flow.parts, None, places)
 
     def changed_pages(self) -> Iterator[tuple[str, bytes | None]]:
-        """Its whole state, if anything came."""
+        """What changed in its state, if anything came."""
         if self._dirty:
             self._dirty = False
-            yield "rows", pages.pack(self._operator.dump())
+            yield from self._pages.changes(self._operator.dump())
 
     def load(self, pages_: Pages) -> None:
-        """Go on from its page."""
-        if "rows" in pages_:
-            self._operator.load(pages.unpack(pages_["rows"]))
+        """Go on from its pages."""
+        if pages_:
+            self._operator.load(self._pages.load(pages_))
 
 
 class OptionRows:

@@ -7,6 +7,7 @@ binary search finds for each row the cause that lets it go, and rows leave in th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,8 @@ import numpy as np
 
 from lockstep.engine.events.columns import Int64s
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.kernels.flow import NO_MASK, Flow
+from lockstep.engine.kernels import loops
+from lockstep.engine.kernels.flow import NO_MASK, Flow, frozen
 from lockstep.engine.kernels.span import Span
 from lockstep.engine.model.durations import MAX_US
 from lockstep.engine.model.windows import Retention
@@ -40,9 +42,16 @@ class Causes:
     anchors: Int64s
     """The clock at which each of the span's own rows came."""
 
-    def due(self, bounds: Int64s) -> int:
-        """How many rows leave, given their bounds: the first ones, as bounds never fall."""
-        return int(np.searchsorted(bounds, self.keys[-1], "right")) if len(self.keys) else 0
+    def due(self, rule: Rule, anchors: Int64s, first: int) -> int:
+        """How many rows leave that came at these clocks: the first ones, as bounds never fall."""
+        if not len(self.keys):
+            return 0
+        last = int(self.keys[-1])
+
+        def bound(row: int) -> int:
+            return int(rule.bounds(anchors[row : row + 1], np.array([first + row], np.int64))[0])
+
+        return bisect_right(range(len(anchors)), last, key=bound)
 
     def find(self, bounds: Int64s) -> Int64s:
         """The cause of each leave, given the bounds of rows that do leave."""
@@ -58,13 +67,18 @@ class Rule(ABC):
         self.total = 0
         """Rows that ever came."""
 
+    @property
+    def fields(self) -> frozenset[str]:
+        """The fields of rows that it looks at."""
+        return frozenset()
+
     @abstractmethod
     def causes(self, flow: Flow, span: Span) -> Causes:
         """Move on by a span."""
 
     @abstractmethod
-    def bounds(self, anchors: Int64s, first: int) -> Int64s:
-        """What the key of a cause must reach to let rows go that came at these clocks; the first has number `first`."""
+    def bounds(self, anchors: Int64s, numbers: Int64s) -> Int64s:
+        """What the key of a cause must reach to let rows go that came at these clocks, given their numbers."""
 
     def anchored(self, clock: Int64s) -> Int64s:
         """The clock from which rows count, given the one they met."""
@@ -97,9 +111,9 @@ class CountRule(Rule):
         self.total += size
         return Causes(keys, numbers, numbers + 1, flow.block, keys)
 
-    def bounds(self, anchors: Int64s, first: int) -> Int64s:
+    def bounds(self, anchors: Int64s, numbers: Int64s) -> Int64s:
         """The number of the row that pushes them out."""
-        numbers = np.arange(first, first + len(anchors), dtype=np.int64)
+        del anchors
         return (numbers // self._limit + 1) * self._limit if self._jumping else numbers + self._limit
 
 
@@ -117,6 +131,11 @@ class TimeRule(Rule):
         self._looks_back = retention.kind != "bytime_jumping"
         self.now = self._was = self.start = UNKNOWN
 
+    @property
+    def fields(self) -> frozenset[str]:
+        """The time field."""
+        return frozenset() if self.field is None else frozenset({self.field})
+
     def state(self) -> list[Any]:
         """The clock, its first value, and how many rows came."""
         return [self.total, self.now, self.start]
@@ -132,31 +151,32 @@ class TimeRule(Rule):
         return self._in_steps(made) if self._step else made
 
     def _by_events(self, flow: Flow) -> Causes:
-        values, valid = flow.numbers(self.field or "")
-        if flow.index is not None:
-            values, valid = values[flow.index], valid if valid is NO_MASK else valid[flow.index]
-        clock = self.follow(values, valid, self.now)
+        clock, numbers = self._clock(flow)
         self._begin(clock)
         self._was = self.now
         self.now = int(clock[-1]) if len(clock) else self.now
-        numbers = np.arange(len(flow), dtype=np.int64)
-        return Causes(clock, numbers, numbers + 1, flow.block, self.anchored(clock))
+        return Causes(clock, numbers[:-1], numbers[1:], flow.block, self.anchored(clock))
+
+    def _clock(self, flow: Flow) -> tuple[Int64s, Int64s]:
+        """The clock at each event, and numbers from 0 on, one more than events; windows of one field share them."""
+        assert self.field is not None
+        part, key = flow.parts[0], (self.field, self.now)
+        is_whole = flow.index is None and len(flow.parts) == 1
+        found = part.clocks.get(key) if is_whole else None
+        if found is None:
+            values, valid = flow.numbers(self.field)
+            if flow.index is not None:
+                values, valid = values[flow.index], valid if valid is NO_MASK else valid[flow.index]
+            found = self.follow(values, valid, self.now), np.arange(len(flow) + 1, dtype=np.int64)
+            if is_whole:
+                part.clocks[key] = found
+        return found
 
     def follow(self, values: Any, valid: Any, now: int) -> Int64s:
         """The running maximum of a time field; nulls and times too far away do not move it."""
-        times, most, far = values.astype(np.int64), MAX_US // self._scale, None
-        if len(times) and (times.min() < -most or times.max() > most):
-            # Before they are multiplied: beyond this the product would not fit.
-            far = (times < -most) | (times > most)
-            times[far] = 0
-        times *= self._scale
-        if far is not None:
-            times[far] = UNKNOWN
-        if valid is not NO_MASK:
-            times[~valid] = UNKNOWN
-        if len(times) and times[0] < now:
-            times[0] = now
-        return np.maximum.accumulate(times, out=times)
+        clock = np.empty(len(values), np.int64)
+        loops.follow(frozen(values), frozen(valid), MAX_US // self._scale, self._scale, now, clock)
+        return clock
 
     def _by_ticks(self, flow: Flow, span: Span) -> Causes:
         blocks = np.array([block for block, _ in span.ticks], np.int64)
@@ -171,13 +191,15 @@ class TimeRule(Rule):
         return Causes(clock, numbers, before, blocks, self.anchored(met))
 
     def _begin(self, clock: Int64s) -> None:
-        if self.start == UNKNOWN:
+        if self.start == UNKNOWN and len(clock) and clock[-1] != UNKNOWN:
             known = clock[clock != UNKNOWN]
             self.start = int(known[0]) if len(known) else UNKNOWN
 
     def anchored(self, clock: Int64s) -> Int64s:
         """Rows that came before the clock was known count from its first value."""
-        return clock if self.start == UNKNOWN else np.maximum(clock, self.start)
+        if self.start == UNKNOWN or (len(clock) and clock[0] >= self.start):  # it never falls
+            return clock
+        return np.maximum(clock, self.start)
 
     def _in_steps(self, made: Causes) -> Causes:
         """Only where a period ends may rows leave."""
@@ -191,9 +213,9 @@ class TimeRule(Rule):
         crossing = np.flatnonzero(np.diff(periods, prepend=was) > 0)
         return replace(made, keys=made.keys[crossing], number=made.number[crossing])
 
-    def bounds(self, anchors: Int64s, first: int) -> Int64s:
+    def bounds(self, anchors: Int64s, numbers: Int64s) -> Int64s:
         """The clock at which they are old enough, or the period after theirs."""
-        del first
+        del numbers
         if self.start == UNKNOWN:
             return np.full(len(anchors), NEVER, np.int64)
         if not self._looks_back:

@@ -51,7 +51,8 @@ class SeenNumbers(Seen):
     def __init__(self) -> None:
         super().__init__()
         self._set = WordSet()
-        self._fresh: Int64s = np.zeros(0, np.int64)
+        self._fresh: list[Int64s] = []
+        """The keys since the last full page: joined when a page is made, as every span brings some."""
 
     def keys_of(self, part: Part, names: tuple[str, ...]) -> Int64s:
         """The key column."""
@@ -62,8 +63,9 @@ class SeenNumbers(Seen):
         """Take keys."""
         known = self._set.add(keys, use)
         taken = keys[use & ~known]
-        self._fresh = np.concatenate([self._fresh, taken]) if len(self._fresh) else taken
-        self._dirty = self._dirty or len(taken) > 0
+        if len(taken):
+            self._fresh.append(taken)
+            self._dirty = True
         return known
 
     def known(self, keys: Any) -> Mask:
@@ -76,15 +78,17 @@ class SeenNumbers(Seen):
     def changed_pages(self) -> Iterator[tuple[str, bytes | None]]:
         """Full pages, then the one that is still growing."""
         while self._dirty:
-            piece = self._fresh[:PAGE_KEYS]
+            fresh = np.concatenate(self._fresh) if len(self._fresh) > 1 else self._fresh[0]
+            piece, rest = fresh[:PAGE_KEYS], fresh[PAGE_KEYS:]
             yield (
                 f"keys.{self._page}",
                 pages.pack([len(piece), piece if len(piece) < PAGE_KEYS else None, *folded(piece)]),
             )
-            self._dirty = len(self._fresh) > PAGE_KEYS
+            self._dirty = len(rest) > 0
+            self._fresh = [fresh]
             if len(piece) == PAGE_KEYS:
                 self._page += 1
-                self._fresh = self._fresh[PAGE_KEYS:]
+                self._fresh = [rest] if self._dirty else []
 
     def restore(self, number: int, content: Any) -> None:
         """Take a page."""
@@ -93,7 +97,7 @@ class SeenNumbers(Seen):
         if count == PAGE_KEYS:
             self._page = max(self._page, number + 1)
         else:
-            self._page, self._fresh = number, growing
+            self._page, self._fresh = number, [growing]
 
 
 class SeenKeys(Seen):

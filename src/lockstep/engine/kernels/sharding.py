@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from zlib import crc32
 
 import numpy as np
+import pyarrow as pa
 
-from lockstep.engine.events.columns import Int64s
-from lockstep.engine.events.types import Value
-from lockstep.engine.kernels.flow import Flow, Mask, Part
+from lockstep.engine.events.columns import EventBatch, Int64s, OwnKey, OwnRows
+from lockstep.engine.events.types import FieldType, Value
+from lockstep.engine.kernels.flow import Flow, Mask, Part, common, plain
 
 _KEYS_REMEMBERED = 1 << 17
 """Keys whose shard is known; when there are more, all are forgotten."""
+
+_FEW_SHARDS = 256
 
 Key = Value | tuple[Value, ...]
 
@@ -34,31 +38,36 @@ class Share:
     fields: tuple[str, ...]
     shard: int
     shards: int
-    known: dict[Key, bool] = field(default_factory=dict, compare=False, repr=False)
-    """Whether keys that were met are of this shard."""
+    known: dict[Key, int] = field(default_factory=dict, compare=False, repr=False)
+    """The shards of keys that were met."""
+
+    @property
+    def key(self) -> OwnKey:
+        """What tells it from the shares of others."""
+        return self.fields, self.shard, self.shards
 
     def own(self, part: Part) -> tuple[Part, Int64s]:
         """The rows of the shard as a part of their own, and their places in this one; worked out once."""
-        key = (self.fields, self.shard, self.shards)
-        found: tuple[Part, Int64s] | None = part.found.get(key)
+        found = part.own(self.key)
         if found is None:
-            found = part.found[key] = self._select(part)
+            root = part
+            while root.whole is not None:
+                root = root.whole[0]
+            rows = np.flatnonzero(self._mask(root))
+            root.set_own(self.key, root.take(rows, tuple(root.columns), self.fields), rows)
+            found = part.own(self.key)
+        assert found is not None, "the whole was divided"
         return found
-
-    def _select(self, part: Part) -> tuple[Part, Int64s]:
-        if part.whole is None:
-            rows = np.flatnonzero(self._mask(part))
-            return part.take(rows, tuple(part.columns), self.fields), rows
-        whole, start = part.whole
-        mine, rows = self.own(whole)
-        low, high = np.searchsorted(rows, [start, start + part.length]).tolist()
-        return mine.slice(low, high), rows[low:high] - start
 
     def own_of(self, flow: Flow) -> Own:
         """The events of the shard in a flow."""
         if flow.index is None and len(flow.parts) == 1:
             part, places = self.own(flow.parts[0])
             return Own(places, (part,), np.arange(len(places), dtype=np.int64))
+        if flow.index is not None and len(flow.parts) == 1:
+            part, mine = self.own(flow.parts[0])
+            places, rows = common(flow.index, mine)
+            return Own(places, (part,), rows)
         rows = flow.rows()
         places = np.flatnonzero(self.mask(flow.parts)[rows])
         return Own(places, flow.parts, rows[places])
@@ -69,15 +78,81 @@ class Share:
 
     def _mask(self, part: Part) -> Mask:
         codes, distinct = part.codes(self.fields)
-        return np.fromiter(map(self._is_own, distinct), np.bool_, len(distinct))[codes]
+        mask: Mask = (self.shards_of(distinct) == self.shard)[codes]
+        return mask
 
-    def _is_own(self, key: Key) -> bool:
+    def shards_of(self, keys: Sequence[Key]) -> Int64s:
+        """The shard of each key."""
+        found = list(map(self.known.get, keys))
+        if None in found:
+            found = list(map(self._shard_of, keys))
+        return np.array(found, np.int64)
+
+    def _shard_of(self, key: Key) -> int:
         found = self.known.get(key)
         if found is None:
             if len(self.known) >= _KEYS_REMEMBERED:
                 self.known.clear()
-            found = self.known[key] = shard_of(key, self.shards) == self.shard
+            found = self.known[key] = shard_of(key, self.shards)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class InputShare:
+    """What one shard needs of a source: some columns of all rows, and those that it needs at all of its own."""
+
+    share: Share
+    looked_at: frozenset[str]
+    needed: frozenset[str]
+
+    def of(self, batch: EventBatch) -> EventBatch:
+        """The same events with no more than that."""
+        mine, rows = self.share.own(Part.of(batch))
+        columns = {name: column for name, column in mine.columns.items() if name in self.needed}
+        coded = self._coded_field(batch)
+        if coded is not None:
+            columns[coded] = _coded(*mine.codes(self.share.fields), columns[coded].type)
+        own = OwnRows(self.share.key, rows, tuple([columns.get(name) for name in batch.schema.names]))
+        return self.looked_at_of(batch, own)
+
+    def looked_at_of(self, batch: EventBatch, own: OwnRows | None = None) -> EventBatch:
+        """The columns that are looked at in all rows."""
+        pairs = zip(batch.schema.names, batch.columns, strict=True)
+        columns = tuple(column if name in self.looked_at else None for name, column in pairs)
+        return EventBatch(batch.schema, batch.block, batch.opcode, batch.flags, columns, own)
+
+    def of_all(self, batch: EventBatch) -> list[OwnRows]:
+        """The rows of every shard."""
+        part, (fields, _, shards) = Part.of(batch), self.share.key
+        codes, distinct = part.codes(fields)
+        by_code = self.share.shards_of(distinct)
+        by_row = by_code.astype(np.uint8 if shards <= _FEW_SHARDS else np.uint16)[codes]  # few bits are sorted fast
+        order = np.argsort(by_row, kind="stable")
+        ends = np.cumsum(np.bincount(by_row, minlength=shards)).tolist()
+        index, coded = pa.array(order), self._coded_field(batch)
+        taken = {name: plain(part.columns[name].take(index)) for name in self.needed if name != coded}
+        words = pa.nulls(0) if coded is None else pa.array(distinct, batch.schema[coded].type.arrow)
+        found = []
+        for shard, (low, high) in enumerate(pairwise([0, *ends])):
+            columns = {name: column.slice(low, high - low) for name, column in taken.items()}
+            if coded is not None:
+                used = by_code == shard
+                places = (np.cumsum(used, dtype=np.int32) - np.int32(1))[codes[order[low:high]]]
+                values = words.take(pa.array(np.flatnonzero(used)))
+                columns[coded] = pa.DictionaryArray.from_arrays(pa.array(places), values)
+            made = tuple([columns.get(name) for name in batch.schema.names])
+            found.append(OwnRows((fields, shard, shards), order[low:high], made))
+        return found
+
+    def _coded_field(self, batch: EventBatch) -> str | None:
+        """The one field of text that rows are divided by: its values are worth a dictionary, as groups are by it."""
+        name = self.share.fields[0]
+        is_text = len(self.share.fields) == 1 and batch.schema[name].type is FieldType.STRING
+        return name if is_text and name in self.needed and not batch.column(name).null_count else None
+
+
+def _coded(codes: Int64s, distinct: Sequence[Key], kind: pa.DataType) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(distinct, kind))
 
 
 def shard_of(key: Key, shards: int) -> int:
@@ -86,13 +161,6 @@ def shard_of(key: Key, shards: int) -> int:
     for value in key if isinstance(key, tuple) else (key,):
         digest = crc32(_bytes(value), digest)
     return digest % shards
-
-
-def index_in_block(block: Int64s, places: Int64s) -> Int64s:
-    """For the events at some places their index in their block."""
-    if len(block) and int(block[-1] - block[0]) == len(block) - 1 and bool((block[1:] > block[:-1]).all()):
-        return np.zeros(len(places), np.int64)  # one event in each
-    return places - np.searchsorted(block, block[places])
 
 
 def _bytes(value: object) -> bytes:

@@ -39,6 +39,11 @@ class SourceColumns(ColumnOperator):
         self._keys_made = 0
         self._key_kept = 0
 
+    @property
+    def checked(self) -> frozenset[str] | None:
+        """The columns that it looks at in every row; None if it looks at all, as it makes new rows."""
+        return frozenset(self._keys) if self._autogen is None else None
+
     def evaluate(self, inputs: Sequence[Flow], moments: Moments, *, emit: bool) -> Yield:
         """Check all events; those that are fine go on."""
         del emit
@@ -54,7 +59,7 @@ class SourceColumns(ColumnOperator):
         if self._autogen is not None:
             flow = self._keyed(flow, part)
         if self.node.is_indexed:
-            flow = replace(flow, flags=_resolved(flow.flags))
+            flow = replace(flow, flags=resolved_flags(flow.flags))
         return Yield(flow, len(flow), len(flow))
 
     def _faults(self, flow: Flow, part: Part, transactional: Int64s) -> Bytes:
@@ -106,6 +111,7 @@ class SourceColumns(ColumnOperator):
 
     def _refuse(self, flow: Flow, faults: Bytes, moments: Moments) -> None:
         places = np.flatnonzero(faults)
+        _, indexes = _positions(flow.block, faults != _FINE)
         bad = flow.select(faults != _FINE)
         known = [name in bad.parts[0].columns for name in self.node.schema.names]
         columns = [
@@ -116,7 +122,9 @@ class SourceColumns(ColumnOperator):
             values = tuple([_value(column[number]) for column in columns])
             event = Event(Opcode(int(flow.opcode[place])), Flag(int(flow.flags[place])), values)
             reason, detail = self._words(int(faults[place]), event)
-            moments.report(BadEvent(int(flow.block[place]), self.node.path, reason, detail, event))
+            moments.report(
+                BadEvent(int(flow.block[place]), self.node.path, reason, detail, event, int(indexes[number]))
+            )
 
     def _words(self, fault: int, event: Event) -> tuple[str, str]:
         if fault == _OPCODE and event.opcode == UPDATE_BLOCK:
@@ -151,7 +159,7 @@ def _value(value: Any) -> Value:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _resolved(flags: Bytes) -> Bytes:
+def resolved_flags(flags: Bytes) -> Bytes:
     """The flags of what leaves an index: nothing is partial any more."""
     if (flags == NORMAL).all():
         return flags

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
-from lockstep.engine.events.columns import EventBatch, Int64s
+from lockstep.engine.events.columns import EventBatch, Int64s, concat
 from lockstep.engine.windows.operator import BadEvent, Notice
 
 
@@ -33,6 +33,18 @@ class Span:
     transactional: Int64s = field(default_factory=no_blocks)
     lagging: frozenset[int] = frozenset()
     """The ticks among `ticks`, by block number, at which input that was there had not been taken yet."""
+
+
+def join_spans(first: int, last: int, spans: Sequence[Span]) -> Span:
+    """Spans that follow each other, as one."""
+    if len(spans) == 1:
+        return spans[0]
+    paths = dict.fromkeys(path for span in spans for path in span.inputs)
+    inputs = {path: concat([span.inputs[path] for span in spans if path in span.inputs]) for path in paths}
+    ticks = tuple(tick for span in spans for tick in span.ticks)
+    transactional = np.concatenate([no_blocks(), *(span.transactional for span in spans)])
+    lagging = frozenset[int]().union(*(span.lagging for span in spans))
+    return Span(first, last, inputs, ticks, transactional, lagging)
 
 
 class History(Protocol):

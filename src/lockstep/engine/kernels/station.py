@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from lockstep.engine.errors import SnapshotDamaged
 from lockstep.engine.kernels.copying import CopyColumns
 from lockstep.engine.kernels.flow import INSERT, Flow
 from lockstep.engine.kernels.moments import ColumnOperator, Moments, Pages
 from lockstep.engine.kernels.rows import OPTIONS, OptionRows
 from lockstep.engine.kernels.traits import has_plain_output
+from lockstep.engine.kernels.treepages import ROWS
 from lockstep.engine.model.graph import Node
 from lockstep.engine.windows.counts import WindowCounts
 
@@ -66,6 +68,9 @@ class Station:
 
     def load(self, pages: Pages) -> None:
         """Go on from pages."""
+        if ROWS in pages and not self.operator.loads_rows:
+            reason = f"{self.node.path} worked row by row when it was taken, by an earlier version"
+            raise SnapshotDamaged(place=self.node.path, reason=reason)
         self.operator.load({name: page for name, page in pages.items() if name != OPTIONS})
         if self._options is not None:
             self._options.load(pages)

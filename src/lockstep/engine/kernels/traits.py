@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from lockstep.engine.events.types import FieldType
 from lockstep.engine.expressions.compiler import AggregateExpression, Scope, compile_expression
 from lockstep.engine.model.graph import Graph, Node
+from lockstep.engine.model.schemas import changes_key, fact_sides, meets_many
 from lockstep.engine.model.windows import (
     AggregateWindow,
     ComputeWindow,
     CopyWindow,
     FilterWindow,
+    JoinWindow,
     SourceWindow,
+    UnionWindow,
 )
 
 _COUNT = re.compile(r"\s*ESP_aCount\w*\s*\([^()]*\)\s*", re.IGNORECASE)
@@ -28,12 +31,14 @@ class Traits:
     inserts_only  there are no deletes and no updates
     is_unique     inserts only, and no key comes twice
     is_queue      no updates, and rows are deleted in the order in which they came
+    is_whole      no event is a partial one, of which nulls stand for old values
     """
 
     is_sound: bool = False
     inserts_only: bool = False
     is_unique: bool = False
     is_queue: bool = False
+    is_whole: bool = False
 
 
 NOTHING = Traits()
@@ -44,21 +49,23 @@ def find_traits(graph: Graph) -> list[Traits]:
     """The traits of every window's output, after its options."""
     found: list[Traits] = []
     for node in graph.nodes:
-        found.append(_with_options(node, _traits(node, [input_traits(node, found, 0)] if node.parents else [])))
+        parents = [input_traits(node, found, port) for port in range(len(node.parents))]
+        is_whole = _is_whole(node, [found[parent.node] for parent in node.parents])
+        found.append(replace(_with_options(node, _traits(node, parents)), is_whole=is_whole))
     return found
 
 
 def input_traits(node: Node, found: Sequence[Traits], port: int) -> Traits:
     """The traits of what a window gets; a slot may get halves of updates."""
     parent = node.parents[port]
-    return found[parent.node] if parent.slot < 0 else NOTHING
+    return found[parent.node] if parent.slot < 0 else Traits(is_whole=found[parent.node].is_whole)
 
 
 def is_pure(node: Node) -> bool:
-    """Whether the expressions of a filter or compute window look at nothing but the row."""
+    """Whether a filter or compute window looks at nothing but the row, and leaves it its key."""
     window = node.window
     assert isinstance(window, FilterWindow | ComputeWindow)
-    if window.initialize is not None:
+    if window.initialize is not None or changes_key(window, node.inputs[0]):
         return False
     texts = (window.expression,) if isinstance(window, FilterWindow) else window.fields
     scope = Scope.of(node.inputs[0])
@@ -87,10 +94,47 @@ def _traits(node: Node, parents: Sequence[Traits]) -> Traits:
     if isinstance(window, FilterWindow):
         return parents[0] if is_pure(node) else NOTHING
     if isinstance(window, ComputeWindow):
-        keeps_key = _key_names(node, 0) == {node.schema.names[place] for place in node.schema.keys}
-        made = replace(parents[0], is_unique=parents[0].is_unique and keeps_key)
-        return made if is_pure(node) else NOTHING
+        if changes_key(window, node.inputs[0]):
+            return Traits(is_sound=node.is_indexed)
+        return parents[0] if is_pure(node) else NOTHING
+    if isinstance(window, JoinWindow):
+        return _join(node, window, parents[fact_sides(window, *node.inputs)[0]])
+    if isinstance(window, UnionWindow):
+        return _union(node, parents)
     return Traits(is_sound=True) if isinstance(window, AggregateWindow) else NOTHING
+
+
+def _is_whole(node: Node, parents: Sequence[Traits]) -> bool:
+    """An index puts partial rows together; what code of users gives is not looked at."""
+    window = node.window
+    if isinstance(window, SourceWindow):
+        return node.is_indexed or window.retention is not None
+    return window.kind not in ("procedural", "custom") and all(parent.is_whole for parent in parents)
+
+
+def keeps_facts(window: JoinWindow, fact: int) -> bool:
+    """Whether the rows of a join's fact side are kept."""
+    return (window.left_index, window.right_index)[fact] != "pi_EMPTY"
+
+
+def _join(node: Node, window: JoinWindow, facts: Traits) -> Traits:
+    """What leaves a join that keeps its facts is what it gave out before."""
+    if meets_many(window, *node.inputs):
+        return Traits(is_sound=True)
+    is_kept = keeps_facts(window, fact_sides(window, *node.inputs)[0])
+    is_told_once = not is_kept or (facts.is_unique and window.no_regenerates)
+    if facts.inserts_only and is_told_once and window.type != "fullouter":
+        # Nothing that a dimension row does is shown; a fact is shown once, under its own key.
+        return replace(INSERTS, is_unique=facts.is_unique)
+    return Traits(is_sound=is_kept)
+
+
+def _union(node: Node, parents: Sequence[Traits]) -> Traits:
+    if node.is_indexed:
+        return Traits(is_sound=True)
+    if all(parent.inserts_only for parent in parents):
+        return INSERTS
+    return Traits(is_sound=all(parent.is_sound for parent in parents))
 
 
 def _source(node: Node, window: SourceWindow) -> Traits:
@@ -113,8 +157,3 @@ def _with_options(node: Node, raw: Traits) -> Traits:
     if window.pulse_us is not None or window.collapse_updates:
         return replace(raw, is_queue=raw.inserts_only)
     return raw
-
-
-def _key_names(node: Node, port: int) -> set[str]:
-    schema = node.inputs[port]
-    return {schema.names[place] for place in schema.keys}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lockstep.engine.kernels import loops
+from lockstep.engine.kernels import join_loops, loops
 from lockstep.engine.kernels.accumulators import (
     Accumulator,
     CountValid,
@@ -26,6 +26,7 @@ _FEW = 4
 def warm_up() -> int:
     """Run every loop on a few rows, so that its machine code is on disk. How many accumulators were run."""
     _run_keys()
+    _run_joins()
     steps = _steps()
     whole, double = frozen(np.arange(_FEW, dtype=np.int64)), frozen(np.arange(_FEW, dtype=np.float64))
     doubles: list[Accumulator] = [SumDouble(mean=True), Deviation(root=True)]
@@ -52,10 +53,12 @@ def _steps() -> Steps:
     loops.frame(none, opcode, none, none, numbers, numbers, count, last, group, sign, rows, shown, after, resets, prev)
     inserts, deletes, updates = loops.tally(0, shown, prev, after)
     size = inserts + deletes + 2 * updates
-    out = [np.zeros(size, np.int64) for _ in range(3)]
-    loops.assemble(0, shown, prev, after, np.zeros(size, np.uint8), *out)
+    out = [np.zeros(size, np.int64) for _ in range(4)]
+    loops.assemble(0, shown, prev, after, none, np.zeros(size, np.uint8), *out)
     blocks, bytes_ = np.empty((2, _FEW), np.int64), np.empty((2, _FEW), np.uint8)
-    loops.weave(none, none, none, frozen(numbers), opcode, numbers, blocks[0], bytes_[0], bytes_[1], blocks[1])
+    made = blocks[0], bytes_[0], bytes_[1], blocks[1], np.empty_like(numbers)
+    loops.weave(none, none, none, none, none, frozen(numbers), opcode, numbers, *made)
+    loops.follow(frozen(numbers), NO_MASK, 1, 1, 0, blocks[0])
     return Steps(group, sign, rows, after, resets)
 
 
@@ -65,3 +68,20 @@ def _run_keys() -> None:
     keys.add(numbers, np.ones(_FEW, np.bool_))
     keys.holds(numbers)
     keys.add_folded(*folded(numbers))
+
+
+def _run_joins() -> None:
+    """A few rows of both sides of a join, and the same as those of a union."""
+    opcode, numbers = frozen(np.ones(_FEW, np.uint8)), np.arange(_FEW, dtype=np.int64)
+    rows, dimensions, kept = ([np.full(_FEW, -1, np.int64) for _ in range(4)] for _ in range(3))
+    lists = np.full(_FEW, -1, np.int64), np.full(_FEW, -1, np.int64), np.zeros(_FEW, np.int64)
+    order, fault, out = np.arange(2 * _FEW, dtype=np.int64), np.zeros(2 * _FEW, np.int64), np.empty((64, 4), np.int64)
+    events, split = (opcode, numbers, numbers), (0, _FEW, _FEW)
+    row = np.full(_FEW, -1, np.int64)
+    for keeps in (True, False):
+        state = rows[0], rows[1], rows[2], rows[3]
+        join_loops.join(0, order, split, 0, keeps, events, state, 0, events, (dimensions[0], dimensions[1]), 0, lists,
+                        row, fault, out)  # fmt: skip
+    join_loops.link_all(numbers, numbers, numbers, *kept, *lists)
+    starts = np.array([0, 2], np.int64)
+    join_loops.unite(numbers, starts, True, opcode.copy(), numbers, 0, row.copy(), row.copy(), fault, out)

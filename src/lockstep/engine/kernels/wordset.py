@@ -30,12 +30,14 @@ def find_word(tags, bits, tag):
 def add_keys(tags, bits, keys, use, known):
     """Add the keys with `use`; `known` says which were there already. How many words are new."""
     fresh = 0
+    slot, last = np.int64(-1), np.int64(0)
     for i in range(len(keys)):
         if not use[i]:
             continue
         tag = keys[i] >> 6
         bit = np.uint64(1) << np.uint64(keys[i] & 63)
-        slot = find_word(tags, bits, tag)
+        if slot < 0 or tag != last:  # neighbours mostly follow each other
+            slot, last = find_word(tags, bits, tag), tag
         if bits[slot] == 0:
             tags[slot] = tag
             fresh += 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lockstep.engine.errors import ModelUnreadable
 from lockstep.engine.model.faults import Fault
-from lockstep.engine.model.validation import faults
+from lockstep.engine.model.validation import cautions, faults
 from lockstep.engine.model.xml_reading import Reading
 
 WINDOW, ELEMENT, VARIABLE, EXPRESSION, CONNECTOR, SYNTAX, MODEL = (
@@ -35,6 +35,13 @@ def blockers(reading: Reading) -> list[Blocker]:
     if reading.project is not None:
         found += [blocker_of(fault, lines) for fault in faults(reading.project)]
     return in_order(found)
+
+
+def warnings(reading: Reading) -> list[Blocker]:
+    """What does not keep the model from running, but gives nothing; each with its line and what to do."""
+    if reading.project is None:
+        return []
+    return in_order([blocker_of(fault, reading.notes.lines) for fault in cautions(reading.project)])
 
 
 def in_order(found: list[Blocker]) -> list[Blocker]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from lockstep.engine.model.checks_survey import Placed, Survey
-from lockstep.engine.model.faults import Findings, did_you_mean
+from lockstep.engine.model.faults import Fault, Findings, did_you_mean
 from lockstep.engine.model.project import ContinuousQuery, Edge
+from lockstep.engine.model.schemas import output_schema
 from lockstep.engine.model.windows import (
     AggregateWindow,
     JoinWindow,
@@ -16,6 +17,7 @@ _SEVERAL = (
     "union", "pattern", "counter", "procedural", "custom", "join", "functional", "notification", "unread",
 )  # fmt: skip
 """Kinds that can have more than one input."""
+_FEED = "Add an edge from the window that feeds it."
 
 
 def check_edges(seen: Survey, findings: Findings) -> None:
@@ -32,8 +34,6 @@ def check_edges(seen: Survey, findings: Findings) -> None:
         place = f"query {cycle[0].split('/', maxsplit=1)[0]}"
         problem = f"Windows feed each other in a circle: {' -> '.join(path.split('/', 1)[1] for path in cycle)}."
         findings.add(place, problem, "Remove one of these edges: a window can't wait for its own answer.")
-    for placed in seen.windows:
-        _check_resolved(placed, seen, findings)
 
 
 def _check_ends(query: ContinuousQuery, edge: Edge, by_name: dict[str, Window], findings: Findings) -> None:
@@ -76,9 +76,10 @@ def _check_inputs(query: ContinuousQuery, window: Window, findings: Findings) ->
         if count:
             remedy = "Remove the edge, or make it a copy window."
             findings.add(place, "It is a source window, but an edge leads to it.", remedy)
-    elif count == 0 and window.kind != "unread":
-        remedy = "Add an edge from the window that feeds it."
-        findings.add(place, f"It is a {window.kind} window, but no edge leads to it.", remedy)
+    elif is_idle(window, count) or window.kind == "unread":
+        return
+    elif count == 0 and not isinstance(window, JoinWindow):
+        findings.add(place, _nothing_leads_to(window), _FEED)
     elif isinstance(window, JoinWindow) and count != 2:
         remedy = (
             "Give it exactly two: the first is the left side, the second the right, unless their roles say otherwise."
@@ -94,31 +95,54 @@ def _check_inputs(query: ContinuousQuery, window: Window, findings: Findings) ->
         findings.add(place, f"It is a {window.kind} window, but {count} edges lead to it.", remedy)
 
 
-def _check_resolved(placed: Placed, seen: Survey, findings: Findings) -> None:
-    """Aggregates and joins must be told what an update replaces; without an index nobody in front of them knows."""
-    if not isinstance(placed.window, AggregateWindow | JoinWindow):
-        return
+def is_idle(window: Window, inputs: int) -> bool:
+    """Whether it can do without an input: no edge leads to it, and its rows are known all the same.
+
+    A copy, filter or union has no fields then, and a join would be another one: those are faults.
+    """
+    known = not isinstance(window, SourceWindow | JoinWindow) and output_schema(window, ()) is not None
+    return inputs == 0 and known
+
+
+def idle_windows(seen: Survey) -> list[Fault]:
+    """Windows that run and give nothing, because no edge leads to them: no faults, but hardly ever meant so."""
+    return [
+        Fault(placed.path, _nothing_leads_to(placed.window), f"It runs, but gives nothing. {_FEED}")
+        for placed in seen.windows
+        if is_idle(placed.window, len(placed.edges))
+    ]
+
+
+def _nothing_leads_to(window: Window) -> str:
+    article = "an" if window.kind == "aggregate" else "a"
+    return f"It is {article} {window.kind} window, but no edge leads to it."
+
+
+def sources_of_inserts(seen: Survey) -> dict[int, str]:
+    """Sources that can take inserts only, by their place, with the path of a window that is the reason.
+
+    Aggregates and joins must be told what an update replaces; behind a source without an index nobody knows.
+    """
+    found: dict[int, str] = {}
     by_index = {other.index: other for other in seen.windows}
-    for parent in placed.parents:
-        origin = _unresolved_origin(by_index[parent], by_index, seen)
-        if origin is not None:
-            problem = f"Updates reach it from {origin.path}, which has no index (pi_EMPTY) to say what they replace."
-            remedy = f"Give {origin.path} an index, make it insert-only, or put a copy window with an index between."
-            findings.add(placed.path, problem, remedy)
+    for placed in seen.windows:
+        for parent in placed.parents if isinstance(placed.window, AggregateWindow | JoinWindow) else ():
+            for origin in _unresolved_origins(by_index[parent], by_index, seen):
+                found.setdefault(origin, placed.path)
+    return found
 
 
-def _unresolved_origin(placed: Placed, by_index: dict[int, Placed], seen: Survey) -> Placed | None:
-    """The source window whose unresolved opcodes come out of this window, if they do."""
+def _unresolved_origins(placed: Placed, by_index: dict[int, Placed], seen: Survey) -> set[int]:
+    """The source windows whose unresolved opcodes come out of this window."""
     window = placed.window
     if window.output_insert_only:
-        return None
+        return set()
     if isinstance(window, SourceWindow):
-        return None if window.insert_only or has_index(placed, seen) else placed
+        return set() if window.insert_only or has_index(placed, seen) else {placed.index}
     passes = window.kind in ("filter", "compute") or (window.kind in ("copy", "union") and not has_index(placed, seen))
     if not passes:
-        return None
-    found = (_unresolved_origin(by_index[parent], by_index, seen) for parent in placed.parents)
-    return next((origin for origin in found if origin is not None), None)
+        return set()
+    return {found for parent in placed.parents for found in _unresolved_origins(by_index[parent], by_index, seen)}
 
 
 def has_index(placed: Placed, seen: Survey) -> bool:

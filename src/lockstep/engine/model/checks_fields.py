@@ -9,7 +9,7 @@ from lockstep.engine.events.schema import Field, Schema
 from lockstep.engine.events.types import FieldType
 from lockstep.engine.model.checks_survey import Placed
 from lockstep.engine.model.checks_windows import report_expression
-from lockstep.engine.model.faults import Findings, did_you_mean
+from lockstep.engine.model.faults import Fault, Findings, did_you_mean
 from lockstep.engine.model.inference import Names, compiled, compiled_aggregate, names_of, takes
 from lockstep.engine.model.windows import AggregateWindow, ComputeWindow, FieldPlug, FilterWindow, Initializer
 
@@ -65,7 +65,6 @@ def check_compute(placed: Placed, findings: Findings) -> None:
     if placed.input is None:
         return
     _check_copied(placed, window.schema, placed.input, "key", findings)
-    _check_whole_key(placed, window.schema, placed.input, findings)
     for field, text in zip(made, window.fields, strict=False):
         place = f"{placed.path} field {field.name}"
         check_expression(text, field.type, place, names_of(placed.input), window.initialize, findings)
@@ -111,16 +110,17 @@ def _check_copied(placed: Placed, schema: Schema, parent: Schema, what: str, fin
             findings.add(place, problem, f"Make it a {theirs}.")
 
 
-def _check_whole_key(placed: Placed, schema: Schema, parent: Schema, findings: Findings) -> None:
-    own = {schema.names[place] for place in schema.keys}
-    theirs = [parent.names[place] for place in parent.keys]
-    lost, more = [name for name in theirs if name not in own], sorted(own & set(parent.names) - set(theirs))
-    if lost:
-        problem = f"The input's key field(s) {', '.join(lost)} are not in its key, so that rows would collide."
-        findings.add(placed.path, problem, "Make them key fields here too.")
-    if more:
-        problem = f"Its key has {', '.join(more)}, unlike the input's key, so that an update could change it."
-        findings.add(placed.path, problem, "Take the star away from them.")
+def lost_keys(placed: Placed) -> list[Fault]:
+    """A compute window without key fields of its input runs, but two rows of the input may have one key there."""
+    window, parent = placed.window, placed.input
+    if not isinstance(window, ComputeWindow) or parent is None:
+        return []
+    own = {window.schema.names[place] for place in window.schema.keys}
+    lost = [name for name in (parent.names[place] for place in parent.keys) if name not in own]
+    if not lost:
+        return []
+    problem = f"The input's key field(s) {', '.join(lost)} are not in its key, so that rows may collide."
+    return [Fault(placed.path, problem, "Make them key fields here too, or know that the first row with a key stays.")]
 
 
 def check_expression(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from lockstep.engine.errors import BadExpression
 from lockstep.engine.events.schema import Schema
+from lockstep.engine.events.types import FieldType
 from lockstep.engine.model.checks_fields import check_plug
 from lockstep.engine.model.checks_names import check_positive
 from lockstep.engine.model.checks_survey import Placed, Survey
@@ -28,6 +29,8 @@ _PROPERTIES = ("xml", "json", "map", "list", "set", "string")
 _CHANNELS = ("email", "sms", "mms")
 _MESSAGES = ("sender", "to", "subject", "shown_sender", "shown_to", "body", "html", "image")
 _PORTS = range(1, 65536)
+_COPIED = frozenset(kind for kind in FieldType if kind.is_numeric or kind is FieldType.STRING)
+"""Types that become each other where a field is copied into one of another type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +61,29 @@ def check_functional(placed: Placed, findings: Findings) -> None:
         _check_regex(pattern, f"{placed.path} expression {name}", findings)
     if fields is None:
         return
-    known = _Known(fields, expressions=window.expressions)
+    known = _Known((*fields, *window.schema.names), expressions=window.expressions)  # what is not made yet is null
     known = _check_properties(window.properties, known, placed.path, findings)
     known = _check_texts(window.functions, known, placed.path, findings)
-    for what, text in (("generate", window.generate), ("opcode", window.opcode)):
+    from lockstep.engine.windows.function_maker import ITEM, quoted_opcode
+
+    for what, text in (("generate", window.generate), ("opcode", quoted_opcode(window.opcode))):
         if text is not None:
             _check_text(text, known, f"{placed.path} {what}", findings)
     for loop in window.loops:
-        _check_loop(loop, known, f"{placed.path} loop {loop.name}", findings)
+        inner = replace(known, properties=(*known.properties, ITEM))
+        _check_loop(loop, known, inner, f"{placed.path} loop {loop.name}", findings)
     for schema in placed.inputs:
         if schema is not None:
             _check_filled(window, placed, schema, findings)
 
 
-def _check_loop(loop: EventLoop, known: _Known, place: str, findings: Findings) -> None:
+def _check_loop(loop: EventLoop, known: _Known, inner: _Known, place: str, findings: Findings) -> None:
     if loop.kind not in _LOOPS:
         findings.add(place, f"{loop.kind!r} is no kind of loop.", did_you_mean(loop.kind, _LOOPS, "kind of loop"))
     else:
         _check_item(loop, place, findings)
     _check_text(loop.use, known, f"{place} use", findings)
-    inside = _check_properties(loop.properties, known.with_fields(loop.data), place, findings)
+    inside = _check_properties(loop.properties, inner.with_fields(loop.data), place, findings)
     _check_texts(loop.functions, inside, place, findings)
 
 
@@ -128,7 +134,7 @@ def _check_filled(window: FunctionalWindow, placed: Placed, parent: Schema, find
             continue
         if field.name in parent:
             theirs = parent[field.name].type
-            if theirs is not field.type:
+            if theirs is not field.type and (theirs not in _COPIED or field.type not in _COPIED):
                 problem = f"It is copied from the input, where it is a {theirs.value}, not a {field.type.value}."
                 findings.add(place, problem, f"Make it a {theirs.value}, or give it a function.")
         elif field.key:
@@ -210,15 +216,15 @@ def _check_texts(functions: Iterable[tuple[str, str]], known: _Known, place: str
     for name in duplicates(name for name, _ in listed):
         findings.add(place, f"Two functions are called {name!r}.", "Give each a name of its own.")
     for name, text in listed:
-        _check_text(text, known, f"{place} function {name}", findings)
+        _check_text(text, known, f"{place} function {name}", findings, prose=True)
         known = known.with_fields(name)
     return known
 
 
-def _check_text(text: str, known: _Known, place: str, findings: Findings) -> None:
+def _check_text(text: str, known: _Known, place: str, findings: Findings, *, prose: bool = False) -> None:
     from lockstep.engine.windows.function_texts import Names, compile_function
 
     try:
-        compile_function(text, Names(known.fields, known.properties, dict(known.expressions)))
+        compile_function(text, Names(known.fields, known.properties, dict(known.expressions)), prose=prose)
     except BadExpression as error:
         report_expression(error, place, findings)

@@ -41,6 +41,11 @@ def check_join(placed: Placed, findings: Findings) -> None:
             _check_full(window, left, right, placed.path, findings)
 
 
+def _can_meet(window: JoinWindow, left: FieldType, right: FieldType) -> bool:
+    """Whether values of two types can be equal. A full outer join has both in one field: they must be of one type."""
+    return left is right or (window.type != "fullouter" and {left, right} == {FieldType.INT32, FieldType.INT64})
+
+
 def _check_conditions(window: JoinWindow, left: Schema, right: Schema, path: str, findings: Findings) -> bool:
     before = len(findings.found)
     place = f"{path} condition"
@@ -51,7 +56,7 @@ def _check_conditions(window: JoinWindow, left: Schema, right: Schema, path: str
             if name not in schema:
                 problem = f"The {_SIDES[side]} side has no field {name!r}."
                 findings.add(place, problem, did_you_mean(name, schema.names, "field"))
-        if names[0] in left and names[1] in right and left[names[0]].type is not right[names[1]].type:
+        if names[0] in left and names[1] in right and not _can_meet(window, left[names[0]].type, right[names[1]].type):
             kinds = left[names[0]].type.value, right[names[1]].type.value
             problem = f"{names[0]} is a {kinds[0]} on the left side, {names[1]} a {kinds[1]} on the right."
             findings.add(place, problem, "Compare fields of the same type; a compute window can convert one.")
@@ -63,9 +68,7 @@ def _check_dimensions(window: JoinWindow, left: Schema, right: Schema, path: str
     covered = keys_covered(window, left, right)
     if window.type == "inner":
         if not any(covered):
-            problem = "The condition has the whole key of neither side, so that neither can be looked up."
-            names = f"{_keys(left)} of the left or {_keys(right)} of the right side"
-            findings.add(f"{path} condition", problem, f"Put {names} into the condition.")
+            _check_many(window, left, right, path, findings)
         return
     facts = () if window.type == "fullouter" else fact_sides(window, left, right)
     for side, schema in enumerate((left, right)):
@@ -77,6 +80,19 @@ def _check_dimensions(window: JoinWindow, left: Schema, right: Schema, path: str
             if window.type == "fullouter":
                 remedy += " A full outer join is possible between two dimensions only."
             findings.add(f"{path} condition", f"{problem} its key field(s) {', '.join(missing)}.", remedy)
+
+
+def _check_many(window: JoinWindow, left: Schema, right: Schema, path: str, findings: Findings) -> None:
+    """Without a whole key in the condition both sides are kept, and a change of either makes its rows anew."""
+    names = f"{_keys(left)} of the left or {_keys(right)} of the right side"
+    options = {
+        "left-index pi_EMPTY": window.left_index == "pi_EMPTY",
+        "right-index pi_EMPTY": window.right_index == "pi_EMPTY",
+        "no-regenerates": window.no_regenerates,
+    }
+    for option in (option for option, is_set in options.items() if is_set):
+        problem = f"The condition has the whole key of neither side, so that {option} has no meaning."
+        findings.add(f"{path} condition", problem, f"Take {option} away, or put {names} into the condition.")
 
 
 def _check_full(window: JoinWindow, left: Schema, right: Schema, path: str, findings: Findings) -> None:

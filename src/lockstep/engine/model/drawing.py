@@ -34,6 +34,7 @@ _COLOURS = {
     "notification": ("#fbe4f5", "#a92f8b"),
     "procedural": ("#e2e9ee", "#3d5a6c"),
     "custom": ("#e6ecdf", "#4b6431"),
+    "idle": ("#f8f8f8", "#999999"),
 }
 _STYLE = (
     "text{font-family:'Helvetica Neue',Arial,sans-serif;font-size:12px;fill:#333}"

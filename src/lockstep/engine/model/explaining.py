@@ -48,6 +48,10 @@ def _lines(plan: Plan, uses: Sequence[ClockUse]) -> list[str]:
     lines += [f"  not divided: {reason}" for reason in plan.obstacles if reason != plan.reason]
     lines += [""]
     lines += _table([_HEADINGS, *_rows(plan)])
+    slow = [step for step in plan.steps if step.form_why]
+    if slow:
+        lines += ["", "Row by row, with the same answer:"]
+        lines += [f"  {plan.graph.nodes[step.node].path}: {step.form_why}." for step in slow]
     if uses:
         lines += ["", "Answers that depend on a wall clock:"]
         lines += [f"  {use.path}: {use.why}. {use.remedy}" for use in uses]
@@ -99,6 +103,7 @@ def _data(plan: Plan, uses: Sequence[ClockUse]) -> dict[str, Any]:
                 "members": step.members,
                 "form": step.form,
                 "why": step.why,
+                "form_why": step.form_why,
             }
             for step in plan.steps
         ],

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lockstep.engine.model.blockers import line_of
+from lockstep.engine.model.checks_edges import sources_of_inserts
+from lockstep.engine.model.checks_survey import survey
 from lockstep.engine.model.project import Project
 from lockstep.engine.model.xml_reading import Reading
 from lockstep.engine.model.xml_reading_cursor import Unused
@@ -20,6 +22,11 @@ def without_effect(reading: Reading) -> list[Unused]:
 
 
 def _of(project: Project) -> Iterator[tuple[str, str, str]]:
+    seen = survey(project)
+    paths = {placed.index: placed.path for placed in seen.windows}
+    for index, reader in sources_of_inserts(seen).items():
+        why = f"{paths[index]} has no index (pi_EMPTY) to say what they replace, and {reader} must know"
+        yield paths[index], f"an event that is no insert, to {paths[index]},", f"it is refused, as {why}"
     for query in project.queries:
         names = {window.name for window in query.windows}
         for name in query.trace:

@@ -29,6 +29,8 @@ class Step:
     form: str
     """columns or rows; for a custom window its class decides, which is not loaded for a plan."""
     why: str
+    form_why: str = ""
+    """Why it goes row by row, if it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ def _step(keeping: Keeping, node: Node, mode: str, why: str) -> Step:
         members=keeping.members(node),
         form=_form(keeping, node),
         why=why,
+        form_why="" if isinstance(node.window, CustomWindow) else keeping.rows_because(node),
     )
 
 

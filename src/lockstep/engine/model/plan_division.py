@@ -1,6 +1,7 @@
 """Which chains of windows may be divided over shards by the values of some fields, and what stands in the way.
 
-Every shard reads all blocks, so that its clocks are those of the whole; behind the source it keeps only its own rows.
+Every shard looks at the keys and times of all rows, so that its clocks are those of the whole; of anything else it has
+only its own rows.
 That gives the same answer if nobody behind the source ever looks at rows of two shards: a group lives on one.
 """
 
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from lockstep.engine.kernels.traits import is_pure
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.plan_state import retention_of
+from lockstep.engine.model.schemas import changes_key
 from lockstep.engine.model.windows import AggregateWindow, ComputeWindow, CopyWindow, FilterWindow, SourceWindow
 
 Trace = Mapping[str, str]
@@ -86,7 +88,9 @@ def _divide_source(graph: Graph, source: Node, children: list[list[int]]) -> tup
     if not fields:
         obstacles[source.index] = next(iter(obstacles.values()), bare)
         return None, obstacles
-    obstacles[source.index] = "every shard reads all of it: the clock of each needs all blocks"
+    obstacles[source.index] = (
+        "its keys are checked and its clock is followed on every shard; behind it each has its own rows"
+    )
     order = tuple(name for name in source.schema.names if name in fields)
     return Split(source.index, order, frozenset(index for chain in taken for index in chain.nodes)), obstacles
 
@@ -171,6 +175,8 @@ def _obstacle(graph: Graph, node: Node, traces: Mapping[int, Trace]) -> str | No
         return f"{window.name} takes only a part of what {graph.nodes[node.parents[0].node].window.name} gives"
     if isinstance(window, CopyWindow):
         return _copy_obstacle(graph, node) or _option_obstacle(node)
+    if changes_key(window, node.inputs[0]):
+        return f"{window.name} gives rows another key, which must be looked up among all"
     if isinstance(window, FilterWindow | ComputeWindow) and not is_pure(node):
         return f"{window.name} has expressions that look at more than the row"
     if isinstance(window, AggregateWindow) and window.initialize is not None:

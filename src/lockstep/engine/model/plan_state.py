@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lockstep.engine.events.types import FieldType
 from lockstep.engine.expressions.compiler import AggregateCall, AggregateExpression
+from lockstep.engine.kernels.forms import needs_facts, rows_because
 from lockstep.engine.kernels.traits import (
     NOTHING,
     Traits,
@@ -15,14 +16,17 @@ from lockstep.engine.kernels.traits import (
 )
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.inference import compiled_aggregate, names_of
+from lockstep.engine.model.schemas import changes_key
 from lockstep.engine.model.windows import (
     AggregateWindow,
     ComputeWindow,
     CopyWindow,
     FieldPlug,
     FilterWindow,
+    JoinWindow,
     Retention,
     SourceWindow,
+    UnionWindow,
 )
 
 _COUNTS = frozenset({"count", "countnonnull", "countnull"})
@@ -40,6 +44,15 @@ _PLAIN = {
     "functional": "the number of the last event, and its rows by key",
 }
 """Kinds whose state does not depend on what is around them."""
+_ROWS = {
+    "source": "it takes more than inserts, has retention, or has a double in its key",
+    "copy": "a key of its parent may come again",
+    "filter": "its expression looks at more than the row",
+    "compute": "its expressions look at more than the row",
+    "idle": "no edge leads to it",
+    "aggregate": "its groups, one of its functions, or what its parent gives has no column form",
+}
+"""Why windows of kinds with a column form may have none."""
 
 
 def retention_of(node: Node) -> Retention | None:
@@ -70,7 +83,19 @@ class Keeping:
             return unique or (window.retention is None and not node.is_indexed)
         if isinstance(window, FilterWindow | ComputeWindow):
             return is_pure(node)
+        if isinstance(window, JoinWindow | UnionWindow):
+            return rows_because(node, self._traits) is None
         return isinstance(window, AggregateWindow) and self._sums_columns(node, window)
+
+    def rows_because(self, node: Node) -> str:
+        """Why it goes row by row; nothing if it does not."""
+        if self.works_on_columns(node):
+            return ""
+        if isinstance(node.window, JoinWindow | UnionWindow):
+            return rows_because(node, self._traits) or ""
+        if node.parents and changes_key(node.window, node.inputs[0]):
+            return "its key is not that of its input"
+        return _ROWS.get(node.window.kind, f"a {node.window.kind} window has no column form")
 
     def _sums_columns(self, node: Node, window: AggregateWindow) -> bool:
         parent = self.parent_traits(node)
@@ -95,7 +120,7 @@ class Keeping:
             return self._copy_members(node, window)
         if isinstance(window, AggregateWindow):
             return "none" if self._is_additive(node, window) else "state"
-        if window.kind in ("union", "functional"):
+        if window.kind in ("union", "functional") or (node.parents and changes_key(window, node.inputs[0])):
             return "state" if node.is_indexed else "none"
         return "state" if window.kind in ("join", "pattern", "transpose", "procedural", "custom") else "none"
 
@@ -139,8 +164,12 @@ class Keeping:
             return self._copy_words(node, members)
         if isinstance(window, AggregateWindow):
             return self._aggregate_words(node, members)
+        if members == "state" and isinstance(window, ComputeWindow):
+            return "its rows by key, and the row of its input that each is made of"
         if isinstance(window, FilterWindow | ComputeWindow):
             return "nothing" if window.initialize is None else "the variables of its expressions"
+        if isinstance(window, JoinWindow) and self.works_on_columns(node) and not needs_facts(node):
+            return "the rows of its dimension by key"
         return _PLAIN[window.kind] if window.kind in _PLAIN else _rows_or_nothing(members)
 
     def _copy_words(self, node: Node, members: str) -> str:

@@ -155,15 +155,33 @@ def fact_sides(window: JoinWindow, left: Schema, right: Schema) -> tuple[int, ..
     """The sides whose keys are the key of the join: 0 left, 1 right.
 
     A full outer join has the key of its left side, which is that of the right side too. An inner join's fact is the
-    side that the condition can't look up; the left one if it can look up both.
+    side that the condition can't look up; the left one if it can look up both. If it can look up neither, each row may
+    meet many, and both are facts.
     """
     if window.type == "fullouter":
         return (0,)
     if window.type == "rightouter":
         return (1,)
-    if window.type == "inner" and keys_covered(window, left, right) == (True, False):
-        return (1,)
+    if window.type == "inner":
+        covered = keys_covered(window, left, right)
+        return {(True, False): (1,), (False, False): (0, 1)}.get(covered, (0,))
     return (0,)
+
+
+def meets_many(window: JoinWindow, left: Schema, right: Schema) -> bool:
+    """Whether a row of either side may meet many of the other."""
+    return len(fact_sides(window, left, right)) > 1
+
+
+def changes_key(window: Window, parent: Schema) -> bool:
+    """Whether a compute window gives rows another key than they have in its input."""
+    if not isinstance(window, ComputeWindow):
+        return False
+    return set(_key_names(window.schema)) != set(_key_names(parent))
+
+
+def _key_names(schema: Schema) -> list[str]:
+    return [schema.names[place] for place in schema.keys]
 
 
 def fact_keys(window: JoinWindow, left: Schema, right: Schema) -> tuple[str, ...]:

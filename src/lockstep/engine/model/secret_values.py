@@ -6,9 +6,10 @@ import re
 
 HIDDEN = "********"
 _CONTAINED = ("passw", "passphrase", "passcode", "pwd", "secret", "token", "key", "config", "credential", "jaas",
-              "connectstring", "connectionstring")  # fmt: skip
+              "connectstring", "connectionstring", "requestproperties", "requestheaders")  # fmt: skip
 _ENDINGS = ("pass", "pw", "auth")
 _NO_SECRETS = ("compass", "bypass")
+_COMMAND, _ADAPTER = "command", "dfesp_"
 _LOGIN = re.compile(r"(\b[A-Za-z][\w+.\-]*://)(\S*)@")
 _PAIR = re.compile(r"([A-Za-z_][\w.\-]*)(\s*=\s*)(\{[^}]*\}|\"[^\"]*\"|'[^']*'|[^\s;&]+)")
 
@@ -23,6 +24,8 @@ def is_secret(name: str) -> bool:
 
 def shown(name: str, value: str) -> str:
     """A value as it may be shown: hidden if its name says so, else without the passwords that are parts of it."""
+    if name.lower() == _COMMAND and value.startswith(_ADAPTER):
+        return f"{value.partition(' ')[0]} {HIDDEN}"  # its options are not told apart here
     return HIDDEN if value and is_secret(name) else without_parts(value)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 
 from lockstep.engine.errors import ModelInvalid
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.checks_connectors import check_connectors
-from lockstep.engine.model.checks_edges import check_edges, has_index
-from lockstep.engine.model.checks_fields import check_aggregate, check_compute, check_filter
+from lockstep.engine.model.checks_edges import check_edges, has_index, idle_windows, is_idle, sources_of_inserts
+from lockstep.engine.model.checks_fields import check_aggregate, check_compute, check_filter, lost_keys
 from lockstep.engine.model.checks_functions import (
     check_custom,
     check_functional,
@@ -27,9 +27,9 @@ from lockstep.engine.model.checks_windows import check_common, check_copy, check
 from lockstep.engine.model.faults import Fault, Findings
 from lockstep.engine.model.graph import Graph, Node, Parent
 from lockstep.engine.model.project import Project
-from lockstep.engine.model.windows import UnreadWindow
+from lockstep.engine.model.windows import IdleWindow, SourceWindow, UnreadWindow, Window
 
-__all__ = ["Fault", "compile_project", "faults", "fingerprint"]
+__all__ = ["Fault", "cautions", "compile_project", "faults", "fingerprint"]
 
 _ALONE: Mapping[str, Callable[[Placed, Findings], None]] = {
     "aggregate": check_aggregate,
@@ -64,6 +64,12 @@ def faults(project: Project) -> list[Fault]:
     return _examine(survey(project))
 
 
+def cautions(project: Project) -> list[Fault]:
+    """What a model that runs hardly means: windows to which no edge leads, and rows that lose a part of their key."""
+    seen = survey(project)
+    return [*idle_windows(seen), *(found for placed in seen.windows for found in lost_keys(placed))]
+
+
 def _examine(seen: Survey) -> list[Fault]:
     findings = Findings()
     check_names(seen.project, findings)
@@ -90,20 +96,41 @@ def compile_project(project: Project) -> Graph:
         listed = "\n".join(f"  {fault}" for fault in found)
         raise ModelInvalid(name=project.name, count=len(found), faults=listed)
     places = {placed.index: place for place, placed in enumerate(seen.windows)}
-    nodes = tuple(_node(place, placed, places, seen) for place, placed in enumerate(seen.windows))
+    inserts = sources_of_inserts(seen)
+    nodes = tuple(
+        _node(place, placed, places, seen, takes_inserts=placed.index in inserts)
+        for place, placed in enumerate(seen.windows)
+    )
     return Graph(project, nodes, fingerprint(project))
 
 
-def _node(place: int, placed: Placed, places: Mapping[int, int], seen: Survey) -> Node:
+def _node(place: int, placed: Placed, places: Mapping[int, int], seen: Survey, *, takes_inserts: bool) -> Node:
+    window = placed.window
+    if takes_inserts and isinstance(window, SourceWindow):
+        window = replace(window, insert_only=True)
+    if is_idle(window, len(placed.edges)):
+        window = _idle(window)
     pairs = zip(placed.parents, placed.edges, strict=True)
     return Node(
         index=place,
         query=placed.query.name,
-        window=placed.window,
+        window=window,
         schema=_known(placed.schema),
         parents=tuple(Parent(places[parent], edge.slot, edge.role, edge.source) for parent, edge in pairs),
         inputs=tuple(_known(schema) for schema in placed.inputs),
         is_indexed=has_index(placed, seen),
+    )
+
+
+def _idle(window: Window) -> IdleWindow:
+    """The window with what others see of it, and nothing of what it would do."""
+    return IdleWindow(
+        name=window.name,
+        pubsub=window.pubsub,
+        index=window.index,
+        splitter=window.splitter,
+        connectors=window.connectors,
+        description=window.description,
     )
 
 

@@ -47,6 +47,13 @@ class UnreadWindow(Window):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class IdleWindow(Window):
+    """Stands in the graph for a window that no edge leads to: it has a schema and connectors, and gives nothing."""
+
+    kind: ClassVar[str] = "idle"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SourceWindow(Window):
     """Where events come in: frames on an input stream of its own, or, with form `records`, any stream of the bus.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from lockstep.engine.errors import ModelUnreadable
@@ -20,7 +22,8 @@ from lockstep.engine.model.project import (
 from lockstep.engine.model.variables import expanded, remedy_for, unreplaced
 from lockstep.engine.model.windows import UnreadWindow, Window
 from lockstep.engine.model.xml_common import parse_element
-from lockstep.engine.model.xml_reading_cursor import Cursor, Notes
+from lockstep.engine.model.xml_reading_cursor import Cursor, Notes, Unused
+from lockstep.engine.model.xml_reading_schemas import fill_schemas
 from lockstep.engine.model.xml_reading_windows import names_of, place_window, read_as, read_window
 
 _ROOTS = ("luaroot", "pythonroot")
@@ -121,6 +124,7 @@ def _project(cursor: Cursor, variables: Mapping[str, str] | None) -> Project:
     properties = dict(cursor.pairs("property", "properties", "name"))
     expand(cursor, Variables({**(variables or {}), **properties}, properties, variables is not None))
     cursor.expect((*names_of(t.PROJECT), *_ROOTS), children)
+    _name(cursor)
     groups, edges, words = _connectors(cursor)
     project = Project(
         **cursor.values(t.PROJECT, Project),
@@ -132,6 +136,15 @@ def _project(cursor: Cursor, variables: Mapping[str, str] | None) -> Project:
     )
     cursor.notes.lines[f"project {project.name}"] = cursor.element.line
     return project
+
+
+def _name(cursor: Cursor) -> None:
+    """A project without a name has that of its file, as where it is loaded by its name."""
+    if "name" in cursor.element.attributes:
+        return
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", PurePath(cursor.source).stem) or "project"
+    cursor.element.attributes["name"] = name
+    cursor.notes.unused.append(Unused(cursor.element.line, "that the project has no name", f"it is called {name!r}"))
 
 
 def expand(cursor: Cursor, values: Variables) -> None:
@@ -194,6 +207,8 @@ def _windows(cursor: Cursor, query: str) -> tuple[Window, ...]:
     cursor.inside("windows", *tags)  # notes what is none of them
     made: list[Window] = []
     found = cursor.child("windows")
+    if found is not None:
+        fill_schemas(found)
     for element in found.element.children if found is not None else ():
         if not element.tag.startswith("window-"):
             continue

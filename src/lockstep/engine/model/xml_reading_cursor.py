@@ -55,7 +55,6 @@ UNSUPPORTED: dict[str, str] = {
     "lua-events": "Write events with expressions.",
     "use": _PLUGS,
     "code": _PLUGS,
-    "password": "Put it into an environment variable and name that: password-variable='SMTP_PASSWORD'.",
 }
 """Elements and attributes that ESP has and this engine has not, with what to do instead."""
 _SERVER = "it is set where the engine is started, not in the model"
@@ -65,6 +64,8 @@ WITHOUT_EFFECT: dict[str, str] = {
     "mcp": _SERVER,
     "connection-name": "the properties of the connector say where it connects to",
     "exp-max-string": "strings have no limit here",
+    "password": "a model is there for all to read: the password is that of the environment, LOCKSTEP_SMTP_PASSWORD",
+    "port": _SERVER,
     "queue-height": "blocks wait in the sequence log, not in a queue",
 }
 """Elements and attributes that are taken and change nothing, with the reason."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from lockstep.engine.model import windows as w
@@ -13,6 +14,8 @@ from lockstep.engine.model.document_windows import WINDOWS
 from lockstep.engine.model.durations import DURATION_REMEDY, parse_duration
 from lockstep.engine.model.xml_reading_cursor import UNSUPPORTED, Cursor
 
+FUNCTIONS = ("function-context", "event-loops", "generate", "opcode")
+"""The elements by which events are made by functions."""
 _COMMON = ("description", "connectors", "splitter-expr")
 _SCHEMA = ("schema", "schema-string")
 _CONTEXT = ("expressions", "properties", "functions")
@@ -240,13 +243,17 @@ def _property(cursor: Cursor) -> w.ContextProperty:
 
 
 def _functional(cursor: Cursor) -> dict[str, Any]:
+    return read_functions(cursor) | _schema(cursor)
+
+
+def read_functions(cursor: Cursor) -> dict[str, Any]:
+    """How an element makes events by functions: generate, opcode, loops and their context."""
     tags = tuple(f"event-loop-{kind}" for kind in t.LOOP_WORDS)
     return {
         "generate": cursor.child_text("generate"),
         "opcode": cursor.child_text("opcode"),
         "loops": tuple(_loop(item) for item in cursor.inside("event-loops", *tags)),
         **_context(cursor, expressions=True),
-        **_schema(cursor),
     }
 
 
@@ -274,11 +281,18 @@ def _notification(cursor: Cursor) -> dict[str, Any]:
         cursor.refuse("window-notification has no smtp", "Add <smtp host='...'/>.")
     channels = cursor.inside("delivery-channels", *t.CHANNELS)
     return {
-        "smtp": read_as(smtp, t.SMTP, w.SmtpServer),
+        "smtp": _smtp(smtp),
         "channels": tuple(_channel(item) for item in channels),
         "schema": cursor.schema(),
         **_context(cursor, expressions=False),
     }
+
+
+def _smtp(cursor: Cursor) -> w.SmtpServer:
+    made: w.SmtpServer = read_as(cursor, t.SMTP, w.SmtpServer)
+    if "password" in cursor.element.attributes and made.password_variable is None:
+        return replace(made, password_variable="LOCKSTEP_SMTP_PASSWORD")  # noqa: S106 - the name of a variable
+    return made
 
 
 def _channel(cursor: Cursor) -> w.Channel:
@@ -321,7 +335,7 @@ _BODIES: dict[type[w.Window], tuple[tuple[str, ...], Body]] = {
     w.JoinWindow: (("join", "output"), _join),
     w.UnionWindow: ((), lambda _: {}),
     w.PatternWindow: ((*_SCHEMA, "patterns"), _pattern_window),
-    w.FunctionalWindow: ((*_SCHEMA, "function-context", "event-loops", "generate", "opcode"), _functional),
+    w.FunctionalWindow: ((*_SCHEMA, *FUNCTIONS), _functional),
     w.CounterWindow: ((), lambda _: {}),
     w.TransposeWindow: ((), lambda _: {}),
     w.RemoveStateWindow: ((), lambda _: {}),

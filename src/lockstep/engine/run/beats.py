@@ -21,7 +21,7 @@ _KEEP = 64
 _LATE = 8
 """Records at the end of which the one that says most is taken: a leader that slept writes one late, before it looks."""
 FEW_CLIENTS = 64
-"""If a position knows more clients, not every beat names them."""
+"""If a position knows more clients and producers, not every beat names them."""
 _PUBLISHED = re.compile(rb'"published":(\d+)')
 
 
@@ -33,7 +33,10 @@ class Beat:
     published: int = 0
     last: Mapping[str, int] = field(default_factory=dict)
     position: Mapping[str, Any] | None = None
-    """How far the inputs were read for that, as plain values. If `clients` is None there, they are left out."""
+    """How far the inputs were read for that, as plain values.
+
+    If `clients` is None there, they are left out, and so are producers.
+    """
     counts: Mapping[str, Any] = field(default_factory=dict)
     """The windows' counts up to there, as plain values."""
     epoch: int = 0
@@ -54,8 +57,8 @@ class Beat:
         return self.position is None or self.position.get("clients") is not None
 
     def without_clients(self, whole_at: int | None) -> Beat:
-        """A smaller beat, that says where the clients are found."""
-        position = None if self.position is None else {**self.position, "clients": None}
+        """A smaller beat, that says where the clients and the producers are found."""
+        position = None if self.position is None else {**self.position, "clients": None, "producers": {}}
         return replace(self, position=position, whole_at=whole_at)
 
     def out(self, path: str) -> OutState:

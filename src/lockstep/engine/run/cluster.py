@@ -140,32 +140,55 @@ class Listening:
         names = projects(self._bus, self._cluster) if project is None else [project]
         return [self._project(name) for name in names]
 
-    def _project(self, name: str) -> ProjectStatus:
-        return project_status(self._bus, self._cluster, name, self._runtime.wall_ns(), heard=self._heard(name))
+    def listen(self, project: str) -> dict[str, Report] | None:
+        """Read what its engines reported since the last look; their newest reports, None without a stream of them.
 
-    def _heard(self, project: str) -> dict[str, float]:
-        """For how many seconds nothing came of engines, on the clock of this process, where that is known."""
+        Who does so more often than engines may be silent knows at any time which of them are.
+        """
         reports = ProjectStreams(cluster=self._cluster, project=project).reports
         if project not in self._boards:
             if reports not in set(self._bus.names()):
-                return {}
-            self._boards[project] = ReportBoard(self._bus.open(reports), self._runtime)
-        self._boards[project].look()
-        return self._boards[project].heard(SILENT_S)
+                return None
+            self._boards[project] = ReportBoard(self._bus.open(reports), self._runtime, pause_s=SILENT_S)
+        return self._boards[project].look()
+
+    def listen_to_all(self, project: str | None = None) -> None:
+        """The same with every project of the cluster, or with one."""
+        for name in projects(self._bus, self._cluster) if project is None else [project]:
+            self.listen(name)
+
+    def forget(self, gone: Iterable[str]) -> None:
+        """Let go of projects that are no longer there."""
+        for project in gone:
+            self._boards.pop(project, None)
+
+    def _project(self, name: str) -> ProjectStatus:
+        reports = self.listen(name)
+        heard = self._boards[name].heard(SILENT_S) if reports is not None else {}
+        now_ns = self._runtime.wall_ns()
+        return project_status(self._bus, self._cluster, name, now_ns, heard=heard, reports=reports)
 
 
 def project_status(
-    bus: Bus, cluster: str, project: str, now_ns: int, *, heard: Mapping[str, float] | None = None
+    bus: Bus,
+    cluster: str,
+    project: str,
+    now_ns: int,
+    *,
+    heard: Mapping[str, float] | None = None,
+    reports: Mapping[str, Report] | None = None,
 ) -> ProjectStatus:
     """How one project stands at `now_ns` on this machine's wall clock.
 
     `heard` says how long engines have been silent where the caller knows it: there no clocks are compared. Infinite is
-    one that was never heard in all the time that it takes to be sure.
+    one that was never heard in all the time that it takes to be sure. `reports` are the newest ones of a caller that
+    follows them; without, they are read.
     """
     streams = ProjectStreams(cluster=cluster, project=project)
     beat = last_beat(bus.open(streams.control))
-    has_reports = streams.reports in set(bus.names())  # a project of an older version has none
-    reports = latest_reports(bus.open(streams.reports)) if has_reports else {}
+    if reports is None:
+        has_reports = streams.reports in set(bus.names())  # a project of an older version has none
+        reports = latest_reports(bus.open(streams.reports)) if has_reports else {}
     look = _Look(bus, streams, beat, reports, now_ns, heard or {})
     rows = tuple(look.row(report) for report in reports.values())
     active = next((row for row in rows if row.role == ACTIVE), None)
@@ -178,7 +201,7 @@ def project_status(
         snapshot_block=newest.snapshot_block if newest else 0,
         snapshot_age_s=_age_s(now_ns, newest.snapshot_ns) if newest and newest.snapshot_ns else None,
         takeovers=sum(row.takeovers for row in rows), counts_equal=_all_equal(row.counts_equal for row in rows),
-        engines=rows, problems=(), counts=beat.counts,
+        engines=rows, problems=(), counts=_counts(beat, reports.values()),
         streams=stream_sizes(bus, streams, engines_trim=any(row.trims for row in rows)),
     )  # fmt: skip
     return replace(status, problems=tuple(_problems(status)))
@@ -262,9 +285,22 @@ class _Look:
         others = [
             other.counts for other in self._reports.values() if other is not report and _same_place(other, report)
         ]
-        if self._beat.published == report.block and self._beat.counts:
+        if self._beat.published == report.block and self._beat.counts and not _is_emptied(report):
             others.append(self._beat.counts)
         return all(counts == report.counts for counts in others) if others and report.counts else None
+
+
+def _counts(beat: Beat, reports: Iterable[Report]) -> Mapping[str, Any]:
+    """The counts at the last published block. After a reset the beat still tells of before, until something comes."""
+    emptied = (report.counts for report in reports if report.block == beat.published and _is_emptied(report))
+    return next(emptied, beat.counts) if beat.counts else beat.counts
+
+
+def _is_emptied(report: Report) -> bool:
+    """Whether nothing was counted since windows were emptied last."""
+    counted = [WindowCounts.load(dumped) for dumped in report.counts.values()]
+    nothing = all(counts == WindowCounts() for counts in counted)
+    return bool(counted) and nothing and report.block > 0 and report.state == "running"
 
 
 def _same_place(one: Report, other: Report) -> bool:

@@ -52,6 +52,11 @@ class Conductor:
         self._drain: tuple[int, int, float] | None = None
         self.role, self.takeovers = STANDBY, 0
 
+    @property
+    def epoch(self) -> int | None:
+        """In which it leads, once its mark was read back."""
+        return self._epoch
+
     def lead(self) -> None:
         """Begin or end to lead, as the election and the sequence log say; to be called before each sequencer step."""
         won = self._election.epoch()

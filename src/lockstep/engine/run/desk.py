@@ -21,7 +21,7 @@ from lockstep.engine.run.outages import BUS_AWAY
 from lockstep.engine.run.persisting import SnapshotStore
 from lockstep.engine.run.position import Position
 from lockstep.engine.run.querying import describe
-from lockstep.engine.run.replacing import Seat, missing_history
+from lockstep.engine.run.replacing import Seat, missing_history, outputs_of_others
 from lockstep.engine.run.reports import Report
 from lockstep.errors import BadArgument, LockstepError, TimedOut
 from lockstep.log.port import Log
@@ -258,19 +258,26 @@ class Desk:
         publish = frozenset(wanted or published) & {node.path for node in new.nodes}
         reasons = refusals(old, new, published=published, shards=engine.seat().shards)
         reasons += missing_history(old, new, engine.seat(), begun=publish - published)
+        reasons += outputs_of_others(new, engine.seat(), publish - published)
         if reasons:
             raise ModelNotReplaceable(project=old.project.name, count=len(reasons), reasons="\n".join(reasons))
         return Statement(to_yaml(new.project), tuple(sorted(publish)))
 
     def _handover(self, request: Request) -> Job:
-        """Without a pause: the standby has computed what this engine has."""
+        """Without a pause: every standby has computed what was published when this was asked, whichever takes over."""
         del request
-        able = standbys(self._engine)
-        if not able:
-            raise NoStandby(project=self._engine.graph().project.name, engine=self._engine.name)
-        yield
+        published = self._engine.published()
+        block = 0 if published is None else published.block
+        while (able := self._standbys()) and any(report.block < block for report in able):
+            yield
         self._engine.hand_over()
         return {"from": self._engine.name, "standbys": [report.engine for report in able]}
+
+    def _standbys(self) -> list[Report]:
+        found = standbys(self._engine)
+        if not found:
+            raise NoStandby(project=self._engine.graph().project.name, engine=self._engine.name)
+        return found
 
     def _reset(self, request: Request) -> Job:
         """Start of day: windows are emptied at one entry, numbers go on, and old messages are let go."""

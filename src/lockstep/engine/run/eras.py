@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from lockstep.core.sequence import SequenceState
 from lockstep.engine.errors import LogTooShort
-from lockstep.engine.events.columns import concat
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.kernels.span import Span
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.project import Project
 from lockstep.engine.model.windows import SourceWindow
 from lockstep.engine.run.catalog import compiled
 from lockstep.engine.run.decisions import Decision, counted
 from lockstep.engine.run.position import Position, Tally
-from lockstep.engine.run.reading import Range, RangeReader
+from lockstep.engine.run.reading import Range, RangeReader, join_ranges
 from lockstep.engine.run.streams import ProjectStreams, sources, takes_records
 from lockstep.errors import DataError, Trimmed
 from lockstep.log.port import Bus
@@ -150,15 +146,23 @@ class PastReader(RangeReader):
         self._bus, self._streams, self._past = bus, streams, past
         self._opened: dict[int, RangeReader] = {}
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether all that it reads is of one era, as another reader of the model would see it."""
+        return len(self._past.eras) == 1
+
     def read(self, position: Position, upto: int, max_events: int | None = None) -> Range:
-        """Everything behind `position` through entry `upto`, or until it is large enough."""
-        end, spans = position, []
+        """Everything behind `position` through entry `upto`, or until it is large enough.
+
+        Of one era also what could not be read, and the lineage: another shard may take it for what it reads first.
+        """
+        end, taken = position, []
         last = None if max_events is None else position.events + max_events
         while end.number < upto and (last is None or end.events < last):
-            taken = self._read_on(end, upto, None if last is None else last - end.events)
-            spans.append(taken.span)
-            end = taken.end
-        return Range(_joined(position, end, spans), end, ())
+            taken.append(self._read_on(end, upto, None if last is None else last - end.events))
+            end = taken[-1].end
+        made = join_ranges(position, end, taken)
+        return replace(made, turn=None) if self.is_plain else Range(made.span, end, ())
 
     def check_reach(self, position: Position) -> None:
         """Refuse if an input begins behind what is needed of it."""
@@ -201,15 +205,3 @@ def _record_form(node: Node) -> tuple[str, ...]:
     if not takes_records(node):
         return ()
     return (json.dumps({name: getattr(node.window, name) for name in _FORM}),)
-
-
-def _joined(start: Position, end: Position, spans: Sequence[Span]) -> Span:
-    """Ranges that follow each other, as one."""
-    if len(spans) == 1:
-        return spans[0]
-    paths = dict.fromkeys(path for span in spans for path in span.inputs)
-    inputs = {path: concat([span.inputs[path] for span in spans if path in span.inputs]) for path in paths}
-    ticks = tuple(tick for span in spans for tick in span.ticks)
-    transactional = np.concatenate([np.array([], np.int64), *(span.transactional for span in spans)])
-    lagging = frozenset[int]().union(*(span.lagging for span in spans))
-    return Span(start.block + 1, end.block, inputs, ticks, transactional, lagging)

@@ -14,6 +14,7 @@ from lockstep.runtime import Runtime
 
 _LOCK_WAIT_S = 15.0
 """The JVM of an engine that was killed takes a moment to notice."""
+_CLOSED = -1
 
 
 class EngineFolder:
@@ -61,8 +62,10 @@ class EngineFolder:
             shutil.rmtree(self.path / name, ignore_errors=True)
 
     def close(self) -> None:
-        """Let go of the lock; processes that inherited it may still hold it."""
-        os.close(self.descriptor)
+        """Let go of the lock; processes that inherited it may still hold it. May be called again."""
+        descriptor, self.descriptor = self.descriptor, _CLOSED
+        if descriptor != _CLOSED:  # its number may be that of another file by now
+            os.close(descriptor)
 
 
 def _read(path: Path) -> dict[str, str]:

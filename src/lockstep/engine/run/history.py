@@ -10,8 +10,8 @@ import numpy as np
 from lockstep.engine.events.columns import EventBatch, concat
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.kernels.span import Span
+from lockstep.engine.run.divided_reader import Reader
 from lockstep.engine.run.position import Position
-from lockstep.engine.run.reading import RangeReader
 from lockstep.errors import DataError
 
 _CACHED_EVENTS = 500_000
@@ -28,7 +28,7 @@ class LogHistory:
     `marks` are positions in order; what lies between two of them is read, and kept for a while, as one.
     """
 
-    def __init__(self, reader: RangeReader, schemas: dict[str, Schema], marks: Sequence[Position]) -> None:
+    def __init__(self, reader: Reader, schemas: dict[str, Schema], marks: Sequence[Position]) -> None:
         self.reader, self._schemas = reader, schemas
         self._marks = list(marks)
         self._is_sealed = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,11 @@ REQUESTS_REMEMBERED = 64
 """A request whose entry came twice must not be carried out twice."""
 CLIENTS_REMEMBERED = 4096
 """Clients of all inputs whose last number is known. Those that sent nothing for longest are forgotten first."""
-PRODUCERS_REMEMBERED = 64
-"""Publishers without a client's name whose last record is known, so that a copy of it is not taken again."""
+PRODUCERS_REMEMBERED = 4096
+"""Publishers without a client's name whose last record is known, so that a copy of it is not taken again.
+
+As many as readers of streams remember: an append that is sent again may come after those of many others.
+"""
 _COPIED_BYTES = 4096
 """Copying more than that costs more than looking at it where it lies."""
 
@@ -58,8 +61,11 @@ class Position:
         return self.sequence.number
 
     def tree(self) -> dict[str, Any]:
-        """As plain values."""
-        return asdict(self)
+        """As plain values. Of thousands of clients and producers a plain copy is made, not one name by name."""
+        known = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in known.items()} | {
+            "sequence": asdict(self.sequence)
+        }
 
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Position:
@@ -67,9 +73,9 @@ class Position:
         if not isinstance(tree["ends"], Mapping):
             raise DataError(reason="A position does not name its inputs; an older version wrote it.")
         sequence = SequenceState(**known_fields(SequenceState, tree["sequence"], "The sequence of a position"))
-        fields = {**known_fields(cls, dict(tree), "A position"), "sequence": sequence, "ends": dict(tree["ends"])}
+        known = {**known_fields(cls, dict(tree), "A position"), "sequence": sequence, "ends": dict(tree["ends"])}
         requests, clients = tuple(tree.get("requests", ())), tree.get("clients") or {}
-        return cls(**{**fields, "requests": requests, "clients": clients})
+        return cls(**{**known, "requests": requests, "clients": clients})
 
     def after(self, sequence: SequenceState, decision: Decision, tally: Tally) -> Position:
         """Behind the entry that made the sequence what it is."""

@@ -136,6 +136,11 @@ class Publisher:
         return self.epoch is not None and all(outlet.is_open for outlet in self._outlets.values())
 
     @property
+    def is_busy(self) -> bool:
+        """Whether it leads and has begun something that ends when the bus shows it."""
+        return self.epoch is not None and (self._work is not None or self._is_beat_due or not self.is_open)
+
+    @property
     def last_out(self) -> int:
         """The last block that is on any out stream."""
         return max((outlet.out.last for outlet in self._outlets.values()), default=0)
@@ -309,7 +314,7 @@ class Publisher:
 
     def _say(self, beat: Beat) -> bool:
         """Write a beat. With many clients only one now and then names them; one that the bus refuses gets smaller."""
-        now, has_few = self._runtime.monotonic(), len(self.position.clients if self.position else ()) <= FEW_CLIENTS
+        now, has_few = self._runtime.monotonic(), _senders_known(self.position) <= FEW_CLIENTS
         light = beat.without_clients(self._whole_at)
         choices = [light, replace(light, counts={})]
         if self._knows_clients and (has_few or now >= self._whole_due):
@@ -338,6 +343,10 @@ class Publisher:
         if all(part.last == last for part in parts):
             self.counts = merge_counts([part.counts for part in parts], self._divided)
             self.seconds += max(part.seconds for part in parts)
+
+
+def _senders_known(position: Position | None) -> int:
+    return 0 if position is None else len(position.clients) + len(position.producers)
 
 
 def joined_lineage(parts: Sequence[SpoolPart]) -> Lineage:

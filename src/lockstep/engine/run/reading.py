@@ -14,7 +14,8 @@ from lockstep.engine.errors import FrameDamaged, InputChanged, LogTooShort, Sour
 from lockstep.engine.events.columns import EventBatch, Int64s, concat
 from lockstep.engine.events.frames import FrameHead, decode_frame, decode_frames, read_head
 from lockstep.engine.events.recordform import RecordForm, Records
-from lockstep.engine.kernels.span import Span
+from lockstep.engine.events.schema import Schema
+from lockstep.engine.kernels.span import Span, join_spans
 from lockstep.engine.model.checks_records import options_of
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.windows import SourceWindow
@@ -114,6 +115,15 @@ class Range:
     """The digests of the sequence for its blocks."""
 
 
+def join_ranges(start: Position, end: Position, taken: Sequence[Range]) -> Range:
+    """Ranges that follow each other from `start` to `end`, as one."""
+    if len(taken) == 1:
+        return taken[0]
+    span = join_spans(start.block + 1, end.block, [each.span for each in taken])
+    broken = tuple(each for one in taken for each in one.broken)
+    return Range(span, end, broken, lineage=tuple(pair for one in taken for pair in one.lineage))
+
+
 class RangeReader:
     """Turns entries of the sequence log into blocks. `needed` names the columns of each source; None takes all."""
 
@@ -134,6 +144,20 @@ class RangeReader:
         other = copy(self)
         other._needed = needed
         return other
+
+    @property
+    def schemas(self) -> dict[str, Schema]:
+        """Of the sources, by path."""
+        return {node.path: node.schema for node in self._nodes}
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether what it reads is as every reader of the model sees it."""
+        return True
+
+    def entries(self, position: Position) -> Iterator[tuple[SequenceState, Decision]]:
+        """The entries behind a position, each with the sequence after it."""
+        return ((state, Decision.of(entry)) for state, entry in counted(self._sequence, position.sequence))
 
     def start(self) -> Position:
         """Before the first entry."""

@@ -39,7 +39,13 @@ def with_all_fields(bad: Iterable[BadEvent], span: Span, needed: Mapping[str, fr
 
 
 def _filled(bad: BadEvent, events: list[Event] | None, needed: frozenset[str] | None) -> BadEvent:
-    """The first event of the block that agrees in all fields that were read; it is used up, as another may be equal."""
+    """The event of the block that is meant.
+
+    If its index is not known it is the first that agrees in all fields that were read, which is used up, as another may
+    be equal.
+    """
+    if events and needed is not None and bad.index is not None:
+        return replace(bad, event=events[bad.index])
     for place, event in enumerate(events or ()):
         if needed is not None and _agrees(bad.event, event):
             del (events or [])[place]
@@ -89,7 +95,7 @@ def _notice_tree(origin: str, notice: Notice, counts: Counter[tuple[int, str]]) 
         "window": notice.window,
         "kind": notice.kind,
         "number": number,
-        "id": f"{origin}/{notice.window}/{notice.block}/{number}",
+        "id": notice.id or f"{origin}/{notice.window}/{notice.block}/{number}",
     }
     if notice.body is None:
         return told | {"content": dict(notice.content)}

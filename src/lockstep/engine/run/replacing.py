@@ -6,11 +6,12 @@ always been so: history is replayed through the new model, silently, up to the e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lockstep.engine.errors import LogTooShort, SourceReplaced
+from lockstep.engine.events.frame_layout import FrameHead, layout_of, read_head
 from lockstep.engine.kernels import pages
 from lockstep.engine.kernels.division import duty_of
 from lockstep.engine.kernels.evaluator import Evaluator
@@ -20,17 +21,23 @@ from lockstep.engine.model.guard import clock_of
 from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.plan_state import Keeping, retention_of
 from lockstep.engine.model.windows import CopyWindow
+from lockstep.engine.run.barriers import is_barrier
+from lockstep.engine.run.divided_reader import DividedReader, Reader
 from lockstep.engine.run.eras import Past, PastReader, read_past
 from lockstep.engine.run.history import LogHistory
 from lockstep.engine.run.inputs import open_inputs
+from lockstep.engine.run.parts import PartFolder
 from lockstep.engine.run.position import Position
-from lockstep.engine.run.reading import end_of
+from lockstep.engine.run.reading import RangeReader, end_of, values_between
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import StreamNotFound
-from lockstep.log.port import Bus
+from lockstep.log.offsets import step_back
+from lockstep.log.port import Bus, Log
 
 _REPLAY_EVENTS = 200_000
+_LAST_RECORDS = 64
+"""Of an out stream: barriers stand among the last ones, one for each change of the lead."""
 _MODEL = "model"
 """The page of the clock and of all counts."""
 
@@ -43,6 +50,16 @@ class Seat:
     streams: ProjectStreams
     shard: int = 0
     shards: int = 1
+    parts: PartFolder | None = None
+    """Where shards on this machine leave pieces of input for each other."""
+
+    def reader(self, plain: RangeReader, evaluator: Evaluator) -> Reader:
+        """Reads what an evaluator needs."""
+        needed = plain.only(evaluator.needed)
+        if not evaluator.divided_inputs:
+            return needed
+        parts = self.parts if plain.is_plain else None
+        return DividedReader(needed, evaluator.divided_inputs, evaluator.graph.fingerprint, parts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +117,7 @@ def seated(standing: Standing, seat: Seat) -> tuple[Evaluator, LogHistory]:
     schemas = {node.path: node.schema for node in standing.graph.nodes}
     history = LogHistory(reader, schemas, standing.marks)
     evaluator = Evaluator(standing.graph, wanted=standing.wanted, history=history, shard=seat.shard, shards=seat.shards)
-    history.reader = reader.only(evaluator.needed)
+    history.reader = seat.reader(reader, evaluator)
     evaluator.load(standing.pages)
     history.forget_before(evaluator.earliest_block())
     return evaluator, history
@@ -191,6 +208,33 @@ def missing_history(
         f"To rebuild {rebuilt}, {name} is needed from offset {needed} on, but it begins at {first}."
         for name, needed, first in gaps
     ]
+
+
+def outputs_of_others(new: Graph, seat: Seat, begun: Iterable[str]) -> list[str]:
+    """Out streams that windows would begin to write to and that hold events of another schema, in words.
+
+    A window of the same name was removed or not published for a while, and its readers can't read the new one.
+    """
+    names = set(seat.bus.names())
+    nodes = {node.path: node for node in new.nodes}
+    found = []
+    for path in sorted(begun):
+        stream = seat.streams.output(nodes[path])
+        head = _last_head(seat.bus.open(stream)) if stream in names else None
+        if head is not None and head.fingerprint != layout_of(nodes[path].schema).fingerprint:
+            found.append(
+                f"Window {path} would be published to {stream}, which holds events of another schema from a window "
+                f"that had this name: give the window another name, or delete that stream when nobody reads it."
+            )
+    return found
+
+
+def _last_head(log: Log) -> FrameHead | None:
+    """The head of the last frame on an out stream; None if there is none among its last records."""
+    bounds = log.bounds()
+    start = step_back(log, bounds.next, _LAST_RECORDS, bounds.first)
+    values = [value for _, value in values_between(log, start, bounds.next)]
+    return next((read_head(value) for value in reversed(values) if not is_barrier(value)), None)
 
 
 def _replaced(standing: Standing, position: Position, seat: Seat) -> Replaced:

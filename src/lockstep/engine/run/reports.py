@@ -128,15 +128,20 @@ class NameCheck:
 
 def latest_reports(log: Log) -> dict[str, Report]:
     """The newest report of each engine, by name. One that can't be read is passed over for the one before it."""
-    found: dict[str, Report] = {}
+    return {engine: report for engine, (_, report) in sorted(_latest(log).items())}
+
+
+def _latest(log: Log) -> dict[str, tuple[int, Report]]:
+    """The newest report of each engine, and where the batch that holds it ends."""
+    found: dict[str, tuple[int, Report]] = {}
     for view in reversed(list(_views(log))):
         for key, value in zip(reversed(view.keys()), reversed(view.values()), strict=True):
             if key is not None and key.decode(errors="replace") in found:
                 continue  # the key spares the parsing
             report = _read(value, view)
             if report is not None:
-                found.setdefault(report.engine, report)
-    return dict(sorted(found.items()))
+                found.setdefault(report.engine, (view.end, report))
+    return found
 
 
 class ReportBoard:
@@ -145,37 +150,66 @@ class ReportBoard:
     The times that reports carry are wall clocks of other machines, and say nothing about how fresh they are.
     """
 
-    def __init__(self, log: Log, runtime: Runtime) -> None:
-        self._log, self._runtime = log, runtime
+    def __init__(self, log: Log, runtime: Runtime, *, pause_s: float = inf) -> None:
+        """`pause_s`: what is read after a longer pause may be as old as that, and is not taken for heard now."""
+        self._log, self._runtime, self._pause_s = log, runtime, pause_s
         self._at: int | None = None
-        self._since = 0.0
+        self._since = self._looked = 0.0
         self._newest: dict[str, Report] = {}
+        self._ends: dict[str, int] = {}
+        """Where on the stream the batches of these reports end."""
         self._heard: dict[str, float] = {}
+        self._late: dict[str, float] = {}
+        """Engines whose last reports were read after a pause: when. They came at some time within it."""
 
     def look(self) -> dict[str, Report]:
-        """Read what is new; the newest report of each engine."""
+        """Read what is new; the newest report of each engine of which one is still on the stream."""
         now = self._runtime.monotonic()
         if self._at is None:  # when these were written nobody knows
             self._at, self._since = self._log.bounds().next, now
-            self._newest = latest_reports(self._log)
-            return self._newest
+            self._begin()
+        else:
+            self._read_on(self._at, now, is_late=now - self._looked > self._pause_s)
+        self._looked = now
+        return dict(sorted(self._newest.items()))
+
+    def _begin(self) -> None:
+        found = _latest(self._log)
+        self._newest = {engine: report for engine, (_, report) in found.items()}
+        self._ends = {engine: end for engine, (end, _) in found.items()}
+
+    def _read_on(self, at: int, now: float, *, is_late: bool) -> None:
         try:
-            for view in _views(self._log, self._at):
+            for view in _views(self._log, at):
                 for report in filter(None, (_read(value, view) for value in view.values())):
-                    self._newest[report.engine], self._heard[report.engine] = report, now
+                    self._newest[report.engine], self._ends[report.engine] = report, view.end
+                    self._heard[report.engine] = now
+                    self._late[report.engine] = now if is_late else -inf
                 self._at = view.end
         except TakenBack:  # some that were read are lost: go by what is left, and from here on
-            self._at, self._newest = self._log.bounds().next, latest_reports(self._log)
-        return self._newest
+            self._at = self._log.bounds().next
+            self._begin()
+        first = self._log.bounds().first
+        for gone in [engine for engine, end in self._ends.items() if end <= first]:
+            del self._newest[gone], self._ends[gone]
+
+    def reports(self) -> dict[str, Report]:
+        """The newest report of each engine that was read so far."""
+        return dict(self._newest)
 
     def silence_s(self, engine: str) -> float:
         """Seconds since a report of an engine came; infinite if none came since this process began to look."""
         return self._runtime.monotonic() - self._heard.get(engine, -inf)
 
     def heard(self, sure_s: float) -> dict[str, float]:
-        """The silence of each engine of which it is known: of one that was never heard, after looking for `sure_s`."""
-        silences = {engine: self.silence_s(engine) for engine in list(self._newest)}
-        is_sure = self.watched_s() > sure_s
+        """The silence of each engine of which it is known.
+
+        Of one that was never heard, or whose last reports came while nobody looked, it is known after looking for
+        `sure_s`.
+        """
+        now, is_sure = self._runtime.monotonic(), self.watched_s() > sure_s
+        known = [engine for engine in list(self._newest) if now - self._late.get(engine, -inf) > sure_s]
+        silences = {engine: self.silence_s(engine) for engine in known}
         return {engine: silence for engine, silence in silences.items() if silence < inf or is_sure}
 
     def watched_s(self) -> float:

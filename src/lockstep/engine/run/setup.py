@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -32,7 +33,7 @@ class EngineSetup:
     host: str
     incarnation: str
     shards: int = 1
-    batch_events: int = 300_000
+    batch_events: int = 600_000
     """A micro-batch takes about this many events at most."""
     snapshot_every_s: float = 10.0
     buffer_blocks: int = 1_000_000
@@ -60,6 +61,11 @@ class EngineSetup:
     def spool(self, shard: int) -> Path:
         """Where a shard leaves its output; nobody reuses what an earlier process left."""
         return Path(self.folder) / "spool" / self.incarnation / str(shard)
+
+    @property
+    def parts(self) -> Path:
+        """Where shards that are on this machine leave pieces of input for each other."""
+        return Path(self.folder) / "spool" / self.incarnation / f"parts-{socket.gethostname()}"
 
     def end_orders(self) -> None:
         """Let no batch of this incarnation begin any more; the process that plans them looks at the disk."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgpack
@@ -13,7 +14,9 @@ from lockstep.engine.errors import ModelMismatch, SnapshotDamaged
 from lockstep.engine.run.position import Position
 from lockstep.errors import FormatTooNew
 
-VERSION = 3
+VERSION = 5
+OLDEST = 3
+"""Older ones are refused. What is of this version or a later one is read, and stored again as it changes."""
 HEAD = "head"
 Pages = Mapping[str, bytes | None]
 """Pages by name; None removes one."""
@@ -58,7 +61,7 @@ def encode_head(head: Head) -> bytes:
         "version": VERSION,
         "fingerprint": head.fingerprint,
         "position": head.position.tree(),
-        "marks": [mark.tree() for mark in head.marks],
+        "marks": _mark_trees(head.marks),
         "last_out": dict(head.last_out),
         "model": head.model,
         "publish": list(head.publish),
@@ -72,11 +75,54 @@ def decode_head(page: bytes, fingerprint: str | None, place: str) -> Head:
     tree: dict[str, Any] = msgpack.unpackb(unseal(page, place), strict_map_key=False)
     if tree["version"] > VERSION:
         raise FormatTooNew(what=f"The snapshot {place}", found=tree["version"], known=VERSION)
-    if tree["version"] < VERSION:
+    if tree["version"] < OLDEST:
         raise SnapshotDamaged(place=place, reason=f"it is of version {tree['version']}, which is too old")
     if fingerprint is not None and tree["fingerprint"] != fingerprint:
         raise ModelMismatch(place=place, found=tree["fingerprint"], wanted=fingerprint)
-    marks = tuple(Position.of(mark) for mark in tree["marks"])
+    marks = _marks_of(tree["marks"])
     position, publish = Position.of(tree["position"]), tuple(tree["publish"])
     last_out = {path: (block, digest) for path, (block, digest) in tree["last_out"].items()}
     return Head(tree["fingerprint"], position, marks, last_out, tree["model"], publish, tree["past"])
+
+
+_SENDERS = ("clients", "producers")
+"""Of a mark only those that sent since the mark before: thousands are known, and there are thousands of marks."""
+
+
+def _mark_trees(marks: Sequence[Position]) -> list[dict[str, Any]]:
+    before, trees = Position(), []
+    for mark in marks:
+        changed = {name: _since(getattr(before, name), getattr(mark, name)) for name in _SENDERS}
+        trees.append({**mark.tree(), **changed})
+        before = mark
+    return trees
+
+
+def _marks_of(trees: Sequence[Mapping[str, Any]]) -> tuple[Position, ...]:
+    marks: list[Position] = []
+    before = Position()
+    for tree in trees:
+        senders = {name: _senders(getattr(before, name), tree[name]) for name in _SENDERS if name in tree}
+        before = Position.of({**tree, **senders})
+        marks.append(before)
+    return tuple(marks)
+
+
+def _since(before: Mapping[str, int], now: Mapping[str, int]) -> tuple[int, dict[str, int]]:
+    """How many stand first that stood there before, in this order, and those after them."""
+    earlier, kept = iter(before.items()), 0
+    for each in now.items():
+        if each not in earlier:  # which looks on from where it was
+            break
+        kept += 1
+    found = kept, dict(islice(now.items(), kept, None))
+    return found if list(_senders(before, found).items()) == list(now.items()) else (0, dict(now))
+
+
+def _senders(before: Mapping[str, int], told: Mapping[str, int] | Sequence[Any]) -> dict[str, int]:
+    """All senders of a mark: who was silent for longest is forgotten first. Earlier versions wrote all of them."""
+    if isinstance(told, Mapping):
+        return dict(told)
+    kept, changed = told
+    rest = [each for each in before.items() if each[0] not in changed]
+    return {**dict(rest[len(rest) - kept :]), **changed}

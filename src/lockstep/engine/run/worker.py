@@ -21,6 +21,7 @@ from lockstep.engine.run.beats import Beat, Beats
 from lockstep.engine.run.catalog import compiled, first_statement, last_reset
 from lockstep.engine.run.decisions import Decision, PersistPoint, Statement
 from lockstep.engine.run.eras import Past, PastReader, read_past
+from lockstep.engine.run.parts import PartFolder
 from lockstep.engine.run.persister import failure_note
 from lockstep.engine.run.persisting import SnapshotStore, snapshot_name
 from lockstep.engine.run.position import Position
@@ -36,6 +37,9 @@ from lockstep.log.port import Bus
 from lockstep.runtime import Runtime, logger
 
 _REPLAY_EVENTS = 200_000
+PART_EVENTS = 90_000
+"""Of a large order the output is left in parts of about this many events: the first is published while the next is
+computed, and the columns of all of it are never in memory together."""
 Stored = Callable[[], Pages]
 """Reads all pages that a worker handed out."""
 
@@ -47,7 +51,8 @@ class ShardWorker:
         check_host(setup, bus)
         self._setup, self._shard, self._runtime = setup, shard, runtime
         streams = setup.streams(setup.graph())
-        self._seat = Seat(bus=bus, streams=streams, shard=shard, shards=setup.shards)
+        parts = PartFolder(setup.parts, shard, setup.shards, runtime) if setup.shards > 1 else None
+        self._seat = Seat(bus=bus, streams=streams, shard=shard, shards=setup.shards, parts=parts)
         self._origin = origin_of(streams.project, bus.open(streams.sequence).identity)
         self._control = bus.open(streams.control)
         self._beats = Beats(self._control)
@@ -84,7 +89,7 @@ class ShardWorker:
         self._evaluator, self._history = seated(standing, self._seat)
         self._wanted = {node.path: node for node in self._graph.nodes if node.path in self._shown}
         self._full_reader = self._new_reader()
-        self._reader = self._full_reader.only(self._evaluator.needed)
+        self._reader = self._seat.reader(self._full_reader, self._evaluator)
         self.position = position
 
     def _new_reader(self) -> RangeReader:
@@ -110,9 +115,10 @@ class ShardWorker:
     def _run(self, start: int, stop: int) -> Pages:
         while self.position.number < start:
             self._advance(self._reader.read(self.position, start, _REPLAY_EVENTS))
-        while self.position.number < stop:
-            self._advance(self._reader.read(self.position, stop))
         self._note()
+        while self.position.number < stop:
+            self._advance(self._reader.read(self.position, stop, PART_EVENTS))
+            self._note()
         return self._snapshot()
 
     @property

@@ -22,11 +22,12 @@ from lockstep.engine.spark.session import (
     JVM_LOG,
     check_shared,
     first_words,
+    is_local,
     lent_session,
     start_session,
     stop_session,
 )
-from lockstep.engine.spark.settings import check_engine, crash_files, default_master
+from lockstep.engine.spark.settings import check_engine, crash_files
 from lockstep.errors import LockstepError
 from lockstep.runtime import logger
 
@@ -93,8 +94,8 @@ class SparkCompute(Compute):
                 return start_query(self._spark, self.setup, self.project, shard, checkpoint)
             except (PySparkException, Py4JError) as error:
                 if not self._was_late(error):
-                    master, words = self._master or default_master(), Path(self.setup.folder) / JVM_LOG
-                    reason = f"its first query failed: {first_words(error)}"
+                    master, words = str(self._spark.sparkContext.master), Path(self.setup.folder) / JVM_LOG
+                    reason = f"its first query failed: {_python_error(str(error)) or first_words(error)}"
                     raise SparkNotStarted(master=master, reason=reason, words=words) from error
 
     def _was_late(self, error: BaseException) -> bool:
@@ -104,6 +105,11 @@ class SparkCompute(Compute):
         self._late += 1
         logger.warning("A Python process of Spark did not start in time: once more", extra={"action": "spark"})
         return True
+
+    def works_here(self) -> bool:
+        """Whether Spark's workers are those of this machine."""
+        assert self._spark is not None
+        return is_local(self._spark)
 
     def check(self) -> None:
         """Raise what stopped it, if anything did."""
@@ -176,6 +182,13 @@ class SparkCompute(Compute):
 
 def spark_reason(words: str) -> str:
     """The line of Spark's many that says what went wrong: the end of the first Python traceback, else the first one."""
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Trimmed|Damaged)\b.*:", line)]
-    return (errors or lines)[0].rstrip(".")
+    return _python_error(words) or _lines(words)[0].rstrip(".")
+
+
+def _python_error(words: str) -> str:
+    errors = [line for line in _lines(words) if re.match(r"[\w.]+(Error|Exception|Trimmed|Damaged)\b.*:", line)]
+    return errors[0].rstrip(".") if errors else ""
+
+
+def _lines(words: str) -> list[str]:
+    return [line.strip() for line in words.splitlines() if line.strip()]

@@ -20,6 +20,7 @@ from lockstep.engine.run.outages import BUS_AWAY, through_outages
 from lockstep.engine.run.reports import Report
 from lockstep.engine.run.restoring import begin_with_newest
 from lockstep.engine.run.setup import EngineSetup
+from lockstep.engine.run.spool_waiter import SpoolWaiter
 from lockstep.engine.run.standing import model_to_run
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.engine.spark.assembly import Assembly, divided_windows
@@ -28,7 +29,7 @@ from lockstep.engine.spark.options import EngineOptions, EngineStatus, Progress,
 from lockstep.engine.windows.custom import check_classes
 from lockstep.errors import BadArgument, TimedOut
 from lockstep.log.port import Bus
-from lockstep.runtime import Runtime, Task, Waiter, logger
+from lockstep.runtime import Runtime, Task, ThreadRuntime, Waiter, logger
 
 __all__ = ["Engine", "EngineOptions", "EngineStatus", "check_shards"]
 
@@ -72,6 +73,7 @@ class Engine:
         self._folder: EngineFolder | None = None
         self._computing: Compute | None = None
         self._failover: Failover | None = None
+        self._parts: SpoolWaiter | None = None
 
     @property
     def name(self) -> str:
@@ -152,7 +154,7 @@ class Engine:
         waiter = self._runtime.waiter()
         team = self._failover = Failover(self._assembly, computing, waiter, self._role_changed)
         self._spawn("sequencer", team.sequence, waiter)
-        self._spawn("publisher", team.publish)
+        self._spawn("publisher", team.publish, self._parts_waiter(computing, team))
         self._spawn("reporter", team.tell)
         self._spawn("desk", team.serve)
 
@@ -167,6 +169,10 @@ class Engine:
     def heard(self, sure_s: float) -> dict[str, float]:
         """For how many seconds nothing came of the project's engines, on the clock of this one."""
         return self._team().heard(sure_s)
+
+    def reports(self) -> dict[str, Report]:
+        """The newest report of each engine of the project, by name; `heard` says how old they are."""
+        return self._team().reports()
 
     def check(self) -> None:
         """Raise what stopped the engine, if anything did; what its buffer lost is computed again."""
@@ -209,6 +215,7 @@ class Engine:
         if self._computing is not None:
             self._computing.stop_queries()
         are_stopped = self._stop_tasks()
+        self._close_parts()
         if self._failover is not None:
             self._last_words(self._failover, may_publish=are_stopped)
         if self._computing is not None:
@@ -273,7 +280,23 @@ class Engine:
             computing.setup = begin_with_newest(computing.setup, team.restore, throw_away=True)
         computing.restart(self._runtime.new_id().hex())
         team.recomputed()
-        self._spawn("publisher", team.publish)
+        self._spawn("publisher", team.publish, self._parts_waiter(computing, team))
+
+    def _parts_waiter(self, computing: Compute, team: Failover) -> Waiter:
+        """What the publisher waits on: parts in the spools, if the kernel can tell of them."""
+        self._close_parts()
+        if not (isinstance(self._runtime, ThreadRuntime) and computing.works_here()):
+            return self._runtime.waiter()
+        waiter = self._parts = SpoolWaiter([spool.folder for spool in computing.spools])
+        team.told_by(waiter if waiter.is_told else None)
+        return waiter
+
+    def _close_parts(self) -> None:
+        if self._failover is not None:
+            self._failover.told_by(None)
+        if self._parts is not None:
+            self._parts.close()
+        self._parts = None
 
     def _team(self) -> Failover:
         assert self._failover is not None

@@ -41,10 +41,12 @@ from lockstep.runtime import Waiter, logger
 
 _POLL_S, _ENTRY_S, _DESK_S, _IDLE_S = 0.004, 0.01, 0.05, 0.1
 _FOLLOW_S = 0.02
-"""A standby looks less often than a leader for what is published."""
+"""A standby looks less often than a leader for what is published, and both seldom if they are told of new parts."""
 REPORT_S = 1.0
 LOOK_S = 0.5
 """How often an engine reads what the others report."""
+_IN_STEP_EVENTS = 300_000
+"""An engine may lead that has no more than this to compute, or a batch if that is less: it is done within a second."""
 _READY_KEPT = 4
 STALL_S = 5.0
 """A leader that published nothing for so long, although a standby could, lets it."""
@@ -77,6 +79,7 @@ class Failover:
         """Windows that a new model publishes, and below its divided ones: from the sequencer to the publisher."""
         self._new_divided: frozenset[str] = frozenset()
         self._handover = Lock()
+        self._parts: Waiter | None = None
         self._to_turn: deque[tuple[Position, Decision]] = deque()
         self._peak = self._reported = 0
         self._warned, self._led_at = False, self._runtime.monotonic()
@@ -152,9 +155,18 @@ class Failover:
         """For how many seconds nothing came of the project's engines, on the clock of this one."""
         return self._board.heard(sure_s)
 
+    def reports(self) -> dict[str, Report]:
+        """The newest report of each engine of the project, by name."""
+        return self._board.reports()
+
+    def told_by(self, parts: Waiter | None) -> None:
+        """What ends a pause of the publisher when there is a new part; None: nothing does, so it has to look often."""
+        self._parts = parts
+
     def sequence(self) -> float:
         """A full entry is followed by the next at once; small ones are given time to grow, as each is a write."""
         with self.books:
+            epoch = self._conductor.epoch
             self._conductor.lead()
             before = self.sequencer.position
             if self.sequencer.leads and before.stated_at < 0:
@@ -165,6 +177,8 @@ class Failover:
             while self._to_turn:  # one stays until it is done: the bus may be away
                 self._turn(*self._to_turn[0])
                 self._to_turn.popleft()
+        if epoch != self._conductor.epoch or (after is not before and after.block == before.block):
+            self._wake_publisher()  # no part tells it
         self._step_back_if_unheard()
         self._join_when_in_step()
         if after is before:
@@ -181,12 +195,22 @@ class Failover:
                 self._new_nodes = self._new_nodes[len(nodes) :]
         try:
             more = self._conductor.publish()
-            return 0.0 if more else _POLL_S if self.publisher.epoch is not None else _FOLLOW_S
+            return 0.0 if more else self._pause_s()
         except (BufferGap, BufferDamaged) as error:
             logger.warning("%s", error, extra={"action": "buffer"})
             self.gap = error
             self.election.step_back()
             return _IDLE_S
+
+    def _pause_s(self) -> float:
+        if self._parts is not None and not self.publisher.is_busy:
+            return _IDLE_S
+        return _POLL_S if self.publisher.epoch is not None else _FOLLOW_S
+
+    def _wake_publisher(self) -> None:
+        parts = self._parts
+        if parts is not None:
+            parts.wake()
 
     def serve(self) -> float:
         """What is asked of this engine while it leads, and snapshots that became complete."""
@@ -266,7 +290,8 @@ class Failover:
         if self.state != STARTING or self.gap is not None or self.restore is not None:
             return
         computed, decided = self._computing.computed(), self.sequencer.position
-        if computed is not None and decided.events - computed.events <= self._options.batch_events:
+        near = min(self._options.batch_events, _IN_STEP_EVENTS)
+        if computed is not None and decided.events - computed.events <= near:
             self.election.join()
             self.state = RUNNING
 

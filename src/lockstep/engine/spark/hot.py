@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,6 +14,8 @@ from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 
+WHOLE_S = 60.0
+"""How often garbage is looked for everywhere."""
 _buses: dict[str, Bus] = {}
 
 
@@ -33,6 +36,7 @@ def run_orders_patiently(
     stored_head: Callable[[], bytes | None],
 ) -> tuple[Pages, Done]:
     """Evaluate orders; while the bus is away the task waits, for to Spark a failed one is a reason to give up."""
+    _COLLECTOR.spare(is_fresh=(setup.folder, shard) not in WORKERS.held)
     pauses = Pauses(f"the worker of shard {shard}")
     while True:
         try:
@@ -40,3 +44,28 @@ def run_orders_patiently(
             return pages, WORKERS.done[setup.folder, shard]
         except BUS_AWAY as error:
             time.sleep(pauses.after(error))
+
+
+class Collector:
+    """Lets Python's garbage collector leave alone what has been there for a while.
+
+    Spark has it go through every object of a process after each task, twice in a batch: with compiled loops, pandas
+    and pyarrow in the process that takes longer than all the rest of a small batch. Now and then it does look at
+    everything.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._whole_at = monotonic()
+
+    def spare(self, *, is_fresh: bool) -> None:
+        """To be called when a task begins, so after a collection. `is_fresh`: if there is a state before, it goes."""
+        now = self._monotonic()
+        if is_fresh or now - self._whole_at >= WHOLE_S:
+            self._whole_at = now
+            gc.unfreeze()
+        else:
+            gc.freeze()
+
+
+_COLLECTOR = Collector()

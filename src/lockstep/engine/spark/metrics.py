@@ -35,6 +35,7 @@ class EngineMetrics:
                 family.add_metric([self._project, path], getattr(counts, field))
             yield family
         yield self._bad(status)
+        yield self._refused(status)
         yield from self._batches(status)
 
     def _one(self, name: str, text: str, value: float) -> GaugeMetricFamily:
@@ -49,6 +50,13 @@ class EngineMetrics:
         for path, counts in status.counts.items():
             for reason, number in counts.bad.items():
                 family.add_metric([self._project, path, reason], number)
+        return family
+
+    def _refused(self, status: EngineStatus) -> CounterMetricFamily:
+        text = "Records put on the bad-record stream"
+        family = CounterMetricFamily("lockstep_engine_bad_records", text, labels=["project", "reason"])
+        for reason, number in status.bad.items():
+            family.add_metric([self._project, reason], number)
         return family
 
     def _batches(self, status: EngineStatus) -> Iterator[Any]:

@@ -24,7 +24,7 @@ class EngineOptions:
 
     cluster: str = "local"
     shards: int = 1
-    batch_events: int = 300_000
+    batch_events: int = 600_000
     entry_events: int = 50_000
     snapshot_every_s: float = 10.0
     buffer_blocks: int = 1_000_000

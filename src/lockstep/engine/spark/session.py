@@ -225,12 +225,17 @@ def first_words(error: BaseException) -> str:
     return " ".join(lines[:2]).rstrip(".") or type(error).__name__
 
 
+def is_local(spark: SparkSession) -> bool:
+    """Whether Spark's workers are on this machine."""
+    return str(spark.sparkContext.master).startswith("local")
+
+
 def check_shared(spark: SparkSession, folder: Path) -> None:
     """Raise StateNotShared if Spark's workers run elsewhere and do not see the engine's folder.
 
     They leave their results there for the driver, which would wait for ever.
     """
-    if str(spark.sparkContext.master).startswith("local"):
+    if is_local(spark):
         return
     mark = folder / f"shared-{uuid4().hex}"
     mark.touch()

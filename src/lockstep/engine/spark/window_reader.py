@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,17 +34,23 @@ from lockstep.runtime import logger
 ROWS_PER_BATCH = 10_000
 BYTES_PER_TASK = 64 << 20
 """About so many stored bytes of a window are read by one task of a batch job."""
+TASKS_OF_CURRENT = 4
+"""Current rows are read by so many tasks at most: each looks at the keys in all that comes after its own changes."""
 
 
 @dataclass(frozen=True)
 class BlockRange(InputPartition):
-    """The blocks between two places on an out stream: one task of Spark's."""
+    """The blocks between two places on an out stream: one task of Spark's.
+
+    For the current rows those whose last change is there, up to the place `last`.
+    """
 
     log: str
     identity: str
     start: Place
     end: Place
     host: str
+    last: Place
 
 
 class BlockReader:
@@ -85,6 +91,11 @@ class BlockReader:
         for batch, times in self._blocks(log, part, wanted):
             chosen = self._within(batch)
             rows.take(batch.slice(chosen.start, chosen.stop), times[chosen])
+        later = replace(part, start=part.end, end=part.last)
+        if later.start != later.end:
+            for batch, _ in self._blocks(log, later, frozenset(keys)):
+                chosen = self._within(batch)
+                rows.drop(batch.slice(chosen.start, chosen.stop))
         yield rows.rows()
 
     def _within(self, batch: EventBatch) -> slice:
@@ -140,7 +151,7 @@ class WindowReader(DataSourceReader):
         self._blocks = BlockReader(options, node, asked, open_url)
 
     def partitions(self) -> list[BlockRange]:  # type: ignore[override, unused-ignore]
-        """Ranges of about the same size; one alone for the current rows."""
+        """Ranges of about the same size."""
         with opened(self._open_url, self._options.place.url) as bus:
             window = WindowLog(bus, self._options, self._node)
             log, out = window.log, window.out()
@@ -149,7 +160,7 @@ class WindowReader(DataSourceReader):
                 positions.check_published(log, places[-1], out)
             name, identity, host = log.name, log.identity, this_host()
         pairs = itertools.pairwise(places)
-        return [BlockRange(name, identity, start, end, host) for start, end in pairs]
+        return [BlockRange(name, identity, start, end, host, places[-1]) for start, end in pairs]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See DataSourceReader."""
@@ -172,10 +183,16 @@ class WindowReader(DataSourceReader):
             cuts[-1] = step.at
             if end is not None and last >= end - 1:
                 break
-            if not self._options.current and step.size - size >= BYTES_PER_TASK:
+            if step.size - size >= BYTES_PER_TASK:
                 cuts.append(step.at)
                 size = step.size
-        return cuts
+        return _some_of(cuts, TASKS_OF_CURRENT) if self._options.current else cuts
+
+
+def _some_of(cuts: list[Place], most: int) -> list[Place]:
+    """Cuts for at most so many ranges, of about the same size."""
+    ranges = len(cuts) - 1
+    return cuts if ranges <= most else [cuts[ranges * number // most] for number in range(most + 1)]
 
 
 class PushingWindowReader(WindowReader):
@@ -274,7 +291,7 @@ class WindowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = positions.range_start(Position.from_json(start), to)
         if begin.offset >= to.at.offset:
             return []
-        return [BlockRange(to.stream, to.identity, begin, to.at, this_host())]
+        return [BlockRange(to.stream, to.identity, begin, to.at, this_host(), to.at)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See DataSourceStreamReader."""

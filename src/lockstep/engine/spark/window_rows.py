@@ -24,6 +24,7 @@ class HeldColumns:
         self._schema = schema
         self._held = EventBatch.empty(schema), np.array([], np.int64)
         self._waiting: list[tuple[EventBatch, Int64s]] = []
+        self._later: list[pa.Table] | None = None
         self._events = 0
 
     def take(self, batch: EventBatch, times_ns: Int64s) -> None:
@@ -33,10 +34,30 @@ class HeldColumns:
         if self._events >= max(_WAITING_MIN, len(self._held[0])):
             self._fold()
 
+    def drop(self, later: EventBatch) -> None:
+        """Let go of the rows whose keys are in what comes after all blocks that were taken: another task has them."""
+        if self._later is None:
+            self._fold()
+            self._later = []
+        self._later.append(_keys_of(later))
+        self._events += len(later)
+        if self._events >= max(_WAITING_MIN, len(self._held[0])):
+            self._drop()
+
     def rows(self) -> tuple[EventBatch, Int64s]:
         """The rows as normal inserts, each with the block and the time of its last change."""
         self._fold()
+        self._drop()
         return self._held
+
+    def _drop(self) -> None:
+        later, self._later, self._events = self._later, [], 0
+        batch, times = self._held
+        if not later or not len(batch):
+            return
+        last = _last_of_each(pa.concat_tables([_keys_of(batch), *later]))
+        kept = last[last < len(batch)]
+        self._held = batch.take(kept), times[kept]
 
     def _fold(self) -> None:
         parts, self._waiting, self._events = [self._held, *self._waiting], [], 0
@@ -44,7 +65,7 @@ class HeldColumns:
         times = np.concatenate([part for _, part in parts])
         if len(batch):
             rows = np.flatnonzero(~_old_halves(batch))
-            last = rows[_last_of_each(batch.take(rows))]
+            last = rows[_last_of_each(_keys_of(batch.take(rows)))]
             kept = last[batch.opcode[last] != Opcode.DELETE]
             self._held = _as_inserts(batch.take(kept)), times[kept]
 
@@ -62,11 +83,15 @@ def _old_halves(batch: EventBatch) -> npt.NDArray[np.bool_]:
     return is_old
 
 
-def _last_of_each(batch: EventBatch) -> npt.NDArray[np.intp]:
-    """The place of the last event of each key, in rising order."""
+def _keys_of(batch: EventBatch) -> pa.Table:
     names = [batch.schema.names[place] for place in batch.schema.keys]
-    table = pa.table({name: _groupable(batch.column(name)) for name in names} | {"": np.arange(len(batch))})
-    found = table.group_by(names).aggregate([("", "max")]).column("_max").to_numpy()
+    return pa.table({name: _groupable(batch.column(name)) for name in names})
+
+
+def _last_of_each(keys: pa.Table) -> npt.NDArray[np.intp]:
+    """The place of the last one of each key, in rising order."""
+    numbered = keys.append_column("", pa.array(np.arange(len(keys))))
+    found = numbered.group_by(keys.column_names).aggregate([("", "max")]).column("_max").to_numpy()
     return np.sort(found)
 
 

@@ -1,17 +1,23 @@
-"""Compute windows: for each row a row. Key fields are copied by name, the others are made by expressions."""
+"""Compute windows: for each row a row. Key fields are copied by name, the others are made by expressions.
+
+The key may be another one than that of the input: then rows are known by whose they are.
+"""
 
 from __future__ import annotations
 
 from typing import cast
 
-from lockstep.engine.events.event import Event, Row
+from lockstep.engine.events.event import Event, Flag, Row
 from lockstep.engine.events.schema import Field
 from lockstep.engine.events.types import Value
 from lockstep.engine.expressions.compiler import Environment, Expression, Scope, compile_expression
 from lockstep.engine.model.graph import Node
+from lockstep.engine.model.schemas import changes_key
 from lockstep.engine.model.windows import ComputeWindow
 from lockstep.engine.windows.index import (
     DELETE,
+    INSERT,
+    SAFEDELETE,
     UPDATE_BLOCK,
     Key,
     add_update,
@@ -22,7 +28,9 @@ from lockstep.engine.windows.index import (
     tree_row,
 )
 from lockstep.engine.windows.operator import Moment, Operator, Tree
+from lockstep.engine.windows.owned_rows import OwnedRows
 from lockstep.engine.windows.results import Converter, converter, look
+from lockstep.engine.windows.source import details
 
 Step = tuple[Expression, Converter | None, Field]
 """What makes a field, and how it gets into it."""
@@ -50,20 +58,35 @@ class ComputeOperator(Operator):
         self._key_of = key_getter(parent)
         first = self._expressions[0].initial() if self._expressions else []
         self._environment = Environment(variables=list(first))
-        self._given: dict[Key, Row] | None = None if all(each.is_pure for each in self._expressions) else {}
+        self._looks = not all(each.is_pure for each in self._expressions)
+        self._new_key = key_getter(node.schema) if changes_key(window, parent) else None
+        self._owned = OwnedRows(node.schema, parent) if self._new_key is not None and node.is_indexed else None
+        self._given: dict[Key, Row] | None = {} if self._looks and self._owned is None else None
 
     def on_change(self, port: int, event: Event, old: Row | None, moment: Moment, out: list[Event]) -> None:  # noqa: ARG002 - one input
         """Compute one change, the new half first."""
-        if event.opcode is UPDATE_BLOCK and old is not None:
+        if self._owned is not None:
+            row = None if event.opcode is DELETE or event.opcode is SAFEDELETE else self._row(event, moment)
+            reason = self._owned.change(event, row, out)
+            if reason is not None:
+                self.refuse(event, reason, details(reason), moment)
+        elif event.opcode is UPDATE_BLOCK and old is not None:
             before = Event(DELETE, event.flags, old)
             was = self._take_given(before)
             new = self._row(event, moment)
-            add_update(new, self._row(before, moment) if was is None else was, event.flags, out)
+            self._add_update(new, self._row(before, moment) if was is None else was, event.flags, out)
         elif event.opcode is DELETE:
             was = self._take_given(event)
             out.append(event._replace(values=self._row(event, moment) if was is None else was))
         else:
             out.append(event._replace(values=self._row(event, moment)))
+
+    def _add_update(self, new: Row, old: Row, flags: Flag, out: list[Event]) -> None:
+        """A pair; what has another key now is another row."""
+        if self._new_key is None or self._new_key(new) == self._new_key(old):
+            add_update(new, old, flags, out)
+        else:
+            out += [Event(DELETE, flags, old), Event(INSERT, flags, new)]
 
     def _take_given(self, event: Event) -> Row | None:
         """The row that was given out for this key, if such rows are kept."""
@@ -71,7 +94,7 @@ class ComputeOperator(Operator):
 
     def _row(self, event: Event, moment: Moment) -> Row:
         environment, values = self._environment, event.values
-        if self._given is not None:
+        if self._looks:
             look(environment, event, moment)
         steps = iter(self._steps)
         made = tuple(
@@ -94,10 +117,13 @@ class ComputeOperator(Operator):
     def dump(self) -> Tree:
         """Variables, and the rows given out if they are kept."""
         given = None if self._given is None else [[key_tree(key), row_tree(row)] for key, row in self._given.items()]
-        return {"variables": row_tree(tuple(self._environment.variables)), "given": given}
+        state = {"variables": row_tree(tuple(self._environment.variables)), "given": given}
+        return state if self._owned is None else {**state, "owned": self._owned.dump()}
 
     def load(self, state: Tree) -> None:
         """Go on from a dumped state."""
         self._environment.variables = list(tree_row(state["variables"]))
         if self._given is not None:
             self._given = {tree_key(key): tree_row(row) for key, row in state["given"]}
+        if self._owned is not None:
+            self._owned.load(state["owned"])

@@ -90,7 +90,7 @@ class CustomOperator(Operator):
         self._note_change()
         for made in answers:
             if isinstance(made, Notice):
-                moment.notify(self._notice(made, cause))
+                moment.notify(self.placed(made, cause, moment.block))
                 continue
             answer = self.event_of(made, cause)
             found = self.rows.resolve(*answer)
@@ -115,7 +115,8 @@ class CustomOperator(Operator):
             self.code.fail(cause, f"it gave a row with {shown(unknown[0])}, which is no field of the schema")
         return tuple([made.get(name) for name in self._fields])
 
-    def _notice(self, made: Notice, cause: Event | str) -> PlacedNotice:
+    def placed(self, made: Notice, cause: Event | str | None, block: int) -> PlacedNotice:
+        """A notice of the class as one of a block, if it is sound."""
         headers = made.headers if isinstance(made.headers, Mapping) else None
         words = [made.kind, made.key, *(headers or {}).keys()]
         texts = [*words, *(headers or {}).values()]
@@ -128,11 +129,17 @@ class CustomOperator(Operator):
             self.code.fail(cause, f"it gave {shown(made)}; {wanted}")
         if len(headers) > _HEADERS_MAX:
             self.code.fail(cause, f"it gave a notice with {len(headers)} headers; at most {_HEADERS_MAX} are allowed")
+        own = made.id
+        if own is not None and not (
+            isinstance(own, str) and own and own.isprintable() and len(own.encode()) <= _WORD_MAX
+        ):
+            wanted = f"an id must be printable text of 1 to {_WORD_MAX} bytes"
+            self.code.fail(cause, f"it gave {shown(made)}; {wanted}")
         size = len(made.body) + sum(len(text.encode()) for text in texts)
         if size > _NOTICE_MAX:
             self.code.fail(cause, f"it gave a notice of {size} bytes; at most {_NOTICE_MAX} are allowed")
         return PlacedNotice(
-            self.code.block, self.node.path, made.kind, key=made.key, headers=tuple(headers.items()), body=made.body
+            block, self.node.path, made.kind, key=made.key, headers=tuple(headers.items()), body=made.body, id=own
         )
 
     def changed_pages(self) -> Iterator[tuple[str, Tree | None]]:
@@ -269,10 +276,16 @@ def window_class(node: Node) -> type[Window]:
 
 
 def check_classes(graph: Graph) -> None:
-    """Raise if a class of a custom window is not there, or in another version."""
+    """Raise if classes of custom windows are not there, or in another version; all of them are named."""
+    faults = []
     for node in graph.nodes:
         if isinstance(node.window, CustomWindow):
-            window_class(node)
+            try:
+                window_class(node)
+            except ModelInvalid as error:
+                faults.append(str(error.params["faults"]))
+    if faults:
+        raise ModelInvalid(name=graph.project.name, count=len(faults), faults="\n".join(faults))
 
 
 def _fault(node: Node, problem: str) -> ModelInvalid:

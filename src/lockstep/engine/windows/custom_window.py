@@ -84,13 +84,15 @@ class Delete:
 class Notice:
     """Something to be done once, outside: it goes to the project's notice stream with an id that follows from the log.
 
-    Notices with the same `key` are to be carried out in their order.
+    Notices with the same `key` are to be carried out in their order. With an `id` of its own, printable text of at most
+    512 bytes, it goes by that one: two notices with the same id are then one for whoever carries them out.
     """
 
     kind: str
     key: str = ""
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
+    id: str | None = None
 
 
 Made = Mapping[str, Value] | Row | Delete | Event | Notice
@@ -113,7 +115,8 @@ class Window(ABC):
 
     Both are record batches of pyarrow: the fields, `_block`, and `_opcode`, which may be left out of the answer. An
     update comes as two rows: the new one as UPDATE_BLOCK, and the old one as DELETE. Answers keep the order of blocks,
-    and are those of `on_event`, however the changes are cut into batches. There are no notices.
+    and are those of `on_event`, however the changes are cut into batches. With notices it gives a pair: the batch (or
+    None) and a list of (block, Notice), in the order of blocks.
     """
 
     def __init__(self, setup: Setup) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
+from uuid import UUID
 
 from lockstep.engine.events.types import Value
 from lockstep.engine.windows.function_documents import Unreadable, json_value, read_json
@@ -261,6 +262,7 @@ _PLAIN: tuple[tuple[str, int, int | None, Callable[..., Value]], ...] = (
     ("listSize", 1, 2, _list_size),
     ("listContains", 2, 3, _list_contains),
     ("mapValue", 2, 4, _map_value),
+    ("timeIsDst", 0, 1, lambda *_: 0),
     ("timeGmtToLocal", 1, 1, whole),
     ("timeLocalToGmt", 1, 1, whole),
     ("timeSecondOfDay", 1, 1, _part("daysecond")),
@@ -306,15 +308,32 @@ def _replace(context: Any, value: Value, old: Value, new: Value) -> Value:
     return plain.replace(part, other) if context.allows(length) else None
 
 
+def _random(context: Any, low: Value = 0, high: Value = 1) -> Value:
+    """random([low, high]): a number from `low` on and below `high`."""
+    least, most = number(low), number(high)
+    if least is None or most is None:
+        return None
+    part = int.from_bytes(context.draw()[:7], "big") / (1 << 56)
+    found: Value = _real(lambda: least + (most - least) * part)
+    return found
+
+
+def _guid(context: Any) -> Value:
+    """A name that no other event of the project has, in the form of a UUID."""
+    return str(UUID(bytes=context.draw(), version=4))
+
+
 def _table() -> Mapping[str, Call]:
     calls = [Call(name, least, most, make) for name, least, most, make in _PLAIN]
     calls += [Call(name, 0, 0, make, needs_context=True) for name, make in _ABOUT_EVENT]
     calls += [Call(name, 0, 0, make, needs_context=True, reads_clock=True) for name, make in _CLOCKS]
     calls += [Call(name, 1, None, _concat, needs_context=True) for name in ("concat", "string")]
     calls.append(Call("replace", 3, 3, _replace, needs_context=True))
+    calls.append(Call("random", 0, 2, _random, needs_context=True))
+    calls.append(Call("guid", 0, 0, _guid, needs_context=True))
     return {call.name.lower(): call for call in calls}
 
 
 CALLS: Mapping[str, Call] = _table()
-REFUSED = {"random": "it gives another number each time", "guid": "it gives another name each time"}
-"""Functions that are left out because the answer would not be the same again, and why."""
+NUMBERED = frozenset({"eventCounter", "eventNumber", "random", "guid"})
+"""Functions that give something else for each event, the same for the same one."""

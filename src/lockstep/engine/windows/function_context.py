@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 from lockstep.engine.events.types import Value
@@ -20,6 +21,8 @@ class Context:
     values: dict[str, Value] = field(default_factory=dict)
     properties: dict[str, Value] = field(default_factory=dict)
     input: str = ""
+    window: str = ""
+    """The path of the window that makes events."""
     opcode: str = "I"
     flags: str = "N"
     clock_us: int = 0
@@ -28,9 +31,17 @@ class Context:
     """How many events the window has made, this one included."""
     number: int = 0
     """How many events it has made of the input event, this one included."""
+    draws: int = 0
+    """How many numbers and names were drawn for this event."""
     complaints: list[str] = field(default_factory=list)
     """What could not be read, or was beyond a limit; the result was null."""
     _read: dict[tuple[str, str], Any] = field(default_factory=dict)
+
+    def draw(self) -> bytes:
+        """Sixteen bytes that look random, and are the same wherever the event is made."""
+        self.draws += 1
+        place = f"{self.window}\n{self.block}\n{self.counter}\n{self.draws}"
+        return blake2b(place.encode(), digest_size=16).digest()
 
     def json(self, text: str) -> Any:
         """A JSON document; None if it can't be read."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from lockstep.engine.events.event import Event, Row
+from lockstep.engine.events.event import OPCODES, Event, Opcode, Row
 from lockstep.engine.events.types import Value
 from lockstep.engine.expressions.faults import fault
 from lockstep.engine.model.graph import Node
@@ -15,11 +15,22 @@ from lockstep.engine.windows.function_documents import Unreadable, json_at, json
 from lockstep.engine.windows.function_sets import FunctionSet, names_of, values_of
 from lockstep.engine.windows.function_special import BadArgument, compile_pattern, searchable
 from lockstep.engine.windows.function_texts import Function, Names, compile_function
-from lockstep.engine.windows.function_values import made, text, truth
+from lockstep.engine.windows.function_values import made, seen, text, truth
 from lockstep.engine.windows.operator import Moment
 
 MAX_ITEMS = 100_000
 """Of one loop for one event."""
+OPCODE_WORDS = {
+    "insert": Opcode.INSERT,
+    "update": Opcode.UPDATE,
+    "upsert": Opcode.UPSERT,
+    "delete": Opcode.DELETE,
+    "safedelete": Opcode.SAFEDELETE,
+    **{letter.lower(): opcode for letter, opcode in OPCODES.items() if opcode is not Opcode.UPDATE_BLOCK},
+}
+"""What an opcode function may give, in small letters."""
+ITEM = "_context"
+"""The property by which the functions of a loop see the item, whatever else it is called."""
 
 Finder = Callable[[Value, Context], list[Value]]
 Complain = Callable[[str, str], None]
@@ -33,9 +44,10 @@ class RowMaker:
         window = node.window
         assert isinstance(window, FunctionalWindow), "made by kind"
         self._node = node
-        self._main = FunctionSet(window.properties, window.functions, names_of(node.inputs, dict(window.expressions)))
+        names = names_of((*node.inputs, node.schema), dict(window.expressions))  # what is not made yet is null
+        self._main = FunctionSet(window.properties, window.functions, names)
         self._generate = _optional(window.generate, self._main.names)
-        self._opcode = _optional(window.opcode, self._main.names)
+        self._opcode = _optional(quoted_opcode(window.opcode), self._main.names)
         self._loops = [_Loop(loop, self._main.names) for loop in window.loops]
         self._copied = [_copied_places(node, port) for port in range(len(node.inputs))]
         self.made = 0
@@ -59,7 +71,8 @@ class RowMaker:
             rows.append(self._row(port, event.values, results, complain))
         for loop in self._loops:
             for item in loop.items(context):
-                inner = replace(context, values={**context.values, loop.data: item}, properties={**context.properties})
+                values = {**context.values, loop.data: item}
+                inner = replace(context, values=values, properties={**context.properties, ITEM: item})
                 self._count(inner, len(rows) + 1)
                 self.made += 1
                 rows.append(self._row(port, event.values, {**results, **loop.run(inner)}, complain))
@@ -71,6 +84,7 @@ class RowMaker:
         return Context(
             values=values_of(self._node.inputs[port], event.values),
             input=self._node.parents[port].name,
+            window=self._node.path,
             opcode=event.opcode.letter,
             flags=event.flags.letters,
             clock_us=moment.clock_us,
@@ -81,16 +95,18 @@ class RowMaker:
         context.counter, context.number = self.made + 1, number
 
     def _row(self, port: int, row: Row, results: dict[str, Value], complain: Complain) -> Row:
-        """A field takes the result of its name, else the input field of its name and type, else null."""
+        """A field takes the result of its name, else the input field of its name, else null."""
         values: list[Value] = []
+        given = self._node.inputs[port].fields
         for field, place in zip(self._node.schema, self._copied[port], strict=True):
-            if field.name in results:
-                value, reason = made(field.type, results[field.name])
-                if reason is not None:
-                    complain(reason, f"field {field.name} became null")
-                values.append(value)
-            else:
+            if field.name not in results and (place is None or given[place].type is field.type):
                 values.append(None if place is None else row[place])
+                continue
+            found = results[field.name] if field.name in results else seen(given[place or 0].type, row[place or 0])
+            value, reason = made(field.type, found)
+            if reason is not None:
+                complain(reason, f"field {field.name} became null")
+            values.append(value)
         return tuple(values)
 
 
@@ -100,7 +116,7 @@ class _Loop:
     def __init__(self, loop: EventLoop, names: Names) -> None:
         self.data = loop.data
         self._use = compile_function(loop.use, names)
-        inner = Names((*names.fields, loop.data), names.properties, names.expressions)
+        inner = Names((*names.fields, loop.data), (*names.properties, ITEM), names.expressions)
         self._set = FunctionSet(loop.properties, loop.functions, inner)
         self._find = _finder(loop)
 
@@ -173,12 +189,13 @@ _FINDERS: dict[str, Callable[[EventLoop], Finder]] = {
 
 
 def _copied_places(node: Node, port: int) -> list[int | None]:
-    """For each output field the place of the input field of its name and type."""
-    given = node.inputs[port]
-    return [
-        given.places[field.name] if field.name in given and given[field.name].type is field.type else None
-        for field in node.schema
-    ]
+    """For each output field the place of the input field of its name."""
+    return [node.inputs[port].places.get(field.name) for field in node.schema]
+
+
+def quoted_opcode(opcode: str | None) -> str | None:
+    """An opcode that stands there as a word, as a text: <opcode>upsert</opcode>."""
+    return f"'{opcode.strip()}'" if opcode is not None and opcode.strip().lower() in OPCODE_WORDS else opcode
 
 
 def _optional(written: str | None, names: Names) -> Function | None:

@@ -27,7 +27,7 @@ class FunctionSet:
             names = Names(names.fields, (*names.properties, each.name), names.expressions)
         self._functions: list[tuple[str, Function]] = []
         for name, written in functions:
-            self._functions.append((name, compile_function(written, names)))
+            self._functions.append((name, compile_function(written, names, prose=True)))
             names = Names((*names.fields, name), names.properties, names.expressions)
         self.names = names
         """What those who come after can speak of."""

@@ -14,7 +14,7 @@ from typing import NoReturn
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.types import Value
 from lockstep.engine.expressions.faults import fault, suggestion
-from lockstep.engine.windows.function_calls import CALLS, REFUSED, Call
+from lockstep.engine.windows.function_calls import CALLS, NUMBERED, Call
 from lockstep.engine.windows.function_special import SPECIALS, Argument, BadArgument, Evaluate, Special
 from lockstep.engine.windows.function_values import number
 
@@ -30,6 +30,8 @@ _TOKEN = re.compile(
        |(?P<sign>[(),])""",
     re.VERBOSE | re.ASCII,
 )
+_PROSE = re.compile(r"\s*[A-Za-z]\w*[,.;:!?]?\s+[^\s,)]", re.ASCII)
+"""Two words."""
 _CONSTANTS: dict[str, Value] = {"null": None, "true": 1, "false": 0}
 _EXAMPLE = "Write it as in concat($a,'-',$b)."
 
@@ -57,12 +59,15 @@ class Function:
     evaluate: Evaluate
 
 
-def compile_function(text: str, names: Names) -> Function:
-    """The function that a text describes; raises BadExpression with the character where it goes wrong."""
+def compile_function(text: str, names: Names, *, prose: bool = False) -> Function:
+    """The function that a text describes; raises BadExpression with the character where it goes wrong.
+
+    With `prose` several words that call nothing stand for themselves, as ESP has it.
+    """
     if len(text) > MAX_LENGTH:
         raise fault(text, MAX_LENGTH, f"it is longer than {MAX_LENGTH} characters", "Split it into several functions.")
     reader = _Reader(text, names)
-    found = reader.whole()
+    found = reader.whole(prose=prose)
     fields, clocks = frozenset(reader.fields), tuple(dict.fromkeys(reader.clocks))
     return Function(text, fields, clocks, reader.uses_numbers, found.evaluate)
 
@@ -83,10 +88,12 @@ class _Reader:
         self.clocks: list[str] = []
         self.uses_numbers = False
 
-    def whole(self) -> Argument:
+    def whole(self, *, prose: bool) -> Argument:
         """The whole text; an empty one is null."""
         if not self.text.strip():
             return _constant(None)
+        if prose and _PROSE.match(self.text) and not any(mark in self.text for mark in "$#("):
+            return _constant(self.text.strip())
         found = self._value(0)
         at = self._skip()
         if at < len(self.text):
@@ -152,13 +159,10 @@ class _Reader:
             self.clocks.append(call.name)
         if not call.needs_context:
             return lambda context: make(*[argument(context) for argument in arguments])
-        self.uses_numbers = self.uses_numbers or call.name in ("eventCounter", "eventNumber")
+        self.uses_numbers = self.uses_numbers or call.name in NUMBERED
         return lambda context: make(context, *[argument(context) for argument in arguments])
 
     def _unknown(self, name: str, at: int) -> NoReturn:
-        if name.lower() in REFUSED:
-            reason = f"{name} can't be used: {REFUSED[name.lower()]}"
-            self._fail(at, reason, "Use eventCounter() to tell events apart.")
         known = [*(call.name for call in CALLS.values()), *(special.name for special in SPECIALS.values())]
         self._fail(at, f"there is no function {name!r}", suggestion(name, known, _EXAMPLE))
 

@@ -14,15 +14,23 @@ DEFAULT_FORMAT = "%Y-%m-%d %H:%M:%S"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WIDTHS = {"Y": 4, "m": 2, "d": 2, "H": 2, "M": 2, "S": 2, "j": 3, "y": 2}
 _DIRECTIVE = re.compile(r"%(.)")
-_SHORT = {"F": "%Y-%m-%d", "T": "%H:%M:%S", "D": "%m/%d/%y"}
-KNOWN_DIRECTIVES = ", ".join(f"%{letter}" for letter in (*_WIDTHS, *_SHORT, "%"))
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_WORDS = {"a": r"[A-Za-z]{3}", "b": r"(?P<b>[A-Za-z]{3})", "e": r" ?(?P<d>[0-9]{1,2})"}
+"""What is no number of a fixed width: the names of days and months, and a day with a blank before it."""
+_SHORT = {"F": "%Y-%m-%d", "T": "%H:%M:%S", "D": "%m/%d/%y", "c": "%a %b %e %H:%M:%S %Y"}
+KNOWN_DIRECTIVES = ", ".join(f"%{letter}" for letter in (*_WIDTHS, *_WORDS, *_SHORT, "%"))
+
+_SAME = {"e": "d", "b": "m"}
+"""Directives that say the same as another one."""
 
 
 def expand_format(form: str) -> str | None:
     """A format with short forms written out; None if it uses what is not known, or something twice."""
     full = _DIRECTIVE.sub(lambda found: _SHORT.get(found[1], found[0]), form)
     used = [letter for letter in _DIRECTIVE.findall(full) if letter != "%"]
-    known = len(set(used)) == len(used) and all(letter in _WIDTHS for letter in used)
+    is_once = len({_SAME.get(letter, letter) for letter in used}) == len(used)
+    known = is_once and all(letter in _WIDTHS or letter in _WORDS for letter in used)
     return full if known and "%" not in _DIRECTIVE.sub("", full) else None
 
 
@@ -33,10 +41,9 @@ def time_text(seconds: Value, form: str) -> str | None:
         return None
     day = moment.timetuple().tm_yday
     parts = (moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second, day, moment.year % 100)
-    values = dict(zip(_WIDTHS, parts, strict=True))
-    return _DIRECTIVE.sub(
-        lambda found: "%" if found[1] == "%" else str(values[found[1]]).zfill(_WIDTHS[found[1]]), form
-    )
+    written = {letter: str(part).zfill(_WIDTHS[letter]) for letter, part in zip(_WIDTHS, parts, strict=True)}
+    words = {"a": _DAYS[moment.weekday()], "b": _MONTHS[moment.month - 1], "e": f"{moment.day:2d}", "%": "%"}
+    return _DIRECTIVE.sub(lambda found: {**written, **words}[found[1]], form)
 
 
 def time_of(value: Value, form: str) -> int | None:
@@ -45,7 +52,11 @@ def time_of(value: Value, form: str) -> int | None:
     found = re.fullmatch(pattern, text(value).strip()[:200], re.ASCII)
     if found is None:
         return None
-    got = {letter: int(digits) for letter, digits in found.groupdict().items()}
+    words = found.groupdict()
+    name = words.pop("b", "Jan").capitalize()
+    if name not in _MONTHS:
+        return None
+    got = {"m": _MONTHS.index(name) + 1} | {letter: int(digits) for letter, digits in words.items()}
     year = got.get("Y", 1900 + got["y"] + (100 if got["y"] < 69 else 0) if "y" in got else 1970)
     try:
         day = datetime(year, got.get("m", 1), got.get("d", 1), tzinfo=UTC) + timedelta(days=got.get("j", 1) - 1)
@@ -58,6 +69,8 @@ def time_of(value: Value, form: str) -> int | None:
 def _pattern(piece: str) -> str:
     if piece == "%%":
         return "%"
+    if piece[1:] in _WORDS and piece.startswith("%"):
+        return _WORDS[piece[1]]
     if piece.startswith("%"):
         return rf"(?P<{piece[1]}>[0-9]{{1,{_WIDTHS[piece[1]]}}})"
     return re.escape(piece)

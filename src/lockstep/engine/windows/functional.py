@@ -10,21 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lockstep.engine.events.event import OPCODES, Event, Opcode, Row
+from lockstep.engine.events.event import Event, Opcode, Row
 from lockstep.engine.model.graph import Node
 from lockstep.engine.model.windows import FunctionalWindow
-from lockstep.engine.windows.function_maker import RowMaker
+from lockstep.engine.windows.function_maker import OPCODE_WORDS, RowMaker
 from lockstep.engine.windows.function_rows import KeptRows, Key, kept, key_of, restored, same_nan
 from lockstep.engine.windows.operator import Moment, Operator, Tree
 
-_OPCODES = {
-    "insert": Opcode.INSERT,
-    "update": Opcode.UPDATE,
-    "upsert": Opcode.UPSERT,
-    "delete": Opcode.DELETE,
-    "safedelete": Opcode.SAFEDELETE,
-    **{letter.lower(): opcode for letter, opcode in OPCODES.items() if opcode is not Opcode.UPDATE_BLOCK},
-}
 _LEAVING = frozenset({Opcode.DELETE, Opcode.SAFEDELETE})
 
 
@@ -61,7 +53,7 @@ class FunctionalOperator(Operator):
             self.refuse(event, reason, detail, moment)
 
         rows, written = self._maker.make(port, event, moment, complain)
-        opcode = _OPCODES.get(written.strip().lower())
+        opcode = OPCODE_WORDS.get(written.strip().lower())
         if opcode is None:
             complain("bad-opcode", f"the opcode function gave {written!r}")
         else:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import sqrt
+from typing import cast
 
 from lockstep.engine.events.event import Row
 from lockstep.engine.events.types import INT_RANGE, FieldType, Value
+from lockstep.engine.expressions.compiler import AggregateCall
 from lockstep.engine.windows.functions import Function, Maker, by_type, plain
 from lockstep.engine.windows.operator import Tree
 from lockstep.engine.windows.sums import DoubleDouble, TwoSums, tree_whole, whole_tree
@@ -168,6 +170,62 @@ class DoubleMean(DoubleSum):
         return self.sum.hi / self.count if self.count else None
 
 
+class ArrayMean(Function):
+    """ESP_aAve of arrays: the mean of each place, as long as the longest array; null where no array has a number."""
+
+    __slots__ = ("lengths", "make", "places")
+
+    def __init__(self, make: Callable[[], WholeMean | DoubleMean]) -> None:
+        self.make = make
+        self.places: list[WholeMean | DoubleMean] = []
+        self.lengths: dict[int, int] = {}
+
+    def add(self, values: Row) -> None:
+        """Add an array; one that is longer than all others brings new places."""
+        array = values[0]
+        if isinstance(array, tuple):
+            self.lengths[len(array)] = self.lengths.get(len(array), 0) + 1
+            self.places += [self.make() for _ in range(len(array) - len(self.places))]
+            for place, x in zip(self.places, array, strict=False):
+                place.add((x,))
+
+    def remove(self, values: Row) -> None:
+        """Take an array out, and the places that no other one has."""
+        array = values[0]
+        if isinstance(array, tuple):
+            for place, x in zip(self.places, array, strict=False):
+                place.remove((x,))
+            self.lengths[len(array)] -= 1
+            if not self.lengths[len(array)]:
+                del self.lengths[len(array)]
+                del self.places[max(self.lengths, default=0) :]
+
+    def value(self) -> Value:
+        """The means; null if there is no array."""
+        if not self.lengths:
+            return None
+        return tuple([cast(float | None, place.value()) for place in self.places])
+
+    def dump(self) -> Tree:
+        """How many arrays there are of each length, and the state of each place."""
+        return [[[length, count] for length, count in self.lengths.items()], [place.dump() for place in self.places]]
+
+    def load(self, state: Tree) -> None:
+        """Go on from a dumped state."""
+        self.lengths = dict(state[0])
+        self.places = [self.make() for _ in state[1]]
+        for place, kept in zip(self.places, state[1], strict=True):
+            place.load(kept)
+
+
+def _mean(call: AggregateCall) -> Callable[[], Function]:
+    kind = call.arguments[0].type
+    if kind.element is None:
+        return DoubleMean if kind is FieldType.DOUBLE else WholeMean
+    of_place = DoubleMean if kind is FieldType.ARRAY_DOUBLE else WholeMean
+    return lambda: ArrayMean(of_place)
+
+
 class WeightedMean(Function):
     """ESP_aWAve(weight, value): the sum of products over the sum of weights; null without members or weight."""
 
@@ -282,7 +340,7 @@ def makers() -> Mapping[str, Maker]:
         "countnonnull": plain(CountNonNull),
         "countnull": plain(CountNull),
         "sum": by_type(WholeSum, DoubleSum),
-        "ave": by_type(WholeMean, DoubleMean),
+        "ave": _mean,
         "wave": plain(WeightedMean),
         "var": plain(Variance),
         "std": plain(Deviation),

@@ -38,10 +38,11 @@ def key_getter(schema: Schema, places: Sequence[int] | None = None) -> Callable[
         return lambda _: ()
     if not any(schema.fields[place].type is FieldType.DOUBLE for place in places):
         return itemgetter(*places)
-    return lambda row: tuple([_same_nan(row[place]) for place in places])
+    return lambda row: tuple([same_nan(row[place]) for place in places])
 
 
-def _same_nan(value: Value) -> Value:
+def same_nan(value: Value) -> Value:
+    """The value; all NaN are one object."""
     # A dict finds a NaN again only if it is the same object.
     return nan if isinstance(value, float) and isnan(value) else value
 
@@ -64,7 +65,7 @@ def key_tree(key: Key) -> Tree:
 def tree_key(tree: Tree) -> Key:
     """A kept key."""
     if isinstance(tree, list):
-        return tuple([_same_nan(value) for value in tree_row(tree[0])])
+        return tuple([same_nan(value) for value in tree_row(tree[0])])
     return cast(Key, tree)
 
 

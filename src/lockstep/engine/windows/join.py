@@ -1,13 +1,20 @@
 """Join windows: rows of two windows put together where the condition's fields are equal.
 
-One side is the fact side: its key is the key of the join, and each of its rows meets at most one row of the other, the
-dimension, whose whole key is in the condition.
+As a rule one side is the fact side: its key is the key of the join, and each of its rows meets at most one row of the
+other, the dimension, whose whole key is in the condition.
 
 left outer     every left row, with the right row or nulls       a change of a dimension row alone says nothing
 right outer    every right row, with the left row or nulls       a change of a dimension row makes the rows of the facts
 inner          facts that have a dimension row                   that meet it anew, in the order in which they came,
 full outer     every row of both sides, which are both           unless the model says no-regenerates
                dimensions, under the key that they share
+
+An inner join whose condition has the whole key of neither side has two facts: each pair that fits is a row under the
+keys of both. A change of either row makes its pairs anew: first those that it had, then new ones, each in the order in
+which the rows of the other side came.
+
+A join without an index (pi_EMPTY) and with no-regenerates takes inserts of facts again and again under the same key, as
+streams of readings have them: each is joined and given out as an insert.
 
 A side with the index pi_EMPTY keeps no rows: its events meet what the other side has, and nothing is made anew of them.
 """
@@ -19,7 +26,7 @@ from typing import cast
 from lockstep.engine.events.event import Event, Flag, Row
 from lockstep.engine.expressions.compiler import Environment
 from lockstep.engine.model.graph import Node
-from lockstep.engine.model.schemas import fact_sides
+from lockstep.engine.model.schemas import fact_sides, meets_many
 from lockstep.engine.model.windows import JoinWindow
 from lockstep.engine.windows.index import (
     DELETE,
@@ -29,6 +36,7 @@ from lockstep.engine.windows.index import (
     add_change,
     key_tree,
     row_tree,
+    same_nan,
     tree_key,
     tree_row,
 )
@@ -47,7 +55,9 @@ class JoinOperator(Operator):
         window = cast(JoinWindow, node.window)
         self._fact = fact_sides(window, *node.inputs)[0]
         self._type = window.type
+        self._meets_many = meets_many(window, *node.inputs)
         self._regenerates = not window.no_regenerates
+        self._takes_again = window.no_regenerates and not node.is_indexed and window.type != "fullouter"
         self._sides = [
             Side(schema, [pair[place] for pair in window.conditions], is_kept=index != "pi_EMPTY")
             for place, (schema, index) in enumerate(
@@ -74,7 +84,10 @@ class JoinOperator(Operator):
         side = self._sides[port]
         key = side.key_of(event.values)
         is_known = (key in side.rows) == (event.opcode is INSERT)
-        if side.is_kept and is_known and event.opcode is not UPDATE_BLOCK:
+        if is_known and event.opcode is INSERT and self._takes_again and port == self._fact:
+            side.drop(key)  # readings that come again under their key: each is an insert of its own
+            self._given.pop(key, None)
+        elif side.is_kept and is_known and event.opcode is not UPDATE_BLOCK:
             reason = "duplicate-key" if event.opcode is INSERT else "unknown-key"
             self.refuse(event, reason, details(reason), moment)
             return
@@ -86,8 +99,26 @@ class JoinOperator(Operator):
         after = None if event.opcode is DELETE else event.values
         if after is not None:
             side.put(after)
+        telling = _Telling(event, moment, out)
+        if self._meets_many:
+            self._on_pairs(port, after, before, telling)
+            return
         change = self._on_fact if port == self._fact else self._on_dimension
-        change(after, before, _Telling(event, moment, out))
+        change(after, before, telling)
+
+    def _on_pairs(self, port: int, after: Row | None, before: Row | None, telling: _Telling) -> None:
+        """A row of either side, and all rows of the other that it met or meets."""
+        side, others = self._sides[port], self._sides[1 - port]
+        met, meets = (
+            {others.keys_of(other): other for other in others.matching(None if row is None else side.match_of(row))}
+            for row in (before, after)
+        )
+        own = side.keys_of(cast(Row, before if after is None else after))
+        for key in met | meets:
+            slot = own + key if port == 0 else key + own
+            row, other = (after, meets[key]) if key in meets else (None, None)
+            left, right = (row, other) if port == 0 else (other, row)
+            self._settle(slot, left, right, telling)
 
     def _on_fact(self, after: Row | None, before: Row | None, telling: _Telling) -> None:
         if not self._sides[self._fact].is_kept:
@@ -161,7 +192,7 @@ class JoinOperator(Operator):
         """Go on from a dumped state."""
         for side, rows in zip(self._sides, state["sides"], strict=True):
             side.load(rows)
-        self._given = {tree_key(slot): tree_row(row) for slot, row in state["given"]}
+        self._given = {_flat(tree_key(slot)): tree_row(row) for slot, row in state["given"]}
 
 
 class _Telling:
@@ -174,6 +205,17 @@ class _Telling:
         self.flags: Flag = event.flags
         self.moment = moment
         self.out = out
+
+
+def _flat(slot: Key) -> Key:
+    """A slot whose doubles stand as they are: in states of earlier versions of a full join each is a tuple of one."""
+    if not isinstance(slot, tuple) or slot[:1] != ("both",):
+        return slot
+    return tuple([same_nan(each[0]) if _is_double(each) else each for each in slot])
+
+
+def _is_double(value: Key) -> bool:
+    return isinstance(value, tuple) and len(value) == 1 and isinstance(value[0], float)
 
 
 def _distinct(before: Row | None, after: Row | None, side: Side) -> list[Row]:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from lockstep.engine.events.event import Row
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.windows.index import Key, key_getter, row_tree, tree_row
+from lockstep.engine.events.types import Value
+from lockstep.engine.windows.index import Key, key_getter, row_tree, same_nan, tree_row
 from lockstep.engine.windows.operator import Tree
 
-Match = tuple[Key, ...]
+Match = tuple[Value, ...]
 """The values of the condition's fields."""
 
 
@@ -20,13 +21,18 @@ class Side:
     def __init__(self, schema: Schema, fields: Sequence[str], *, is_kept: bool = True) -> None:
         self.is_kept = is_kept
         self.key_of = key_getter(schema)
-        self._values_of = [key_getter(schema, [schema.places[name]]) for name in fields]
+        self._keys = schema.keys
+        self._fields = [schema.places[name] for name in fields]
         self.rows: dict[Key, Row] = {}
         self._by_match: dict[Match, OrderedDict[Key, Row]] = {}
 
+    def keys_of(self, row: Row) -> tuple[Value, ...]:
+        """The values of the key fields."""
+        return tuple([same_nan(row[place]) for place in self._keys])
+
     def match_of(self, row: Row) -> Match | None:
         """What the other side must have, too; None if one of the fields is null."""
-        match = tuple([value_of(row) for value_of in self._values_of])
+        match = tuple([same_nan(row[place]) for place in self._fields])
         return None if None in match else match
 
     def matching(self, match: Match | None) -> list[Row]:

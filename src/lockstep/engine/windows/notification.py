@@ -60,6 +60,7 @@ class NotificationOperator(Operator):
         return Context(
             values={**values, **values_of(self.node.inputs[port], event.values)},
             input=self.node.parents[port].name,
+            window=self.node.path,
             opcode=event.opcode.letter,
             flags=event.flags.letters,
             clock_us=moment.clock_us,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.engine.events.event import Event, Opcode, Row, changes
@@ -24,6 +24,8 @@ class BadEvent:
     reason: str
     detail: str
     event: Event
+    index: int | None = field(default=None, compare=False)
+    """Which event of its block it was, if that is known: some of its fields may not have been read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Notice:
     key: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
+    id: str | None = None
+    """What it is called by whoever made it; None: its place in the log."""
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ OPERATORS = {
     "notification": ("notification", "NotificationOperator"),
     "procedural": ("procedural", "ProceduralOperator"),
     "custom": ("custom", "CustomOperator"),
+    "idle": ("idle", "IdleOperator"),
 }
 """Module and class by the kind of window; a module is loaded when a model first needs it."""
 
