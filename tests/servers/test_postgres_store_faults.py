@@ -337,6 +337,31 @@ class TestFences:
                 other.claim(0, TWO)
         assert other.claim(0, TWO) is not None
 
+    def test_a_claim_waits_for_a_commit_that_was_begun(self, open_store, fired):
+        store, other = open_store(), open_store()
+        store.claim(0, ONE)
+        end = store.begin([sends(ONE, b"a", position=1)])
+        assert other.claim(0, TWO) == ShardState(1, None)
+        assert end() == set()
+        other.commit([sends(TWO, b"b")])
+        assert read(fired) == [b"a", b"b"]
+
+    def test_a_claim_waits_for_a_large_commit_that_was_begun_by_the_same_thread(
+        self, open_store, postgresql_server, fired
+    ):
+        """All of it is sent when `begin` returns: a socket that takes only a part of it would have the claim wait."""
+        store = open_store(url=f"{postgresql_server.url}?timeout_s=4")
+        store.claim(0, ONE)
+        change = sends(ONE, b"a", position=1)
+        for number in range(200):
+            large = event(f"e{number}", payload=b"x" * 200_000)
+            change.put(row_key(large), None, large)
+        end = store.begin([change])
+        assert store.claim(0, TWO) == ShardState(1, None)
+        assert end() == set()
+        store.commit([sends(TWO, b"b")])
+        assert read(fired) == [b"a", b"b"]
+
     def test_our_own_frozen_transactions_are_ended_by_the_server(self, open_store, postgresql_server):
         store = open_store(url=f"{postgresql_server.url}?timeout_s=3")
         with store._connections.use() as connection:
@@ -418,6 +443,27 @@ class TestServer:
         state = store.claim(0, ONE)
         assert (state.position, values(log)) in ((0, []), (1, [b"a"]))
         store.close()
+
+    def test_a_server_that_is_cut_off_during_a_commit_leaves_it_whole_or_nothing(
+        self, breakable, url, open_store, proxy, fired
+    ):
+        store = open_store(url=url)
+        store.claim(0, ONE)
+        for number in range(20):
+            before = store.claim(0, ONE).position
+            change = sends(ONE, b"%d" % number, position=before + 1)
+            change.put(row_key(event("e")), None, event("e", payload=b"%d" % number))
+            end = store.begin([change])
+            proxy.cut()
+            try:
+                is_known = end() == set()
+            except ServerUnreachable:
+                is_known = False
+            after = store.claim(0, ONE).position
+            assert after in ([before + 1] if is_known else [before, before + 1])
+            assert len(records(fired)) == after
+            if after > before:
+                assert store.get(0, [row_key(event("e"))])[row_key(event("e"))].payload == b"%d" % number
 
 
 class TestOpening:

@@ -22,7 +22,7 @@ from lockstep.events.connection import ProjectEvents
 from lockstep.streams.publisher import Publisher
 from lockstep.streams.receipt import Receipt
 
-_FILL = 4_096
+FILL = 4_096
 """Empty blocks in a frame, where a source skips places."""
 _UNSETTLED = 500
 """Pieces that may be on their way without a note: a source that is never silent needs notes too."""
@@ -128,9 +128,9 @@ class Feeding:
     def _fill(self, upto: int) -> None:
         """Places without a message are blocks without events: engines refuse a client whose numbers skip."""
         nothing = EventBatch.empty(self._schema)
-        for start in range(self._sender.next_id, upto, _FILL):
-            numbers: Int64s = np.arange(start, min(start + _FILL, upto), dtype=np.int64)
-            self._sender.publish_batch(nothing, numbers=numbers, frame_events=_FILL)
+        for start in range(self._sender.next_id, upto, FILL):
+            numbers: Int64s = np.arange(start, min(start + FILL, upto), dtype=np.int64)
+            self._sender.publish_batch(nothing, numbers=numbers, frame_events=FILL)
 
     def _settle(self) -> None:
         """Have everything on the stream, and note how far that is where the stream can't tell."""

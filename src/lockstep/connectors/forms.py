@@ -1,4 +1,4 @@
-"""Events as messages and files have them: csv, json or binary. Pure but for the sources that are given."""
+"""Events as messages and files have them: csv, json, xml or binary. Pure but for the sources that are given."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from typing import BinaryIO
 
 import numpy as np
 
-from lockstep.connectors.properties import BINARY, CSV, JSON, Properties
+from lockstep.connectors.properties import BINARY, CSV, JSON, OPAQUE, XML, Properties
 from lockstep.engine.errors import FrameDamaged
 from lockstep.engine.events.columns import EventBatch, concat
 from lockstep.engine.events.csv_rows import BadLine
 from lockstep.engine.events.csvform import CsvOptions, CsvOutput, header_line, read_csv, write_csv
+from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import decode_frame, encode_frame, read_head
-from lockstep.engine.events.jsonform import write_json
+from lockstep.engine.events.jsonform import read_json, write_json
 from lockstep.engine.events.schema import Schema
+from lockstep.engine.events.text import WRONG_TYPE, BadText
+from lockstep.engine.events.types import FieldType, Value
+from lockstep.engine.events.xmlform import format_xml, read_xml_events
 from lockstep.errors import FormatTooNew
-from lockstep.events.forms import JsonForm, frame_with_length, read_frames, read_json_blocks
+from lockstep.events.forms import JsonForm, event_blocks, frame_with_length, read_frames
 from lockstep.events.subscribing import Block
 
 OnBad = Callable[[BadLine], None]
@@ -58,18 +62,37 @@ class ReadForm:
         """The blocks of a file or a connection, about `chunk` events at a time."""
         if self.form == BINARY:
             return read_frames(file, self.schema, self.place)
-        if self.form == JSON:
+        if self.form in (JSON, XML):
             form = JsonForm(self.csv.block_size, self.csv.transactional, self.csv.date_format)
-            return read_json_blocks(file, self.schema, form, on_bad)
+            read = read_json if self.form == JSON else read_xml_events
+            return event_blocks(read, file, self.schema, form, on_bad)
         return read_csv(file, self.schema, self.csv, on_bad, chunk=chunk)
 
     def message(self, value: bytes, number: int, on_bad: OnBad) -> tuple[EventBatch, bool]:
         """A message as the block of that number, and whether it is transactional; what is no event goes to `on_bad`."""
         if self.form == BINARY:
             return self._frame(value, number, on_bad)
+        if self.form == OPAQUE:
+            return self._opaque(value, number, on_bad)
         whole = replace(self, csv=replace(self.csv, block_size=_WHOLE))
         found = list(whole.blocks(BytesIO(value), on_bad, _WHOLE))
         return _numbered(concat([EventBatch.empty(self.schema), *found]), number), self.csv.transactional
+
+    def _opaque(self, value: bytes, number: int, on_bad: OnBad) -> tuple[EventBatch, bool]:
+        """A text that is taken as it is: the number of the message is the key, if that is a whole number."""
+        texts = [field.name for field in self.schema if field.type is FieldType.STRING and not field.key]
+        numbers = [field.name for field in self.schema if field.key and field.type is FieldType.INT64]
+        name = "message" if "message" in texts else texts[0] if len(texts) == 1 else None
+        try:
+            if name is None:
+                raise BadText(WRONG_TYPE, "the window has no field 'message' of type string")
+            found: dict[str, Value] = {name: value.decode(), **dict.fromkeys(numbers, number)}
+        except (UnicodeDecodeError, BadText) as error:
+            on_bad(BadLine(number, WRONG_TYPE, str(error), ""))
+            return EventBatch.empty(self.schema), False
+        row = tuple([found.get(field.name) for field in self.schema])
+        opcode = Opcode.UPSERT if self.csv.upsert else Opcode.INSERT
+        return EventBatch.of(self.schema, [(number, [Event(opcode, Flag.NORMAL, row)])]), self.csv.transactional
 
     def _frame(self, value: bytes, number: int, on_bad: OnBad) -> tuple[EventBatch, bool]:
         try:
@@ -102,6 +125,8 @@ class WriteForm:
         lines = BytesIO()
         if self.form == CSV:
             write_csv(block.batch, lines, CsvOutput(date_format=self.date_format))
+        elif self.form == XML:
+            return format_xml(block.events(), self.schema, self.date_format).encode()
         else:
             write_json(block.events(), self.schema, lines, self.date_format)
         return lines.getvalue()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from lockstep.connectors.errors import ConnectorDown, SourceForgot
+from lockstep.connectors.eventhubs import login
 from lockstep.connectors.forms import OnBad, ReadForm, WriteForm, block_of
 from lockstep.connectors.notes import Note
 from lockstep.connectors.planning import Planned
@@ -26,6 +28,8 @@ HEADER = "lockstep-block"
 TIMEOUT_S = 10.0
 ANYWHERE = -1
 """A partition that the client chooses for each message."""
+_PART = re.compile(r"""(?:"[^"]*"|'[^']*'|[^;"'])+""")
+"""A setting; a value in quotes may have a semicolon in it."""
 _MOST = 500
 _POLL_S = 0.05
 _BACK, _BACK_GROWS = 2, 8
@@ -46,14 +50,14 @@ class Place:
         """As the properties say; kafkaglobalconfig is handed to the client."""
         properties = planned.properties
         text = properties.text("kafkaglobalconfig")
-        client = {}
-        for part in filter(None, (part.strip() for part in text.split(";"))):
+        client = dict(login(properties))
+        for part in filter(None, (part.strip() for part in _PART.findall(text))):
             name, sign, value = part.partition("=")
             if not sign:
                 raise properties.refused(
                     reason="its kafkaglobalconfig is not KEY=VALUE;KEY=VALUE", remedy="Write it so."
                 )
-            client[name.strip()] = value.strip()
+            client[name.strip()] = _unquoted(value.strip())
         servers = properties.text("kafkahostport").replace(" ", "")
         is_any = properties.text("kafkapartition") == ANY_PARTITION and not properties.publishes
         partition = ANYWHERE if is_any else properties.number("kafkapartition", 0)
@@ -94,6 +98,10 @@ class Place:
         elif self.partition != ANYWHERE and self.partition not in known.topics[self.topic].partitions:
             reason = f"{self.topic} has no partition {self.partition}"
             raise ConnectorDown(connector=self.connector, server=f"Kafka {self.servers}", reason=reason)
+
+
+def _unquoted(value: str) -> str:
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
 
 
 def partitions_of(place: Place) -> list[int]:
@@ -273,10 +281,11 @@ class KafkaTarget:
 
     def close(self) -> None:
         """See Target: a transaction that was begun and not finished is dropped by whoever comes next."""
-        if self._producer is not None:
-            self._producer.purge()
-            self._producer.flush(0)
-            self._producer = None
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(client().KafkaException):  # one that was shut out says so again, and has nothing to finish
+                producer.purge()
+                producer.flush(0)
 
 
 def last_block(place: Place) -> int | None:

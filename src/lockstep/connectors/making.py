@@ -6,15 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep.connectors.adapters import REST
 from lockstep.connectors.feeding import Feeding, FeedOptions
 from lockstep.connectors.files import FileSource, FileTarget
 from lockstep.connectors.forms import OnBad, ReadForm, WriteForm
 from lockstep.connectors.notes import Notes
 from lockstep.connectors.planning import Planned
 from lockstep.connectors.port import Pace, Source, Target
-from lockstep.connectors.properties import FS, KAFKA, RMQ, SOCK
+from lockstep.connectors.properties import DB, FS, KAFKA, RMQ, SOCK, TIMER, URL, WEBSOCKET
+from lockstep.connectors.rest import RestTarget
+from lockstep.connectors.rest import Wanted as RestWanted
 from lockstep.connectors.sending import Sending, SendOptions
 from lockstep.connectors.sockets import Links, SocketSource, SocketTarget, address_of, is_address
+from lockstep.connectors.tables import Query, Table, TableSource, TableTarget
+from lockstep.connectors.timers import TimerSource, Timetable
+from lockstep.connectors.urls import UrlSource
+from lockstep.connectors.urls import Wanted as UrlWanted
 from lockstep.engine.events.csv_rows import BadLine
 from lockstep.engine.model.windows import SourceWindow
 from lockstep.events.connection import ProjectEvents
@@ -38,9 +45,9 @@ class Workshop:
     def has_end(self, planned: Planned) -> bool:
         """Whether it brings events in from a source that has an end."""
         properties = planned.properties
-        if not properties.publishes or properties.kind in (KAFKA, RMQ) or properties.flag("growinginputfile"):
+        if not properties.publishes or properties.kind not in (FS, SOCK, DB) or properties.flag("growinginputfile"):
             return False
-        is_socket = properties.kind == SOCK or is_address(properties.text("fsname"))
+        is_socket = properties.kind == SOCK or (properties.kind == FS and is_address(properties.text("fsname")))
         return not is_socket or bool(address_of(properties)[0])
 
     def check(self, planned: Planned) -> None:
@@ -75,7 +82,8 @@ class Workshop:
         options = SendOptions(
             planned.node.path,
             properties.flag("snapshot"),
-            properties.flag("collapse"),
+            properties.flag("collapse")
+            or properties.kind in (DB, REST),  # they have no use for the row before an update
             properties.flag("rmretdel"),
             buffered,
         )
@@ -91,6 +99,10 @@ class Workshop:
         makes_keys = isinstance(window, SourceWindow) and window.autogen_key
         form = ReadForm.of(properties, planned.node.schema, planned.path, makes_keys=makes_keys)
         keeps_ids = properties.flag("useclientmsgid") and form.form == "binary"
+        if properties.kind in (URL, WEBSOCKET, TIMER):
+            return self._timed_source(planned, pace, bad)
+        if properties.kind == DB:
+            return TableSource(Query.of(properties, self.environ), planned.node.schema, pace, bad)
         if properties.kind == KAFKA:
             from lockstep.connectors import kafka
 
@@ -111,8 +123,27 @@ class Workshop:
             return _file_source(planned, form, pace, bad)
         return SocketSource(Links(address_of(properties), planned.path, pace), form, pace, bad)
 
+    def _timed_source(self, planned: Planned, pace: Pace, bad: OnBad) -> Source:
+        properties, schema, runtime = planned.properties, planned.node.schema, self.project.connection.runtime
+
+        def wall_us() -> int:
+            return runtime.wall_ns() // 1_000
+
+        if properties.kind == TIMER:
+            return TimerSource(Timetable.of(properties), schema, properties, pace, wall_us)
+        if properties.kind == URL:
+            return UrlSource(UrlWanted.of(properties, self.environ), schema, pace, bad, wall_us)
+        from lockstep.connectors import websockets
+
+        wanted = websockets.Wanted.of(properties, self.environ)
+        return websockets.WebSocketSource(wanted, schema, pace, bad, wall_us)
+
     def _target(self, planned: Planned, pace: Pace) -> Target:
         properties, streams = planned.properties, self.project.streams
+        if properties.kind == DB:
+            return TableTarget(Table.of(properties, self.environ), planned.node.schema, planned.path)
+        if properties.kind == REST:
+            return RestTarget(RestWanted.of(properties), planned.node, self.project, pace)
         form = WriteForm.of(properties, planned.node.schema)
         if properties.kind == KAFKA:
             from lockstep.connectors import kafka

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from lockstep.connectors.eventhubs import as_kafka
 from lockstep.connectors.names import IN, OUT, WindowPath, topic_name
 from lockstep.connectors.properties import PUBLISH, SUBSCRIBE, USED_IF_BOUND, Properties, read_properties
 from lockstep.engine.model.checks_connectors import is_publisher
@@ -14,6 +15,8 @@ from lockstep.engine.model.variables import expanded, remedy_for, unreplaced
 from lockstep.engine.model.windows import Connector, Window
 
 STOPPED, STARTED, RUNNING, FINISHED = "stopped", "started", "running", "finished"
+_OWN_NAMES = frozenset({"config"})
+"""Properties that are documents: names in them are replaced when they have been read, by those who read them."""
 _REACHED = {STOPPED: 0, STARTED: 1, RUNNING: 2, FINISHED: 3}
 
 
@@ -71,11 +74,14 @@ def plan_connectors(graph: Graph, bound: Iterable[str] = (), environ: Mapping[st
 def properties_of(path: str, window: Window, connector: Connector, environ: Mapping[str, str]) -> Properties:
     """The properties of a connector, checked, with the values of an environment."""
     direction = PUBLISH if is_publisher(window, connector) else SUBSCRIBE
-    given = {name: expanded(text, environ) for name, text in connector.properties}
-    made = read_properties(path, connector.kind, direction, given)
+    given = {
+        name: text if name.strip().lower() in _OWN_NAMES else expanded(text, environ)
+        for name, text in connector.properties
+    }
+    made = as_kafka(read_properties(path, connector.kind, direction, given), environ)
     for name, text in connector.properties:
         known = name.strip().lower()
-        if known in made.ignored or "password" in known:  # a password may have two @ signs
+        if known in made.ignored or known in _OWN_NAMES or "password" in known:  # a password may have two @ signs
             continue
         for variable in unreplaced(text):
             if variable not in environ:

@@ -6,16 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
+from lockstep.connectors.adapters import REST, as_connector
 from lockstep.connectors.errors import ConnectorRefused
 from lockstep.connectors.switches import switch, words_of
 
 PUBLISH, SUBSCRIBE = "pub", "sub"
-CSV, JSON, BINARY = "csv", "json", "binary"
-FORMS = (CSV, JSON, BINARY)
-FS, SOCK, KAFKA, RMQ = "fs", "sock", "kafka", "rmq"
-KINDS = {"fs": FS, "sock": SOCK, "kafka": KAFKA, "rmq": RMQ, "rabbitmq": RMQ}
+CSV, JSON, BINARY, XML, OPAQUE = "csv", "json", "binary", "xml", "opaquestring"
+FORMS = (CSV, JSON, BINARY, XML)
+OPAQUE_KINDS = ("kafka", "rmq", "eventhubs")
+"""Kinds whose messages may be texts that are taken as they are."""
+FS, SOCK, KAFKA, RMQ, URL, WEBSOCKET, DB, TIMER = "fs", "sock", "kafka", "rmq", "url", "websocket", "db", "timer"
+EVENTHUBS = "eventhubs"
+KINDS = {
+    "fs": FS, "sock": SOCK, "kafka": KAFKA, "rmq": RMQ, "rabbitmq": RMQ, "url": URL, "websocket": WEBSOCKET, "db": DB,
+    "timer": TIMER, "eventhubs": EVENTHUBS, "rest": REST,
+}  # fmt: skip
 ENDED = ("tva", "tervela")
 ELSEWHERE = ("sol", "solace")
+CODE = ("lua", "python")
+DEVICES = ("videocap", "uvc", "audio", "modbus", "opcua", "bacnet", "pylon")
 
 _ALL = frozenset({"type", "urlhostport"})
 _READS = frozenset({
@@ -33,6 +42,12 @@ _SERVER = {
     }),
     FS: frozenset({"fsname", "fstype"}),
     SOCK: frozenset({"fsname", "fstype", "socktype", "host", "port"}),
+    URL: frozenset({"config", "configurl", "properties"}),
+    WEBSOCKET: frozenset({"url", "config", "configurl", "properties"}),
+    DB: frozenset({"connectstring", "pwdencrypted"}),
+    TIMER: frozenset(),
+    EVENTHUBS: frozenset({"eventhubsconnectionstring", "eventhubspath", "eventhubspartition", "eventhubsformat"}),
+    REST: frozenset({"url", "resturl", "httpcontenttype", "httprequestproperties", "httpstatuscodes"}),
 }  # fmt: skip
 USED: Mapping[tuple[str, str], frozenset[str]] = {
     (FS, PUBLISH): _READS | {"blocksize", "header", "repeatcount", "growinginputfile", "rate"},
@@ -43,6 +58,35 @@ USED: Mapping[tuple[str, str], frozenset[str]] = {
     (KAFKA, SUBSCRIBE): _WRITES,
     (RMQ, PUBLISH): _READS | {"useclientmsgid", "buspersistencequeue"},
     (RMQ, SUBSCRIBE): _WRITES | {"rmqcontenttype", "rmqheaders"},
+    (URL, PUBLISH): frozenset({"interval", "maxevents"}),
+    (WEBSOCKET, PUBLISH): frozenset({"contenttype", "requestheaders", "maxevents"}),
+    (DB, PUBLISH): frozenset({"selectstatement", "blocksize", "transactional", "publishwithupsert", "maxevents"}),
+    (DB, SUBSCRIBE): frozenset({"desttablename", "ignoresqlerrors", "snapshot", "rmretdel"}),
+    (TIMER, PUBLISH): frozenset(
+        {
+            "basetime",
+            "timeformat",
+            "interval",
+            "unit",
+            "label",
+            "publishwithupsert",
+            "maxevents",
+        }
+    ),
+    (EVENTHUBS, PUBLISH): _READS | {"eventhubsinitialoffset"},
+    (EVENTHUBS, SUBSCRIBE): _WRITES,
+    (REST, SUBSCRIBE): frozenset(
+        {
+            "esprespurl",
+            "opaquejson",
+            "espopaquejson",
+            "respopaquejson",
+            "tokeneventfield",
+            "ignorefailedhttpconnects",
+            "snapshot",
+            "rmretdel",
+        }
+    ),
 }
 """What has an effect, besides what every connector of the kind has."""
 
@@ -63,10 +107,19 @@ _IGNORED: Mapping[str, frozenset[str]] = {
                       "avroschemaname", "avroschemanoopcode", "hotfailover", "zookeeperhostport"}),
     RMQ: frozenset({"blocksize", "ackwindow", "acktimer", "csvincludeschema", "csvmsgperevent", "csvmsgpereventblock",
                     "useclientmsgid", "rmqstreamport", "hotfailover"}),
+    DB: frozenset({"commitrows", "commitsecs", "maxcolbinding", "maxsqlretries"}),
+    REST: frozenset({"maxnumthreads", "httpretries", "loglevel", "logconfigfile", "gdconfig", "restartonerror"}),
+    EVENTHUBS: frozenset({"eventhubsconsumergroup", "eventhubsincludeindex", "blocksize", "hotfailover"}),
 }  # fmt: skip
 """What is taken, and means nothing here."""
-_FORM_NAMES = {FS: ("fstype",), SOCK: ("socktype", "fstype"), KAFKA: ("kafkatype",), RMQ: ("rmqtype",)}
-_REQUIRED = {FS: ("fsname",), SOCK: (), KAFKA: ("kafkahostport",), RMQ: ("rmqhost", "rmqexchange")}
+_FORM_NAMES: Mapping[str, tuple[str, ...]] = {
+    FS: ("fstype",), SOCK: ("socktype", "fstype"), KAFKA: ("kafkatype",), RMQ: ("rmqtype",),
+    EVENTHUBS: ("eventhubsformat",),
+}  # fmt: skip
+_REQUIRED = {
+    FS: ("fsname",), KAFKA: ("kafkahostport",), RMQ: ("rmqhost", "rmqexchange"), WEBSOCKET: ("url",),
+    DB: ("connectstring",), TIMER: ("interval",), EVENTHUBS: ("eventhubsconnectionstring",), REST: ("resturl",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +159,14 @@ class Properties:
     @property
     def form(self) -> str:
         """How events are written: csv, json or binary."""
-        name = next((one for one in _FORM_NAMES[self.kind] if self.text(one)), _FORM_NAMES[self.kind][0])
+        names = _FORM_NAMES.get(self.kind, ("format",))
+        name = next((one for one in names if self.text(one)), names[0])
         form = self.text(name, CSV).lower()
-        if form not in FORMS:
-            raise self.refused(
-                reason=f"its {name} is {form!r}, which is not supported", remedy=f"Choose {', '.join(FORMS)}."
-            )
+        form = OPAQUE if form == "opaque" else form
+        forms = (*FORMS, OPAQUE) if self.publishes and self.kind in OPAQUE_KINDS else FORMS
+        if form not in forms:
+            reason = f"its {name} is {form!r}, which is not supported"
+            raise self.refused(reason=reason, remedy=f"Choose {', '.join(forms)}.")
         return form
 
     def refused(self, *, reason: str, remedy: str) -> ConnectorRefused:
@@ -121,12 +176,18 @@ class Properties:
 
 def read_properties(connector: str, kind: str, direction: str, given: Mapping[str, str]) -> Properties:
     """The properties, checked; ConnectorRefused names what is missing, unknown or not supported."""
+    kind, given = as_connector(connector, kind, given)
     known_kind = KINDS.get(kind)
     if known_kind is None:
         raise _unknown_kind(connector, kind)
     values = {name.strip().lower(): value.strip() for name, value in given.items()}
+    if (known_kind, direction) not in USED:
+        reason = f"a connector of class {known_kind} can't {_DOES[direction]}"
+        other = PUBLISH if direction == SUBSCRIBE else SUBSCRIBE
+        remedy = f"Write type {other}, or choose another class."
+        raise ConnectorRefused(connector=connector, reason=reason, remedy=remedy)
     used = _ALL | _SERVER[known_kind] | USED[known_kind, direction]
-    taken = (_IGNORED_ALL | _IGNORED[known_kind] | _SERVER_OTHER[direction]) - used
+    taken = (_IGNORED_ALL | _IGNORED.get(known_kind, frozenset()) | _SERVER_OTHER[direction]) - used
     made = Properties(connector, known_kind, direction, values, tuple(sorted(name for name in values if name in taken)))
     for name in values:
         if name not in used and name not in taken:
@@ -139,6 +200,7 @@ def read_properties(connector: str, kind: str, direction: str, given: Mapping[st
     return made
 
 
+_DOES = {PUBLISH: "bring events in", SUBSCRIBE: "take events out"}
 _SERVER_OTHER = {
     PUBLISH: frozenset({"numbufferedmsgs", "snapshot"}),
     SUBSCRIBE: frozenset({"transactional", "blocksize"}),
@@ -147,7 +209,7 @@ _SERVER_OTHER = {
 
 
 def _check(made: Properties) -> None:
-    for name in _REQUIRED[made.kind]:
+    for name in _REQUIRED.get(made.kind, ()):
         if not made.text(name):
             raise made.refused(reason=f"it has no {name}", remedy=f"Give it the property {name}.")
     if made.text("addcsvflags").lower() == "partialupdate":
@@ -174,6 +236,12 @@ def _unknown_kind(connector: str, kind: str) -> ConnectorRefused:
         reason = "there is no connector for Solace"
         remedy = ("Use class rmq: an exclusive queue (--election rabbitmq-queue://...) and last-value queues do there "
                   "what Solace's do.")  # fmt: skip
+    elif kind in CODE:
+        reason = f"its class is {kind}, which runs what the model says, and nothing in a model is run"
+        remedy = "Have a program of your own publish, with lockstep.events or 'lockstep adapter publish'."
+    elif kind in DEVICES:
+        reason = f"its class is {kind}, and there is no connector for devices"
+        remedy = "Have a program beside the device publish, with lockstep.events or 'lockstep adapter publish'."
     else:
         reason, remedy = f"its class {kind!r} is unknown", f"Choose {', '.join(sorted(set(KINDS.values())))}."
     return ConnectorRefused(connector=connector, reason=reason, remedy=remedy)
