@@ -53,9 +53,10 @@ class TableCourier:
 
 
 class World:
-    """One scheduler on a bus in memory."""
+    """One scheduler on a bus in memory; with `is_remote` its nodes take the store for a server."""
 
-    def __init__(self, seed=0, name="jobs", shards=4):
+    def __init__(self, seed=0, name="jobs", shards=4, is_remote=False):
+        self.is_remote = is_remote
         self.clock = VirtualRuntime(seed)
         self.grid = Grid()
         self.streams = SchedulerStreams(name)
@@ -76,7 +77,9 @@ class World:
             known = grouplog.load() if node is None else node.member.group_state
             return grouplog.state_in(changes, known)
 
-        return CellStore(bus.bus, self.streams.name, self.clock, owners)
+        store = CellStore(bus.bus, self.streams.name, self.clock, owners)
+        store.is_remote = self.is_remote
+        return store
 
     def start(self, name="n1", **options):
         bus = Lockstep(self.grid.bus(self.clock), self.clock)

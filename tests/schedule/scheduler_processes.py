@@ -27,8 +27,9 @@ GROUP = GroupOptions(lease_s=2.0, beat_s=0.5, revoke_s=3.0)
 class StoreOnOrder:
     """A store whose commits fail, hang, or end the process, as `before` and `after` say."""
 
-    def __init__(self, inner, before, after, committed):
+    def __init__(self, inner, before, after, committed, *, is_remote, is_late=lambda: False):
         self._inner, self._before, self._after, self._committed = inner, before, after, committed
+        self.is_remote, self._is_late = is_remote, is_late
 
     def __getattr__(self, name):
         return getattr(self._inner, name)
@@ -39,6 +40,23 @@ class StoreOnOrder:
         self._committed([change for change in changes if change.shard not in refused])
         self._after()
         return refused
+
+    def begin(self, changes):
+        """A server may store it at once, or not before somebody waits for it."""
+        if self.is_remote and self._is_late():
+            return lambda: self.commit(changes)
+        if not self.is_remote:
+            refused = self.commit(changes)
+            return lambda: refused
+        self._before()
+        refused = self._inner.commit(changes)
+        self._committed([change for change in changes if change.shard not in refused])
+
+        def end():
+            self._after()
+            return refused
+
+        return end
 
 
 class SlowCourier:
@@ -88,7 +106,10 @@ class NodeProcess:
         self.grouplog = GroupLog(self.bus, cluster.streams.group, self.runtime)
         self.node = None
         inner = cluster.open_store(self)
-        self.store = StoreOnOrder(inner, self._before, self._after, self._committed)
+        self.store = StoreOnOrder(
+            inner, self._before, self._after, self._committed, is_remote=cluster.is_remote or inner.is_remote,
+            is_late=cluster.is_late,
+        )  # fmt: skip
         self.courier = SlowCourier(self.runtime, cluster.delivery_s, lambda delivery: cluster.receive(self, delivery))
         self.node = Node(
             client, cluster.streams, self.store, self.courier, self.grouplog, name=name, options=cluster.options
@@ -127,7 +148,8 @@ class NodeProcess:
 class Cluster:
     """One scheduler: a bus, node processes and clients. Subclasses say what goes wrong."""
 
-    def __init__(self, seed=0, *, shards=3, options=None):
+    def __init__(self, seed=0, *, shards=3, options=None, is_remote=False):
+        self.is_remote = is_remote
         self.clock = VirtualRuntime(seed, max_steps_per_instant=1000, max_steps_per_call=50_000)
         self.grid = Grid(dedupe=False)
         self.streams = SchedulerStreams("jobs")
@@ -151,6 +173,10 @@ class Cluster:
 
     def committed(self, process, changes):
         """What was stored."""
+
+    def is_late(self):
+        """Whether a commit that was begun is stored when its end is waited for, and not before."""
+        return False
 
     def delivery_s(self):
         return 0.05

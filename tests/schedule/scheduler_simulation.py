@@ -5,6 +5,7 @@ python tests/schedule/scheduler_simulation.py --seeds 1000 [--variant no-fence]
 While faults are injected, processes are killed, paused and hung in the middle of a commit, appends are lost, late and
 duplicated, commits fail before and after they are stored, clocks jump, tenants are paused. Then all of it heals, and
 what is on the streams and in the store is compared with what was asked for. A broken variant leaves out one rule.
+With an odd seed nodes take the store for a server, and go on with other shards during a commit.
 """
 
 from __future__ import annotations
@@ -122,8 +123,12 @@ class Simulation(Cluster):
         self.chance = random.Random(f"scheduler {seed}")
         self.variant = VARIANTS[variant] if variant is not None else None
         self.is_faulty = False
-        options = NodeOptions(ladder=LADDER, group=GROUP, in_flight=6, in_flight_tenant=4, round_requests=8)
-        super().__init__(seed, shards=3, options=options)
+        is_remote = seed % 2 == 1
+        options = NodeOptions(
+            ladder=LADDER, group=GROUP, in_flight=6, in_flight_tenant=4, round_requests=2 if is_remote else 8,
+            round_events=3 if is_remote else 2000,  # so that a node is behind, and commits during its rounds
+        )  # fmt: skip
+        super().__init__(seed, shards=3, options=options, is_remote=is_remote)
         self.seed = seed
         self.anomalies: list[Anomaly] = []
         self.asked: dict[tuple[str, int], Asked] = {}
@@ -192,6 +197,9 @@ class Simulation(Cluster):
                 began = after is not None and after.status in (Status.FIRING, Status.DONE)
                 if began and (before is None or before.status in (Status.WAITING, Status.RETRY)) and after.at > now:
                     self.note(EARLY, f"{after.event_id} for {after.at} at {now}")
+
+    def is_late(self):
+        return self.chance.random() < 0.5
 
     def delivery_s(self):
         return self.chance.choice([0.01, 0.1, 1.0, 4.0])
@@ -607,6 +615,17 @@ class AnswerBeforeCommit(_Variant):
         )
 
 
+class StepsBeforeTheOutcome(_Variant):
+    """The next step of a shard does not wait for the outcome of the one before."""
+
+    is_remote = True
+
+    def commit(self, changes):
+        for owned in self.process.node._owned.values():
+            owned.is_committing = False
+        return super().commit(changes)
+
+
 class SetBackWithoutSpans(_Variant):
     """After the clock was ahead, nobody knows which ticks fired."""
 
@@ -639,6 +658,7 @@ VARIANTS = {
     "mark-after-publishing": MarkAfterPublishing,
     "claims-without-epoch": ClaimsWithoutEpoch,
     "answer-before-commit": AnswerBeforeCommit,
+    "steps-before-the-outcome": StepsBeforeTheOutcome,
     "set-back-without-spans": SetBackWithoutSpans,
 }
 

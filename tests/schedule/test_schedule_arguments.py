@@ -94,6 +94,16 @@ def test_payloads_arrive_as_they_were_given(scheduler):
     assert [event.value() for event in scheduler.fired()] == payloads
 
 
+def test_ticks_carry_payloads_as_they_were_given(scheduler):
+    payloads = ["text", b"\xff\x00", 0, False, [], {"ü": [1.5]}]
+    for number, payload in enumerate(payloads):
+        scheduler.every("0 * * * *", payload, id=str(number))
+    scheduler.every("0 * * * *", id="without")
+    scheduler.clock.advance("1 hour")
+    fired = {event.id.split("/")[1]: event.value() for event in scheduler.fired()}
+    assert fired == {**{str(number): payload for number, payload in enumerate(payloads)}, "without": "0 * * * *"}
+
+
 def test_many_events_take_times_of_every_kind(scheduler):
     at = datetime(2097, 1, 1, tzinfo=UTC)
     made = scheduler.schedule_many([(FAR, None, "a"), (at, None, "b"), (round(at.timestamp() * 1000), None, "c")])

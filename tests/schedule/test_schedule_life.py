@@ -10,6 +10,7 @@ from schedule_worlds import World
 from lockstep.core.agenda import Replay, Status
 from lockstep.core.ladder import Ladder
 from lockstep.schedule.delivery.port import Outcome
+from lockstep.schedule.tenants import Paused
 
 HOUR, DAY_MS = 3600.0, 86_400_000
 
@@ -199,3 +200,31 @@ def test_when_the_keep_time_has_passed_it_is_gone(state):
     world.clock.advance(10)
     assert status(world, tenant="h") is None
     assert whats(world)[-1] in ("fired", "failed")
+
+
+def test_late_is_from_an_events_time_to_its_first_try_however_long_the_delivery_takes(world):
+    # Given an event whose receiver takes five seconds
+    at = world.now + 1000
+    before = brought_to(world, "FIRING", at)
+    # When it answers
+    world.clock.advance(5)
+    world.courier.hold = False
+    world.courier.let_go()
+    world.clock.advance(1)
+    # Then the history and the metrics have the lateness of the fire, as lists have, and when the delivery ended
+    [told] = [one for one in world.history() if one["what"] == "fired"]
+    assert (told["lateMs"], told["triggeredAt"]) == (before.triggered - at, before.triggered)
+    assert told["lateMs"] < 1000 < told["at"] - told["triggeredAt"]
+    assert world.nodes["n1"].counts.late_quantile(1.0) < 1
+
+
+def test_what_was_never_tried_is_late_when_it_is_given_up():
+    world = made_world(ladder=Ladder(limit_ms=60_000))
+    world.client.control(Paused("s", True))
+    put(world, at := world.now + 1000)
+    world.clock.advance(90)
+    world.client.control(Paused("s", False))
+    world.clock.advance(1)
+    [told] = [one for one in world.history() if one["what"] == "missed"]
+    assert told["lateMs"] == told["at"] - at > 60_000
+    assert "triggeredAt" not in told

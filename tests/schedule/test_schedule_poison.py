@@ -192,6 +192,18 @@ def test_a_card_that_is_none_is_passed_by(world, value):
     assert is_well(world)
 
 
+def test_nodes_that_are_all_gone_are_not_listed(world):
+    assert [card["node"] for card in world.client.nodes()] == ["n1"]
+    world.kill("n1")
+    world.clock.advance(10)
+    world.client.nodes()  # the last card may have come since
+    world.clock.advance(10)
+    assert world.client.nodes() == []
+    world.start("n2")
+    world.clock.advance(10)
+    assert [card["node"] for card in world.client.nodes()] == ["n2"]
+
+
 STORED = {
     "an unknown type": replace(CRON, id="bad", type="SYSTEMD"),
     "an unknown zone": replace(CRON, id="bad", tz="Mars/Olympus"),

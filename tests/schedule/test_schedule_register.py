@@ -5,7 +5,7 @@ from __future__ import annotations
 from schedule_worlds import World
 
 from lockstep.log.memory import Grid
-from lockstep.schedule import node, tenants
+from lockstep.schedule import expiry, tenants
 from lockstep.schedule.store import cells
 from lockstep.schedule.tenants import Paused, Register, Registered, Removed, StoreNamed, Tenant, TenantType
 from lockstep.streams.client import Lockstep
@@ -129,7 +129,7 @@ def test_the_master_shortens_the_control_stream(monkeypatch):
 
 
 def test_tenants_whose_events_are_gone_leave_no_rows(monkeypatch):
-    monkeypatch.setattr(node, "FORGET_TENANTS_S", 5.0)
+    monkeypatch.setattr(expiry, "FORGET_TENANTS_S", 5.0)
     world = World()
     world.start("n1")
     world.clock.advance(3)

@@ -16,6 +16,7 @@ CAUGHT_AS = {
     "mark-after-publishing": simulation.TICK_TWICE,
     "claims-without-epoch": simulation.STALE_WRITE,
     "answer-before-commit": simulation.ANSWERED_TWICE,
+    "steps-before-the-outcome": simulation.ANSWERED_TWICE,
     "set-back-without-spans": simulation.TICK_TWICE,
 }
 ALSO_CAUGHT_AS = {

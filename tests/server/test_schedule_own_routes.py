@@ -181,6 +181,11 @@ def test_crons(world):
         assert (many.status, reason in many.json["error"]["message"]) == (400, True)
     records = eventually(lambda: len(found := world.records(tenant)) == 4 and found)
     assert [json.loads(one.value)["eventTime"] for one in records[1:]] == ahead["crons"][0]["next"]
+    put = world.send("PUT", path, {"expression": "0 9 * * MON-FRI", "payload": {"mail": 7}})
+    assert (put.json["payload"], put.json["payloadForm"]) == ({"mail": 7}, "json")
+    world.post(f"{path}/UNIX/trigger")
+    records = eventually(lambda: len(found := world.records(tenant)) == 5 and found)
+    assert json.loads(json.loads(records[-1].value)["payload"]) == {"mail": 7}
     assert world.ask("DELETE", f"{path}/UNIX").json == {"status": "OK"}
     assert world.ask("DELETE", path).json == {"status": "OK"}
     assert world.ask("DELETE", path).status == 404

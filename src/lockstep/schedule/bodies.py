@@ -9,6 +9,7 @@ from typing import Any
 
 from lockstep.core.agenda import SERVER_ERROR, Answer, Event, Form, Option, Status, Verdict
 from lockstep.log.batch import Headers
+from lockstep.schedule.rows import CronRow
 from lockstep.schedule.times import java_text
 
 PAYLOAD_PREFIX = "a-"
@@ -25,7 +26,7 @@ ATTEMPT_HEADER, DRY_RUN_HEADER, FORM_HEADER = "Lockstep-Attempt", "Lockstep-Dry-
 BODY_HEADER = "Lockstep-Body"
 
 
-def payload_text(event: Event) -> str | None:
+def payload_text(event: Event | CronRow) -> str | None:
     """A payload as text; bytes as base64."""
     if event.payload is None:
         return None

@@ -62,6 +62,8 @@ class SchedulerClient:
         self.answer_s = ANSWER_S
         """How long a call waits for answers unless it says otherwise."""
         self._groups = GroupLog(bus.bus, streams.group, self._runtime)
+        self._last_card = (-1, 0.0)
+        """Where the stream of cards ended, and when on this process's clock it was first seen to end there."""
         self._answers: Log = bus.logs(streams.answers)[0]
         self._next = self._answers.bounds().next
         self._waiter = bus.bus.waiter()
@@ -273,9 +275,14 @@ class SchedulerClient:
         return self._shard(routing_key(tenant, name))
 
     def nodes(self) -> list[Mapping[str, Any]]:
-        """The newest card of each node that was heard lately, in the order of their names."""
+        """The newest card of each node that was heard lately, in the order of their names.
+
+        That no card comes any more shows after three seconds, to a client that asked before: no clocks are compared.
+        """
         log = self.bus.logs(self.streams.nodes)[0]
         bounds = log.bounds()
+        if self._silence_s(bounds.next) >= CARD_SILENT_S:
+            return []
         found: dict[str, tuple[int, Mapping[str, Any]]] = {}
         newest = 0
         for entry in _last_entries(log, bounds.first, bounds.next):
@@ -289,6 +296,13 @@ class SchedulerClient:
         now = self._runtime.wall_ns()
         alive = [card for at, card in found.values() if min(now, newest) - at < CARD_SILENT_S * 1e9]
         return sorted(alive, key=lambda card: (card["host"], card["port"], card["node"]))
+
+    def _silence_s(self, end: int) -> float:
+        """For how long nothing has come to the stream of cards, as far as this client has seen."""
+        now = self._runtime.monotonic()
+        if end != self._last_card[0]:
+            self._last_card = (end, now)
+        return now - self._last_card[1]
 
     def close(self) -> None:
         """End; requests that were sent are carried out all the same. Calls that wait for answers raise Closed."""

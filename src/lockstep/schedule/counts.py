@@ -25,7 +25,7 @@ class NodeCounts:
     retries: int = 0
     failed: int = 0
     late: Histogram = field(default_factory=Histogram)
-    """Seconds between an event's time and the commit that says it fired."""
+    """Seconds between an event's time and its first try; counted when it was delivered."""
 
     def committed(self, change: Change) -> None:
         """Count what a change did."""

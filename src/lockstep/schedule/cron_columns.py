@@ -61,7 +61,7 @@ class CronColumns:
         return CronRow(
             tenant=self._tenants[slot], id=self._ids[slot], type=rest.type, expression=self._expressions[slot],
             tz=rest.tz, dst=rest.dst, policy=rest.policy, jitter_s=rest.jitter_s, paused=rest.paused,
-            payload=rest.payload, log_granularity=rest.log_granularity, retention=rest.retention,
+            payload=rest.payload, form=rest.form, log_granularity=rest.log_granularity, retention=rest.retention,
             retention_units=rest.retention_units, since=self._since[slot], updated=self._updated[slot],
             executed=None if executed == _NEVER else executed, caught_up=rest.caught_up, running=rest.running,
             fired=rest.fired,
@@ -89,9 +89,9 @@ def _rest_of(row: CronRow) -> CronRow:
         )  # fmt: skip
     return CronRow(
         tenant="", id="", type=row.type, expression="", tz=row.tz, dst=row.dst, policy=row.policy,
-        jitter_s=row.jitter_s, paused=row.paused, payload=row.payload, log_granularity=row.log_granularity,
-        retention=row.retention, retention_units=row.retention_units, caught_up=row.caught_up, running=row.running,
-        fired=row.fired,
+        jitter_s=row.jitter_s, paused=row.paused, payload=row.payload, form=row.form,
+        log_granularity=row.log_granularity, retention=row.retention, retention_units=row.retention_units,
+        caught_up=row.caught_up, running=row.running, fired=row.fired,
     )  # fmt: skip
 
 

@@ -105,10 +105,10 @@ def tick_event(row: CronRow, nominal: int, now_ms: int) -> Event:
     event_id = f"{row.name}/{java_text(at)}"
     spread = int.from_bytes(tick_key(row.tenant, row.name)[:4], "big") if row.jitter_s else 0
     jitter = spread % (row.jitter_s * 1000 + 1)
-    payload = row.expression.encode() if row.payload is None else row.payload
+    payload, form = (row.expression.encode(), Form.TEXT) if row.payload is None else (row.payload, row.form)
     return Event(
         tenant=row.tenant, id=row.name, event_id=event_id, at=at, due=max(at + jitter, 0), status=Status.WAITING,
-        payload=payload, form=Form.TEXT, accepted=now_ms, tick=True,
+        payload=payload, form=form, accepted=now_ms, tick=True,
     )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ class DueSelection:
 
     def fire(self, round_: Round, change_of: Callable[[int], Change]) -> None:
         """Fill the changes of shards with events that fire."""
-        due = self._due_tenants(round_.now)
+        due = self._due_tenants(round_)
         if not due:
             return
         quota = max(self._round_events // len(due), 1)
@@ -65,14 +65,15 @@ class DueSelection:
     def _share(self) -> float:
         return len(self._owned) / self._shards
 
-    def _due_tenants(self, now: int) -> dict[str, list[int]]:
+    def _due_tenants(self, round_: Round) -> dict[str, list[int]]:
         """Tenants that have due events and may fire, each with the shards that have them."""
         found: dict[str, list[int]] = {}
-        for number, owned in self._owned.items():
+        for number in round_.shards:
+            owned = self._owned[number]
             if owned.leaving:
                 continue
             for name, first in owned.shard.next_due.items():
-                if first <= now and self._limits.may_fire(name):
+                if first <= round_.now and self._limits.may_fire(name):
                     found.setdefault(name, []).append(number)
         return found
 
@@ -116,11 +117,11 @@ class DueSelection:
         return found, len(found) < most
 
     def delay_ms(self, now: int) -> float | None:
-        """Milliseconds until an event is due that may fire; None if none is."""
+        """Milliseconds until an event is due that may fire; None if none is. The end of a commit wakes the loop."""
         nothing = Round(now)
         dues = [
             max(first - now, self._limits.throttled_ms(name, self._share))
-            for owned in self._owned.values() if not owned.leaving
+            for owned in self._owned.values() if not owned.leaving and not owned.is_committing
             for name, first in owned.shard.next_due.items()
             if self._limits.may_fire(name) and (self._limits.is_stream(name) or self._limits.room(nothing, name) > 0)
         ]  # fmt: skip

@@ -90,7 +90,7 @@ def _about_event(event: Event | None, history: Sequence[Mapping[str, Any]], now:
     if event.attempt > 1 or (event.attempt and event.status is not Status.DONE):
         said.append(f"It was tried {_times(event.attempt)}.")
     if event.error is not None:
-        said.append(f"The last error: {event.error}.")
+        said.append(f"The last error: {event.error.rstrip('.')}.")
     if event.lapsed:
         said.append("Its time had passed when it was requested, so it was due at once.")
     return said
@@ -150,8 +150,7 @@ def _about_owner(shard: int, node: str | None, *, is_waiting: bool) -> list[str]
 
 
 def _late(event: Event) -> int:
-    begun = event.accepted if event.lapsed else event.at
-    return max((event.triggered or begun) - begun, 0)
+    return 0 if event.triggered is None else event.late_ms(event.triggered)
 
 
 def _times(count: int) -> str:

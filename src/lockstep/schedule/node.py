@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import cast
 
 from lockstep.core.agenda import Event
 from lockstep.core.ladder import Ladder
 from lockstep.errors import LockstepError, OutboxBlocked, StoreMismatch, StreamNotFound, Unavailable
 from lockstep.log.port import Log
 from lockstep.runtime import logger
+from lockstep.schedule.commits import Commit, Commits
 from lockstep.schedule.counts import Backlog, NodeCounts
 from lockstep.schedule.delivery.port import Courier, Delivery, Outcome, Result
 from lockstep.schedule.due_selection import DueSelection
+from lockstep.schedule.expiry import Expiry
 from lockstep.schedule.handover import ShardHandover
 from lockstep.schedule.requests import DryRun
 from lockstep.schedule.roster import Roster
 from lockstep.schedule.rounds import OwnedShard, Round, turned
 from lockstep.schedule.rows import Change, Outgoing, row_key
-from lockstep.schedule.shard import Shard
 from lockstep.schedule.shard_context import ShardContext
 from lockstep.schedule.store.port import Store
 from lockstep.schedule.streams import SchedulerStreams
@@ -36,12 +36,9 @@ from lockstep.streams.client import Lockstep
 from lockstep.streams.grouplog import GroupLog
 from lockstep.streams.member import GroupMember, seat_name
 from lockstep.streams.options import GroupOptions
-from lockstep.streams.shards import stream_name
 
 DAY_MS = 86_400_000
-CONFIRM_S = PURGE_S = 1.0
-FORGET_TENANTS_S = 600.0
-PURGED_AT_ONCE = 500
+CONFIRM_S = TIDY_S = 1.0
 RETRY_S = 0.5
 BACKLOG_COUNTED = 100_000
 TICK_RECORDS = 50_000
@@ -98,8 +95,9 @@ class Node:
         self.register.refresh()
         self._first_store = self.register.store
         self._limits = TenantLimits(
-            bus, self.register, in_flight=self.options.in_flight, in_flight_tenant=self.options.in_flight_tenant
-        )
+            bus, self.register, streams, store,
+            in_flight=self.options.in_flight, in_flight_tenant=self.options.in_flight_tenant,
+        )  # fmt: skip
         self._owned: dict[int, OwnedShard] = {}
         self._selection = DueSelection(
             self._owned,
@@ -109,16 +107,19 @@ class Node:
             round_events=self.options.round_events,
             change_bytes=store.change_bytes,
         )
+        self._expiry = Expiry(self._owned, store, self._limits, self._runtime, keep_ms=self.options.keep_ms)
         self._results: deque[tuple[int, Result]] = deque()
         self._request_turn = 0
+        self._is_behind = False
+        """The last round left more to do."""
         self._stopping = False
         self.error: BaseException | None = None
         self.counts = NodeCounts()
-        self._confirm_due = self._purge_due = self._runtime.monotonic()
-        self._forget_due = self._purge_due + FORGET_TENANTS_S
+        self._confirm_due = self._tidy_due = self._runtime.monotonic()
         self._waiter = bus.bus.waiter()
         for log in (*logs, self.register.log):
             self._waiter.watch(log)
+        self._commits = Commits(store)
         self.member = self._joined(grouplog)
         self._handover = ShardHandover(
             self._owned, self._logs, self.member, self._context, dedupe=not bus.promises.dedupe
@@ -187,6 +188,7 @@ class Node:
             self._waiter.wake()
             pause.wait(0.02)
         self._task.stop()
+        self._commits.close()
         if self.error is None:
             self.member.close()
         self._waiter.close()
@@ -201,11 +203,14 @@ class Node:
                 "Scheduler %s could not work, and tries again: %s", self._streams.name, error,
                 extra={"action": "schedule_retry", "reason": str(error)},
             )  # fmt: skip
+            self._is_behind = False
             return RETRY_S
         self.member.touch()
         return delay
 
     def _round(self) -> float:
+        if not self._is_behind:
+            self._end_commit()  # a round failed during it
         if self._handover.follow(takes_more=not self._stopping):
             self._count_under_way()
         if self.register.refresh():
@@ -213,18 +218,31 @@ class Node:
             self._limits.tenants_changed()
             self._selection.tenants_changed()
         now = self._runtime.wall_ns() // 10**6
-        round_ = Round(now)
+        round_ = Round(now, self._commits.next_shards(self._owned, is_behind=self._is_behind))
+        is_part = len(round_.shards) < len(self._owned)
+        try:
+            self._fill(round_)
+            self._end_commit()
+        except LockstepError:
+            self._results.extendleft(reversed(round_.results))
+            raise
+        self._commit(round_)
+        self._is_behind = round_.more
+        if not (self._is_behind and is_part):
+            self._end_commit()
+        self._confirm()
+        self._show_card()
+        return 0.0 if round_.more or is_part else self._delay(now)
+
+    def _fill(self, round_: Round) -> None:
         self._note_clock(round_)
         self._take_requests(round_)
         self._settle(round_)
         self._redeliver(round_)
         self._tick(round_)
         self._fire(round_)
-        self._purge(round_)
-        self._commit(round_)
-        self._confirm()
-        self._show_card()
-        return 0.0 if round_.more else self._delay(now)
+        self._expiry.fill(round_, lambda number: self._change(round_, number))
+        self._tidy(round_)
 
     def _change(self, round_: Round, number: int) -> Change:
         if number not in round_.changes:
@@ -243,11 +261,13 @@ class Node:
 
     def _note_clock(self, round_: Round) -> None:
         """Write into the history that the wall clock jumped."""
+        if self._owned and not round_.shards:
+            return  # the next round does
         jump = self._roster.jump()
         if jump is None or not self._owned:
             return
         fields = {"at": round_.now, "what": "clock jumped", "seconds": round(jump, 3), "node": self.name}
-        number = min(self._owned)
+        number = min(round_.shards)
         value = json.dumps(fields, separators=(",", ":")).encode()
         self._change(round_, number).outgoing.append(Outgoing(self._streams.history, value))
         logger.warning("The clock of node %s jumped by %.3f s", self.name, jump, extra={"action": "clock_jumped"})
@@ -256,11 +276,10 @@ class Node:
 
     def _take_requests(self, round_: Round) -> None:
         left = self.options.round_requests
-        for number in turned(list(self._owned), self._request_turn):
+        for number in turned(round_.shards, self._request_turn):
             owned = self._owned[number]
             if left <= 0:
-                round_.more = True
-                return
+                break
             self._request_turn += 1
             records = owned.requests(left)
             if not records:
@@ -270,6 +289,7 @@ class Node:
             for request in owned.shard.take(change, records, round_.now):
                 self._dry_run(round_, number, request)
             round_.handed_out[number] = records[-1][0]
+        round_.more |= left <= 0
 
     def _dry_run(self, round_: Round, number: int, request: DryRun) -> None:
         tenant = self.register.tenants.get(request.tenant)
@@ -281,11 +301,18 @@ class Node:
             round_.deliver(number, delivery)
 
     def _settle(self, round_: Round) -> None:
+        """Apply results, but for those of shards that are not in this round."""
         by_shard: dict[int, list[Result]] = {}
+        left = list[tuple[int, Result]]()
+        others = self._owned.keys() - round_.shards
         while self._results:
             number, result = self._results.popleft()
-            round_.results.append((number, result))
-            by_shard.setdefault(number, []).append(result)
+            if number in others:
+                left.append((number, result))
+            else:
+                round_.results.append((number, result))
+                by_shard.setdefault(number, []).append(result)
+        self._results.extendleft(reversed(left))
         for number, results in by_shard.items():
             owned = self._owned.get(number)
             if owned is not None:
@@ -298,7 +325,8 @@ class Node:
 
     def _redeliver(self, round_: Round) -> None:
         """Deliver again what an earlier owner had claimed: it may or may not have arrived."""
-        for number, owned in self._owned.items():
+        for number in round_.shards:
+            owned = self._owned[number]
             if not owned.shard.orphans or self._stopping:
                 continue
             waiting = list[Event]()
@@ -324,10 +352,10 @@ class Node:
 
     def _tick(self, round_: Round) -> None:
         """Decide ticks, of the shard that is furthest behind first; what is left after a long pause takes turns."""
+        owned = {number: self._owned[number] for number in round_.shards if not self._owned[number].leaving}
         wanting = [
-            number for number, owned in self._owned.items()
-            if not owned.leaving and not self._stopping and owned.shard.crons.wants_ticks(round_.now)
-        ]  # fmt: skip
+            number for number, one in owned.items() if not self._stopping and one.shard.crons.wants_ticks(round_.now)
+        ]
         if not wanting:
             return
         ready = {name: tenant for name, tenant in self.register.tenants.items() if not self._limits.is_broken(tenant)}
@@ -345,70 +373,75 @@ class Node:
         if not self._stopping:
             self._selection.fire(round_, lambda number: self._change(round_, number))
 
-    def _purge(self, round_: Round) -> None:
-        """Remove events whose keep time is over, and runs that expired; a little at a time."""
+    def _tidy(self, round_: Round) -> None:
         now = self._runtime.monotonic()
-        if now < self._purge_due:
-            return
-        self._purge_due = now + PURGE_S
-        self._limits.look_again()
-        if self.is_master:
-            self.register.compact(self._runtime)
-        if now >= self._forget_due and not round_.more:
-            self._forget_due = now + FORGET_TENANTS_S
-            for number, owned in self._owned.items():
-                self._store.forget_tenants(number, owned.shard.fence)
-        for number, owned in self._owned.items():
-            shard = owned.shard
-            for event in self._store.expired(number, round_.now - self.options.keep_ms, PURGED_AT_ONCE):
-                shard.forget(self._change(round_, number), event)
-            self._give_up(round_, number, shard)
-            if shard.crons:
-                self._store.forget_runs(number, shard.fence, round_.now)
-
-    def _give_up(self, round_: Round, number: int, shard: Shard) -> None:
-        """End events that are too old to be tried, of tenants that are away."""
-        away = {name for name in shard.next_due if not self._limits.may_fire(name)}
-        away |= {event.tenant for event in shard.orphans if not self._limits.may_fire(event.tenant)}
-        for name in away:
-            events = shard.overdue(name, round_.now, PURGED_AT_ONCE)
-            if events:
-                shard.give_up(self._change(round_, number), events, round_.now)
-                round_.fired.setdefault(number, {})[name] = None
+        if now >= self._tidy_due:
+            self._tidy_due = now + TIDY_S
+            self._limits.look_again()
+            if self.is_master:
+                self.register.compact(self._runtime)
+        if not round_.more and len(round_.shards) == len(self._owned):
+            self._expiry.forget_tenants()
 
     # the commit
 
     def _commit(self, round_: Round) -> None:
         changes = [change for change in round_.changes.values() if not change.is_empty]
-        try:
-            refused = self._store.commit(changes) if changes else set[int]()
-        except StreamNotFound as error:
-            self._results.extendleft(reversed(round_.results))
-            self._streams_missing(str(error.params["name"]), changes)
-            return
-        except OutboxBlocked as error:
-            self._results.extendleft(reversed(round_.results))
-            self._streams_refuse(error)
-            return
-        except LockstepError:
-            self._results.extendleft(reversed(round_.results))
-            for number in round_.changes:
-                self._owned[number].in_doubt = True
-            raise
-        self._limits.take_tokens(round_.tokens)
-        for number in refused:
+        changed = {change.shard: self._owned[change.shard] for change in changes}
+        others = (round_.changes.keys() | round_.fired.keys()) - changed.keys()
+        self._limits.begin(round_)
+        self._commits.begin(Commit(round_, changed, changes))
+        self._go_on(round_, {number: self._owned[number] for number in sorted(others)})  # nothing of them is stored
+
+    def _end_commit(self) -> None:
+        """Have memory follow what the commit that is under way has stored."""
+        commit = self._commits.end()
+        if commit is not None:
+            self._limits.end(commit.round_, is_stored=commit.error is None)
+            if commit.error is not None:
+                self._failed(commit, commit.error)
+            else:
+                self._stored(commit)
+
+    def _failed(self, commit: Commit, error: LockstepError) -> None:
+        self._results.extendleft(reversed(commit.round_.results))
+        if isinstance(error, StreamNotFound):
+            self._limits.streams_missing(str(error.params["name"]), commit.changes)
+        elif isinstance(error, OutboxBlocked):
+            self._limits.streams_refuse(error)
+        else:
+            for owned in commit.owned.values():
+                owned.in_doubt = True
+            raise error
+
+    def _stored(self, commit: Commit) -> None:
+        round_ = commit.round_
+        for number in commit.refused:
             logger.warning("Shard %d has another owner by now", number, extra={"action": "shard_fenced"})
-            del self._owned[number]
-        for change in changes:
-            if change.shard not in refused:
+            if self._owned.get(number) is commit.owned[number]:
+                del self._owned[number]
+        for change in commit.changes:
+            if change.shard not in commit.refused:
                 self.counts.committed(change)
-        for number, owned in self._owned.items():
-            self._follow(round_, number, owned)
-        if round_.deliveries or round_.results or refused:
+        # Those that went to another owner, or came back from one, are read by that owner
+        self._go_on(round_, {number: one for number, one in commit.owned.items() if self._owned.get(number) is one})
+        if commit.refused:
             self._count_under_way()
-        for number, delivery in round_.deliveries:
-            if number not in refused:
-                self._deliver(number, delivery)
+
+    def _go_on(self, round_: Round, shards: Mapping[int, OwnedShard]) -> None:
+        """Have memory follow what was stored of shards, and begin their deliveries."""
+        for owned in shards.values():
+            owned.in_doubt = True  # until memory has followed, for which the store may have to be read
+        try:
+            for number, owned in shards.items():
+                self._follow(round_, number, owned)
+                owned.in_doubt = False
+        finally:
+            if round_.deliveries or round_.results:
+                self._count_under_way()
+            for number, delivery in round_.deliveries:
+                if number in shards and (delivery.dry_run or not shards[number].in_doubt):
+                    self._deliver(number, delivery)  # nobody would find a dry run again: its request is carried out
 
     def _deliver(self, number: int, delivery: Delivery) -> None:
         """Hand a delivery to the courier; one that raises has failed to deliver, and must not end the node."""
@@ -425,31 +458,8 @@ class Node:
         if number in round_.handed_out:
             owned.cursor.hand_out(round_.handed_out[number])
         shard.orphans = round_.orphans.get(number, shard.orphans)
-        shard.adopt(round_.adopted.get(number, ()))
-        if number in round_.changes or number in round_.fired:
-            change = round_.changes.get(number) or shard.change()
-            shard.committed(change, round_.fired.get(number, {}))
-
-    def _streams_missing(self, name: str, changes: Sequence[Change]) -> None:
-        """Streams of tenants do not exist: their events wait, and nobody else's do. All are looked for at once."""
-        wanted = {record.stream for change in changes for record in change.outgoing}
-        missing = {stream_name(name), *(wanted - set(self._bus.bus.names()))}  # the name may be that of a shard
-        self._streams.create(self._bus)  # if it is one of the scheduler's own
-        for stream in sorted(missing):
-            self._store.forget_stream(stream)
-            logger.error(
-                "Stream %s does not exist, so its tenant's events wait; create it, or register the tenant with another",
-                stream, extra={"action": "tenant_stream_missing", "stream": stream},
-            )  # fmt: skip
-            self._limits.stream_unusable(stream)
-
-    def _streams_refuse(self, error: OutboxBlocked) -> None:
-        """Streams of tenants do not take their events: these wait, and nobody else's do."""
-        if error.params["stream"] in self._streams.own:
-            raise error
-        for name in cast("list[str]", error.params["streams"]):
-            self._limits.stream_unusable(name)
-        logger.error("%s", error, extra={"action": "tenant_stream_refuses", "stream": error.params["stream"]})
+        shard.committed(round_.changes.get(number) or shard.change(), round_.fired.get(number, {}))
+        shard.adopt(round_.adopted.get(number, ()))  # last: if the store could not be read, they do not begin
 
     def _confirm(self) -> None:
         """Tell the group how far the requests are carried out: for lags, and for what retention may drop."""

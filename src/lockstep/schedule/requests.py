@@ -142,7 +142,6 @@ def _check_payload(payload: bytes | None) -> None:
 
 
 def _check_row(row: CronRow) -> None:
-    _check_payload(row.payload)
     check_text("expression", row.expression, NAME_BYTES_MAX)
     _check_payload(row.payload)
     _check_choice("type", row.type, CRON_TYPES)
@@ -198,10 +197,17 @@ def _upsert_fields(request: Upsert) -> dict[str, Any]:
         "option": request.option,
     }  # fmt: skip
     if request.payload is not None:
-        is_text = request.form is not Form.BYTES
-        fields["payload"] = request.payload.decode() if is_text else base64.b64encode(request.payload).decode()
+        fields["payload"] = _text_of(request.payload, request.form)
         fields["form"] = request.form
     return fields
+
+
+def _text_of(payload: bytes, form: Form) -> str:
+    return base64.b64encode(payload).decode() if form is Form.BYTES else payload.decode()
+
+
+def _bytes_of(text: str, form: Form) -> bytes:
+    return base64.b64decode(text) if form is Form.BYTES else text.encode()
 
 
 def decode(data: bytes) -> tuple[Request, Ask | None]:
@@ -228,7 +234,7 @@ def _made(kind: type[Any], fields: dict[str, Any]) -> Request:
     if kind is Upsert:
         form = Form(fields.pop("form", Form.TEXT))
         text = fields.pop("payload", None)
-        payload = None if text is None else base64.b64decode(text) if form is Form.BYTES else text.encode()
+        payload = None if text is None else _bytes_of(text, form)
         return Upsert(payload=payload, form=form, option=Option(fields.pop("option")), **fields)
     if kind is PutCron:
         return PutCron(cron_row(fields["row"]))
@@ -252,7 +258,7 @@ def cron_fields(row: CronRow) -> dict[str, Any]:
             "overlap": policy.overlap,
         }  # fmt: skip
     if row.payload is not None:
-        fields["payload"] = row.payload.decode()
+        fields["payload"] = _text_of(row.payload, row.form)
     return fields
 
 
@@ -264,7 +270,8 @@ def cron_row(fields: dict[str, Any]) -> CronRow:
         made = _policy(policy["misfire"], policy["grace_s"], policy["catch_up_s"], policy["overlap"])
     more: dict[str, Any] = {**fields, "policy": made}
     if payload is not None:
-        more["payload"] = payload.encode()
+        more["form"] = form = Form(fields.get("form", Form.TEXT))
+        more["payload"] = _bytes_of(payload, form)
     if "fired" in fields:
         more["fired"] = tuple(fields["fired"])
     return CronRow(**more)

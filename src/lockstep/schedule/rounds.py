@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -24,11 +25,17 @@ class OwnedShard:
         self.leaving = False
         self.in_doubt = False
         """A commit failed, and may have happened: what is stored has to be read again."""
+        self.is_committing = False
+        """What it changed is being stored: its next step begins when the outcome is known."""
+        self.turn = 0
+        """The round that it was in last, where rounds take a part of the shards."""
+        self.purge_due = -math.inf
+        """When it is looked through for what has expired, on the monotonic clock."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether no delivery is under way."""
-        return not self.shard.in_flight
+        """Whether neither a delivery nor a commit is under way."""
+        return not self.shard.in_flight and not self.is_committing
 
     def requests(self, limit: int) -> list[tuple[int, bytes]]:
         """Return the next requests with their offsets; they stay the next until they are handed out."""
@@ -54,11 +61,13 @@ class OwnedShard:
         self.cursor.seek(resumed)
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class Round:
     """What one round of the loop is going to change."""
 
     now: int
+    shards: list[int] = field(default_factory=list)
+    """Those that it is about."""
     changes: dict[int, Change] = field(default_factory=dict)
     deliveries: list[tuple[int, Delivery]] = field(default_factory=list)
     """What begins after the commit, with the shard."""

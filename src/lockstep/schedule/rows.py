@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
 
-from lockstep.core.agenda import Event
+from lockstep.core.agenda import Event, Form
 from lockstep.core.ticks import Policy
 from lockstep.log.batch import Headers
 
@@ -30,6 +30,8 @@ class CronRow:
     jitter_s: int = 0
     paused: bool = False
     payload: bytes | None = None
+    form: Form = Form.TEXT
+    """Of the payload, if there is one."""
     log_granularity: str | None = None
     retention: int = 0
     retention_units: str = "DAYS"
@@ -120,7 +122,7 @@ class Change:
     outgoing: list[Outgoing] = field(default_factory=list)
     requests: int = 0
     late_ms: list[int] = field(default_factory=list)
-    """Of each event that fired, how late it was."""
+    """Of each event that fired, how late its first try was."""
     retries: int = 0
     failed: int = 0
     """Counts for the node's metrics; not stored."""

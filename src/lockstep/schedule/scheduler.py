@@ -12,7 +12,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from types import TracebackType
@@ -271,7 +271,7 @@ class Scheduler:
     def every(
         self,
         expression: str,
-        payload: str | None = None,
+        payload: Any = None,
         *,
         id: str,  # noqa: A002
         tenant: str = DEFAULT_TENANT,
@@ -287,15 +287,16 @@ class Scheduler:
         keep: str | float | timedelta | None = None,
     ) -> str:
         """Set up a cron, or replace it, and return its description. `log` groups its runs by MINUTES up to YEARS."""
+        data, form = encoded_payload(payload)
         self._ensure(tenant)
         fields = {
             "id": id, "tenant": tenant, "expression": expression, "type": type, "tz": tz, "dst": dst,
             "misfire": misfire, "grace": span_s("grace", grace), "catchUp": span_s("catch_up", catch_up),
-            "jitter": span_s("jitter", jitter), "overlap": overlap, "payload": payload, "logGranularity": log,
+            "jitter": span_s("jitter", jitter), "overlap": overlap, "logGranularity": log,
             "retention": None if keep is None else span_s("keep", keep, least=1), "retentionUnits": "SECONDS",
         }  # fmt: skip
         row = validation.checked_cron(fields, self.client.is_known)
-        self.client.ask([PutCron(row)])
+        self.client.ask([PutCron(replace(row, payload=data, form=form))])
         return parse(expression, type).describe()
 
     def crons(self) -> list[CronRow]:

@@ -160,8 +160,9 @@ class Shard:
         """Store an event that ended; a tick, stored or not, leaves only its run and the history."""
         if before is not None:
             change.put(key, before, None if after.tick else after)
-        late = max(now - (after.accepted if after.lapsed else after.at), 0)
-        self.context.tell(change, what, after, now, lateMs=late)
+        fired = now if after.triggered is None or what == "missed" else after.triggered
+        late, begun = after.late_ms(fired), {} if fired == now else {"triggeredAt": fired}
+        self.context.tell(change, what, after, now, lateMs=late, **begun)
         if after.status is Status.DONE:
             change.late_ms.append(late)
         else:
@@ -263,26 +264,30 @@ class Shard:
 
         If that is not known, it is looked up.
         """
-        for tenant, reached in fired.items():
-            if reached is not None:
-                self.next_due[tenant] = max(self.next_due.get(tenant, reached), reached)
+        self._follow_dues(change, fired)  # first, as it may read the store: if that fails, all is read again
         for key, (_, after) in change.events.items():
             if after is not None and after.status is Status.FIRING:
                 self.in_flight[key] = after
             else:
                 self.in_flight.pop(key, None)
-            if after is not None and after.status in UNFIRED:
-                self.next_due[after.tenant] = min(after.due, self.next_due.get(after.tenant, after.due))
         if self.orphans:  # a request may have made another event of one
             self.orphans = [event for event in self.orphans if row_key(event) not in change.events]
+        self.crons.committed(change)
+        self.position = self.position if change.position is None else change.position
+
+    def _follow_dues(self, change: Change, fired: Mapping[str, int | None]) -> None:
+        for tenant, reached in fired.items():
+            if reached is not None:
+                self.next_due[tenant] = max(self.next_due.get(tenant, reached), reached)
+        for _, after in change.events.values():
+            if after is not None and after.status in UNFIRED:
+                self.next_due[after.tenant] = min(after.due, self.next_due.get(after.tenant, after.due))
         for tenant in (tenant for tenant, reached in fired.items() if reached is None):
             first = self.context.store.next_due(self.number, tenant, self.next_due.get(tenant, 0))
             if first is None:
                 self.next_due.pop(tenant, None)
             else:
                 self.next_due[tenant] = first
-        self.crons.committed(change)
-        self.position = self.position if change.position is None else change.position
 
 
 def _decoded(records: Sequence[tuple[int, bytes]]) -> Iterator[tuple[int, Request | DataError, Ask | None]]:

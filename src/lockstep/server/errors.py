@@ -1,9 +1,9 @@
-"""Errors of an engine's REST, in the tree of lockstep.errors.
+"""Errors of HTTP servers, in the tree of lockstep.errors.
 
 UsageError                                         exit 2
-  TokenNeeded TokenFileUnusable BodyTooLarge
+  TokenNeeded TokenFileUnusable BodyTooLarge BadBody MethodNotAllowed
 NotFound                                           exit 3
-  WindowNotPublished
+  WindowNotPublished RouteNotFound
 Conflict                                           exit 4
   RowsUnknown
 Forbidden                                          exit 5
@@ -23,6 +23,14 @@ class TokenNeeded(UsageError):
     code = "TOKEN_NEEDED"
     template = "REST on {host} can be reached from other machines, and there is no token."
     advice = "Give one with --token-file, or listen on 127.0.0.1."
+
+
+class LoginNeeded(TokenNeeded):
+    """The API of a monitor that others than this machine can reach, without a user and a password."""
+
+    code = "LOGIN_NEEDED"
+    template = "The monitor's API on {host} could be reached from other machines by everybody."
+    advice = "Set api.user and api.password in the settings, or listen on 127.0.0.1."
 
 
 class TokenFileUnusable(UsageError):
@@ -63,6 +71,14 @@ class TokenWrong(Forbidden):
     code = "TOKEN_WRONG"
     template = "The request does not carry the token of this server."
     advice = "Send the header 'Authorization: Bearer TOKEN'."
+
+
+class LoginWrong(TokenWrong):
+    """A request to a monitor without the user and password, or with others."""
+
+    code = "LOGIN_WRONG"
+    template = "The request does not carry the user and the password of this monitor."
+    advice = "Send them by HTTP Basic: 'curl -u USER:PASSWORD', or --user and --password-file of 'lockstep monitor'."
 
 
 class ChangeNeedsToken(Forbidden):
@@ -111,3 +127,27 @@ class RowsNotReady(Unavailable):
     code = "ROWS_NOT_READY"
     template = "The rows of window {window} are being read: {done} of {total} records so far."
     advice = "Ask again in a second; reading goes on from there."
+
+
+class BadBody(UsageError, ValueError):
+    """A request whose body can't be used."""
+
+    code = "BAD_BODY"
+    template = "The body can't be used: {reason}."
+    advice = "See /openapi.json for an example."
+
+
+class MethodNotAllowed(UsageError):
+    """A path that has other methods."""
+
+    code = "METHOD_NOT_ALLOWED"
+    template = "{method} {path} does not exist."
+    advice = "Allowed: {allowed}. See /openapi.json for the routes."
+
+
+class RouteNotFound(NotFound):
+    """A path that has no methods at all."""
+
+    code = "ROUTE_NOT_FOUND"
+    template = "The path {path} does not exist."
+    advice = "See /openapi.json for the routes; write a slash in a tenant or id as %2F."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -35,6 +35,13 @@ class Limits:
     body_s: float = 10.0
 
 
+class Check(Protocol):
+    """Says whether a request may pass."""
+
+    def allows(self, authorization: str | None) -> bool:
+        """Whether the header of a request has what is needed."""
+
+
 Refuse = Callable[[Request, LockstepError], Response]
 """Makes the answer that tells an error."""
 
@@ -42,7 +49,7 @@ Refuse = Callable[[Request, LockstepError], Response]
 class Guard:
     """Lets requests through to the app that may pass. Without `token` all may look; `change_token` is for the rest.
 
-    `open_paths` need no token and are outside the limits.
+    `check` stands in place of a token. `open_paths` need none and are outside the limits.
     """
 
     def __init__(
@@ -55,10 +62,11 @@ class Guard:
         change_token: str | None = None,
         open_paths: frozenset[str] = frozenset({HEALTH}),
         refuse: Refuse = refusal,
+        check: Check | None = None,
     ) -> None:
         self._app, self._runtime, self._limits = app, runtime, limits
         self._open_paths, self._refusal = open_paths, refuse
-        self._token = None if token is None else TokenCheck(token)
+        self._token: Check | None = check if token is None else TokenCheck(token)
         self._change_token = None if change_token is None else TokenCheck(change_token)
         self._at_work = self._coming_in = 0
 

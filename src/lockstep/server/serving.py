@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,12 +63,20 @@ def serve_app(app: Any, bound: socket.socket, host: str) -> RestServer:
     return RestServer(app, bound, host)
 
 
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """A certificate with its chain, and its key, as PEM files."""
+
+    certificate: Path
+    key: Path
+
+
 class RestServer:
     """A server at work; `url` is where."""
 
-    def __init__(self, app: Any, listening: socket.socket, host: str) -> None:
+    def __init__(self, app: Any, listening: socket.socket, host: str, *, tls: TlsFiles | None = None) -> None:
         port = listening.getsockname()[1]
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self.url = f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"
         self._socket = listening
         self._server = _Server(
             uvicorn.Config(
@@ -84,6 +93,8 @@ class RestServer:
                 timeout_graceful_shutdown=_DRAIN_S,
                 backlog=min(_WAITING, connections_max()),  # as many are taken at once
                 proxy_headers=False,
+                ssl_certfile=None if tls is None else tls.certificate,
+                ssl_keyfile=None if tls is None else tls.key,
             )
         )
         self._thread = threading.Thread(target=self._run, name="lockstep-rest", daemon=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -62,6 +62,9 @@ class Store(ABC):
     exactly_once: bool
     """Outgoing records are published in the transaction that stores the rows; else at least once, in order."""
 
+    is_remote: bool = False
+    """A commit waits for a server: `begin` returns before it has ended, and a node goes on with other shards."""
+
     change_bytes: int | None = None
     """How large the payloads and outgoing records of a change may be together; None if there is no limit."""
 
@@ -76,6 +79,15 @@ class Store(ABC):
     @abstractmethod
     def commit(self, changes: Sequence[Change]) -> set[int]:
         """Store changes of several shards and publish what they send; return the shards whose fence did not hold."""
+
+    def begin(self, changes: Sequence[Change]) -> Callable[[], set[int]]:
+        """Begin a commit; what is returned waits for its end, and returns or raises what `commit` does.
+
+        It has to be called, once. What is raised here was not stored, unless it is Unavailable. Until it is called,
+        other shards may be read and claimed; whether the rows of these changes are stored is not known.
+        """
+        refused = self.commit(changes)
+        return lambda: refused
 
     @abstractmethod
     def tenants(self, shard: int) -> dict[str, int]:

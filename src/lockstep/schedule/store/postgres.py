@@ -8,7 +8,8 @@ lockstep.schedule.store.outbox. The tables are in postgres.sql and are created w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from hashlib import blake2b
 from importlib.resources import files
 from typing import Any
@@ -25,7 +26,7 @@ from lockstep.schedule.store import postgres_statements as statements
 from lockstep.schedule.store.codec import pack_cron, pack_cursor, unpack_cron, unpack_cursor
 from lockstep.schedule.store.outbox import Letter, Outbox, Refusals, Relay, unsealed
 from lockstep.schedule.store.port import EARLY_MS, Due, Filter, Page, Store, StoreIdentity
-from lockstep.schedule.store.postgres_connections import Connections, Row
+from lockstep.schedule.store.postgres_connections import COMMIT, Connections, Row
 
 VERSION = 1
 SCANNED_MAX = 20_000
@@ -43,6 +44,7 @@ class PostgresStore(Store):
     """
 
     exactly_once = False
+    is_remote = True
 
     def __init__(self, url: str, name: str, bus: Bus, runtime: Runtime) -> None:
         self._name = name
@@ -89,22 +91,37 @@ class PostgresStore(Store):
         return ShardState(*found)
 
     def commit(self, changes: Sequence[Change]) -> set[int]:
+        return self.begin(changes)()
+
+    def begin(self, changes: Sequence[Change]) -> Callable[[], set[int]]:
         if len({change.shard for change in changes}) < len(changes):  # one after the other, in their order
-            return set[int]().union(*(self.commit([change]) for change in changes))
+            refused = set[int]().union(*(self.commit([change]) for change in changes))
+            return lambda: refused
         self._relay.catch_up({change.shard for change in changes})  # so that it is known what refuses
         refusals = self._relay.refusals()
         letters = [self._outbox.pack(change.outgoing, refusals) for change in changes]
-        with self._connections.use() as connection, connection.transaction():
+        with ExitStack() as stack:
+            connection = stack.enter_context(self._connections.begun())
+            # Answered before COMMIT is sent: whoever claims one of these shards waits until this is over
             sent = self._fences(connection, changes)
             kept = [(change, mine) for change, mine in zip(changes, letters, strict=True) if change.shard in sent]
             self._write(connection, [change for change, _ in kept])
             numbered = _numbered(self._name, kept, sent)
             self._advance(connection, [change for change, _ in kept], sent)
             stored = self._put_outbox(connection, numbered)
-        self._sent |= {change.shard: (change.fence, sent[change.shard]) for change, _ in kept}
-        if stored:
-            self._relay.send({shard for shard, _ in numbered}, lambda: self._publish(stored))
-        return {change.shard for change in changes} - set(sent)
+            connection.execute(COMMIT, prepare=False)
+            connection.send_all()  # else fences would stay locked until somebody asks for the outcome
+            waiting = stack.pop_all()
+
+        def end() -> set[int]:
+            waiting.close()
+            self._sent |= {change.shard: (change.fence, sent[change.shard]) for change, _ in kept}
+            if stored is not None:
+                rows = [(row[0], letter) for row, (_, letter) in zip(stored.fetchall(), numbered, strict=True)]
+                self._relay.send({shard for shard, _ in numbered}, lambda: self._publish(rows))
+            return {change.shard for change in changes} - set(sent)
+
+        return end
 
     def _fences(self, connection: psycopg.Connection[Row], changes: Sequence[Change]) -> dict[int, int]:
         """Lock the fences of shards; return how much was sent in its epoch for each whose fence holds."""
@@ -124,10 +141,10 @@ class PostgresStore(Store):
         return stored if known is None or known[0] != fence else max(stored, known[1])
 
     def _write(self, connection: psycopg.Connection[Row], changes: Sequence[Change]) -> None:
-        events = {(change.shard, key): after for change in changes for key, (_, after) in change.events.items()}
+        gone = [(change.shard, key) for change in changes for key, (_, after) in change.events.items() if after is None]
         crons = {(change.shard, key): cron for change in changes for key, cron in change.crons.items()}
         runs = {(change.shard, run.cron, run.at, run.bucket): run for change in changes for run in change.runs}
-        self._remove(connection, statements.REMOVE_EVENTS, [place for place, event in events.items() if event is None])
+        self._remove(connection, statements.REMOVE_EVENTS, gone)
         self._remove(connection, statements.REMOVE_CRONS, [place for place, cron in crons.items() if cron is None])
         self._put_events(connection, changes)
         kept = [(*place, pack_cron(cron).decode()) for place, cron in crons.items() if cron is not None]
@@ -153,7 +170,11 @@ class PostgresStore(Store):
         if put:
             connection.execute(statements.PUT_EVENTS, [self._name, *map(list, zip(*put, strict=True))])
         if changed:
-            connection.execute(statements.CHANGE_EVENTS, [*map(list, zip(*changed, strict=True)), self._name])
+            shards, keys, *fields = map(list, zip(*changed, strict=True))
+            alike = tuple(field.count(field[0]) == len(field) for field in fields)
+            values = [field[0] for field, same in zip(fields, alike, strict=True) if same]
+            arrays = [field for field, same in zip(fields, alike, strict=True) if not same]
+            connection.execute(statements.change_events(alike), [*values, shards, keys, *arrays, self._name])
 
     def _remove(self, connection: psycopg.Connection[Row], query: str, places: Sequence[tuple[int, bytes]]) -> None:
         if places:
@@ -168,21 +189,20 @@ class PostgresStore(Store):
 
     def _put_outbox(
         self, connection: psycopg.Connection[Row], letters: Sequence[tuple[int, Letter]]
-    ) -> list[tuple[int, Letter]]:
-        """Store letters; return them with their row ids."""
+    ) -> psycopg.Cursor[Row] | None:
+        """Store letters; return what their row ids are fetched from."""
         if not letters:
-            return []
+            return None
         shards, logs = [shard for shard, _ in letters], [letter.log for _, letter in letters]
         batches = [letter.sealed() for _, letter in letters]
-        found = connection.execute(statements.PUT_OUTBOX, [self._name, shards, logs, batches]).fetchall()
-        return [(row[0], letter) for row, (_, letter) in zip(found, letters, strict=True)]
+        return connection.execute(statements.PUT_OUTBOX, [self._name, shards, logs, batches])
 
     def _publish(self, letters: Sequence[tuple[int, Letter]], *, stored: bool = False) -> Refusals:
         """Relay letters, then forget them; if forgetting fails, they are relayed again and dropped as copies."""
         published = self._outbox.publish([letter for _, letter in letters], stored=stored)
         relayed = [letters[place][0] for place in sorted(published.taken)]
         if relayed:
-            with self._connections.use() as connection, connection.transaction():
+            with self._connections.transaction() as connection:
                 connection.execute(statements.NO_WAIT_FOR_DISK)
                 connection.execute(statements.DELETE_OUTBOX, [relayed])
         if published.failure is not None:
@@ -240,10 +260,11 @@ class PostgresStore(Store):
 
     def forget_runs(self, shard: int, fence: Fence, before: int) -> int:
         """At most 20,000 are removed by a call."""
-        with self._connections.use() as connection, connection.transaction():
+        with self._connections.transaction() as connection:
             if shard not in self._fences(connection, [Change(shard, fence)]):
                 return 0
-            return connection.execute(statements.FORGET_RUNS, [self._name, shard, before, FORGOTTEN_MAX]).rowcount
+            removed = connection.execute(statements.FORGET_RUNS, [self._name, shard, before, FORGOTTEN_MAX])
+        return removed.rowcount
 
     def forget_tenants(self, shard: int, fence: Fence) -> int:  # noqa: ARG002 - as the port has it
         """Tenants have no rows of their own here."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from queue import Empty, LifoQueue
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.waiting import Ready, Wait
 
 from lockstep.errors import BadUrl, Closed, ServerRefused, ServerUnreachable
 from lockstep.log.network.address import Address, parse_address
@@ -21,6 +22,7 @@ T = TypeVar("T")
 Row = tuple[Any, ...]
 
 CONNECTIONS_MAX = 8
+COMMIT = "COMMIT"
 _ANSWER_GRACE_S = 2.0
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
@@ -34,6 +36,16 @@ class _Connection(psycopg.Connection[Row]):
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
         """Run what talks to the server; OperationalError when time is up."""
         return super().wait(self._bounded(gen), *args, **options)
+
+    def send_all(self) -> None:
+        """Wait until nothing is left to be sent: of much, a socket takes a part, and the rest would stay here."""
+        self.wait(self._sending())
+
+    def _sending(self) -> Generator[Any, Any, None]:
+        while self.pgconn.flush():
+            ready = yield Wait.RW
+            if ready & Ready.R:
+                self.pgconn.consume_input()
 
     def _bounded(self, work: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
         deadline = self.monotonic() + self.patience_s
@@ -99,6 +111,23 @@ class Connections:
             raise
         self._give_back(connection, is_broken=False)
 
+    @contextmanager
+    def begun(self) -> Iterator[_Connection]:
+        """A transaction that is begun. Statements wait for no answer, unless one is fetched, until the block is left.
+
+        It has to be ended in the block: `execute(COMMIT)`.
+        """
+        with self.use() as connection, _in_flights(connection):
+            connection.execute("BEGIN", prepare=False)
+            yield connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[_Connection]:
+        """The same, committed at the end."""
+        with self.begun() as connection:
+            yield connection
+            connection.execute(COMMIT, prepare=False)
+
     def close(self) -> None:
         """Close what is idle, and the rest when it is given back."""
         self._closed = True
@@ -129,6 +158,10 @@ class Connections:
 
     def _unreachable(self, reason: str) -> ServerUnreachable:
         return ServerUnreachable(server=self.address.servers, reason=reason)
+
+
+def _in_flights(connection: _Connection) -> AbstractContextManager[object]:
+    return connection.pipeline() if psycopg.Pipeline.is_supported() else nullcontext()  # not before libpq 14
 
 
 def _settings(address: Address, schema: str) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 CREATE_LOCK = "SELECT pg_advisory_xact_lock(hashtext('lockstep.schedule'))"
 HAS_TABLES = "SELECT to_regclass(%s) IS NOT NULL"
 IDENTITY = "SELECT identity::text FROM schedule_identity"
@@ -51,17 +53,30 @@ _CHANGING_FIELDS = tuple(
     if name in ("due", "status", "attempt", "triggered", "ended", "error", "epoch", "place")
 )
 """What a step of an event changes; the rest is changed by requests only."""
-_CHANGED = ", ".join(name for name, _ in _CHANGING_FIELDS)
-_CHANGES = ", ".join(f"{name} = new.{name}" for name, _ in _CHANGING_FIELDS)
-_CHANGED_ARRAYS = ", ".join(f"%b::{kind}[]" for _, kind in _CHANGING_FIELDS)
-CHANGE_EVENTS = f"""
-UPDATE schedule_events AS stored SET {_CHANGES}
-FROM unnest(%b::int[], %b::bytea[], {_CHANGED_ARRAYS}) AS new (shard, key, {_CHANGED}) CROSS JOIN LATERAL (
+
+
+@lru_cache(maxsize=256)
+def change_events(alike: tuple[bool, ...]) -> str:
+    """The statement for steps of events; of each changing field whether all of them have the same value.
+
+    It takes these values, then arrays: of shards, keys and the other fields; then the scheduler. Most steps of a round
+    differ in little, and an array costs the server and us more than a value.
+    """
+    fields = list(zip(_CHANGING_FIELDS, alike, strict=True))
+    changes = ", ".join(f"{name} = {f'%b::{kind}' if same else f'new.{name}'}" for (name, kind), same in fields)
+    others = [field for field, same in fields if not same]
+    arrays = "".join(f", %b::{kind}[]" for _, kind in others)
+    names = "".join(f", {name}" for name, _ in others)
+    return f"""
+UPDATE schedule_events AS stored SET {changes}
+FROM unnest(%b::int[], %b::bytea[]{arrays}) AS new (shard, key{names}) CROSS JOIN LATERAL (
     SELECT ctid FROM schedule_events AS event
     WHERE event.scheduler = %s AND event.shard = new.shard AND event.key = new.key LIMIT 1
 ) AS found
 WHERE stored.ctid = found.ctid
-"""  # noqa: S608
+"""  # noqa: S608 - constants
+
+
 REMOVE_EVENTS = """
 DELETE FROM schedule_events WHERE ctid = ANY(ARRAY(
     SELECT stored.ctid FROM unnest(%s::int[], %b::bytea[]) AS gone (shard, key) CROSS JOIN LATERAL (

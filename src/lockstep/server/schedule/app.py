@@ -14,13 +14,14 @@ from lockstep.errors import BadArgument, LockstepError
 from lockstep.runtime import Runtime, logger
 from lockstep.schedule.times import java_text
 from lockstep.schedule.validation import ID_BYTES_MAX
+from lockstep.server.bodies import Reply, reply
+from lockstep.server.openapi import document
+from lockstep.server.routes import Call, Route, Router, Work, parse_query
 from lockstep.server.schedule.bigben import BigBenRoutes
 from lockstep.server.schedule.cron_routes import CronRoutes
-from lockstep.server.schedule.documents import Reply, error_reply, failure_reply, reply
+from lockstep.server.schedule.documents import error_reply, failure_reply
 from lockstep.server.schedule.events import EventRoutes
-from lockstep.server.schedule.openapi import document
 from lockstep.server.schedule.operation import HEALTHZ, PING, READYZ, OperationRoutes
-from lockstep.server.schedule.routes import Call, Route, Router, Work, parse_query
 from lockstep.server.schedule.site import ScheduleSite
 from lockstep.server.schedule.tenants import TenantRoutes
 
@@ -60,7 +61,11 @@ class ScheduleApp:
         own = Route(method="GET", path="/openapi.json", handle=self._document, work=Work.INLINE, tag="operation",
                     summary="This document")  # fmt: skip
         self.router = Router([*(route for group in groups for route in group.routes()), own])
-        self._openapi = reply(document(self.router.routes))
+        made = document(
+            self.router.routes, title="Lockstep scheduler", summary="BigBen's HTTP API, and our own under /v2",
+            description="Write a slash in a tenant or id as %2F.",
+        )  # fmt: skip
+        self._openapi = reply(made)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -12,11 +12,12 @@ from lockstep.schedule import bodies
 from lockstep.schedule.requests import ALL_TYPES, DryRun, PutCron, RemoveCron
 from lockstep.schedule.times import java_text
 from lockstep.schedule.validation import checked_cron, cron_type, event_id
+from lockstep.server.bodies import Reply, parse_json, reply, rows_reply
+from lockstep.server.errors import BadBody
+from lockstep.server.routes import Call, Route, Work
 from lockstep.server.schedule import examples
-from lockstep.server.schedule.documents import Reply, parse_json, parse_object, reply, rows_reply
+from lockstep.server.schedule.documents import parse_object
 from lockstep.server.schedule.durations import parse_duration
-from lockstep.server.schedule.errors import BadBody
-from lockstep.server.schedule.routes import Call, Route, Work
 from lockstep.server.schedule.site import EVENTS_MAX, ScheduleSite, items_status
 from lockstep.server.schedule.views import bigben_cron, describe, minute_of
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from lockstep.core.agenda import Verdict
@@ -13,10 +14,11 @@ from lockstep.schedule.requests import ALL_TYPES, PauseCron, PutCron, RemoveCron
 from lockstep.schedule.rows import CronRow
 from lockstep.schedule.times import parse_time, to_datetime
 from lockstep.schedule.validation import CRON_FIELDS, checked_cron, cron_type
+from lockstep.server.bodies import Reply, reply
+from lockstep.server.routes import Call, Handle, Route, Work
 from lockstep.server.schedule import examples
-from lockstep.server.schedule.documents import Reply, parse_object, reason_of, reply
+from lockstep.server.schedule.documents import parse_object, payload_form, reason_of
 from lockstep.server.schedule.errors import CronNotFound
-from lockstep.server.schedule.routes import Call, Handle, Route, Work
 from lockstep.server.schedule.site import ScheduleSite, parse_moment
 from lockstep.server.schedule.views import cron_view, next_ticks, next_times, run_view
 
@@ -113,7 +115,8 @@ class CronRoutes:
             if fields.setdefault(name, text) != text:
                 raise BadArgument(name=name, value=fields[name], reason="it is another one than in the path")
         fields.setdefault("type", DEFAULT_TYPE)
-        row = checked_cron(fields, self._site.client.tenants().__contains__)
+        form = payload_form(fields)
+        row = replace(checked_cron(fields, self._site.client.tenants().__contains__), form=form)
         self._site.ask([PutCron(row)])
         stored = [one for one in self._site.client.crons(row.tenant, row.id) if one.type == row.type]
         return reply(cron_view(stored[0] if stored else row))

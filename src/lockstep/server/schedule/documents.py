@@ -6,97 +6,24 @@ BigBen's routes tell an error as {"message": ...}; ours, under /v2, as {"error":
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from json.encoder import encode_basestring
-from math import isfinite
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lockstep.core.agenda import Form
 from lockstep.errors import BadArgument, Closed, LockstepError, TimedOut, UsageError
 from lockstep.schedule.tenants import mask
 from lockstep.server.answers import path_of, status_of
-from lockstep.server.errors import BodyTooLarge
-from lockstep.server.schedule.errors import BadBody, MethodNotAllowed
+from lockstep.server.bodies import Reply, check_tree, parse_json, reply
+from lockstep.server.errors import BadBody, BodyTooLarge, MethodNotAllowed
 
-JSON, NDJSON, TEXT = "application/json", "application/x-ndjson", "text/plain; version=0.0.4; charset=utf-8"
 BAD_REQUEST, NOT_ALLOWED, SERVER_ERROR, UNAVAILABLE = 400, 405, 500, 503
-DEPTH_MAX = 32
 MESSAGE_CHARS = 2000
 OWN = "/v2/"
 CONTACT = "please contact engineering team with the below error signature"
-_SAFE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _OF_STATUS: Mapping[int, Mapping[str, str]] = {401: {"WWW-Authenticate": "Bearer"}, UNAVAILABLE: {"Retry-After": "1"}}
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What is answered."""
-
-    body: bytes
-    status: int = 200
-    media_type: str = JSON
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    def response(self) -> Response:
-        """As Starlette sends it."""
-        return Response(self.body, self.status, {**_SAFE, **self.headers}, media_type=self.media_type)
-
-
-def reply(tree: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
-    """An answer of plain data, printed for people."""
-    return Reply(_bytes(json.dumps(tree, indent=2, ensure_ascii=False)), status, headers=headers or {})
-
-
-def rows_reply(rows: Sequence[Mapping[str, Any]], status: int = 200) -> Reply:
-    """An answer of many flat objects: printed as `reply` does, but by a shorter way."""
-    if not rows:
-        return reply([], status)
-    inner = ",\n".join(map(_row, rows))
-    return Reply(_bytes(f"[\n{inner}\n]"), status)
-
-
-def lines_reply(rows: Sequence[Mapping[str, Any]], status: int = 200) -> Reply:
-    """An answer of one line for each object."""
-    lines = [json.dumps(row, separators=(",", ":"), ensure_ascii=False) for row in rows]
-    return Reply(_bytes("".join(f"{line}\n" for line in lines)), status, NDJSON)
-
-
-def _row(row: Mapping[str, Any]) -> str:
-    inner = ",\n".join([f'    "{name}": {_value(value)}' for name, value in row.items()])
-    return f"  {{\n{inner}\n  }}"
-
-
-def _value(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, str):
-        return encode_basestring(value)
-    return json.dumps(value, indent=2, ensure_ascii=False).replace("\n", "\n    ")
-
-
-def _bytes(text: str) -> bytes:
-    """UTF-8; halves of surrogate pairs, which UTF-8 has no place for, stay escaped as they were sent."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
-
-
-def parse_json(data: bytes) -> Any:
-    """Return the plain data of a body; BadArgument if it is not one JSON document in UTF-8."""
-    try:
-        return json.loads(data.decode(), parse_constant=_no_constant)
-    except UnicodeDecodeError as error:
-        raise BadBody(reason=f"it is not UTF-8 at byte {error.start}") from None
-    except RecursionError:
-        raise BadBody(reason="it is nested too deeply") from None
-    except ValueError as error:
-        raise BadBody(reason=f"it is not JSON: {error}") from None
 
 
 def parse_object(data: bytes, known: frozenset[str] | None = None) -> dict[str, Any]:
@@ -104,7 +31,7 @@ def parse_object(data: bytes, known: frozenset[str] | None = None) -> dict[str, 
     tree = parse_json(data)
     if not isinstance(tree, dict):
         raise BadBody(reason="it must be a JSON object")
-    _check(tree)
+    check_tree(tree)
     unknown = sorted(tree.keys() - known) if known is not None else []
     if unknown:
         shown = mask(tree[unknown[0]], unknown[0])
@@ -112,31 +39,13 @@ def parse_object(data: bytes, known: frozenset[str] | None = None) -> dict[str, 
     return tree
 
 
-def _check(tree: Any) -> None:
-    """Refuse what could not be stored: deep nesting, halves of surrogate pairs, numbers without a value."""
-    level = [tree]
-    for _ in range(DEPTH_MAX):
-        level = [child for value in level for child in _children(value)]
-        if not level:
-            return
-    raise BadBody(reason=f"it is nested more than {DEPTH_MAX} levels deep")
-
-
-def _children(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return [*value.keys(), *value.values()]
-    if isinstance(value, list):
-        return value
-    if isinstance(value, str) and _SURROGATE.search(value):
-        raise BadBody(reason="it has text that is not valid Unicode")
-    if isinstance(value, float) and not isfinite(value):
-        raise BadBody(reason="it has a number that is too large")
-    return []
-
-
-def _no_constant(name: str) -> Any:
-    reason = f"{name} is not a JSON value"
-    raise ValueError(reason)
+def payload_form(fields: dict[str, Any]) -> Form:
+    """What the payload of a request is; one that is not text becomes its JSON."""
+    payload = fields.get("payload")
+    if payload is None or isinstance(payload, str):
+        return Form.TEXT
+    fields["payload"] = json.dumps(payload, ensure_ascii=False)
+    return Form.JSON
 
 
 def is_own(path: str) -> bool:

@@ -1,40 +1,14 @@
 """Errors of the scheduler's API, in the tree of lockstep.errors.
 
-UsageError                                         exit 2
-  BadBody MethodNotAllowed
 NotFound                                           exit 3
-  RouteNotFound EventNotFound CronNotFound TenantNotFound
+  EventNotFound CronNotFound TenantNotFound
 Conflict                                           exit 4
   EventNotFailed
 """
 
 from __future__ import annotations
 
-from lockstep.errors import Conflict, NotFound, UsageError
-
-
-class BadBody(UsageError, ValueError):
-    """A request whose body can't be used."""
-
-    code = "BAD_BODY"
-    template = "The body can't be used: {reason}."
-    advice = "See /openapi.json for an example."
-
-
-class MethodNotAllowed(UsageError):
-    """A path that has other methods."""
-
-    code = "METHOD_NOT_ALLOWED"
-    template = "{method} {path} does not exist."
-    advice = "Allowed: {allowed}. See /openapi.json for the routes."
-
-
-class RouteNotFound(NotFound):
-    """A path that has no methods at all."""
-
-    code = "ROUTE_NOT_FOUND"
-    template = "The path {path} does not exist."
-    advice = "See /openapi.json for the routes; write a slash in a tenant or id as %2F."
+from lockstep.errors import Conflict, NotFound
 
 
 class EventNotFound(NotFound):

@@ -7,15 +7,16 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from lockstep.core.agenda import Form, Remove, Replay, Status, Upsert, Verdict
+from lockstep.core.agenda import Remove, Replay, Status, Upsert, Verdict
 from lockstep.errors import BadArgument
 from lockstep.schedule.store.port import Filter
 from lockstep.schedule.times import checked_ms, java_text, span_ms
 from lockstep.schedule.validation import Rejection, checked_event
+from lockstep.server.bodies import NDJSON, Reply, lines_reply, reply
+from lockstep.server.routes import Call, Route, Work
 from lockstep.server.schedule import examples
-from lockstep.server.schedule.documents import NDJSON, Reply, lines_reply, parse_object, reply
+from lockstep.server.schedule.documents import parse_object, payload_form
 from lockstep.server.schedule.errors import EventNotFailed, EventNotFound
-from lockstep.server.schedule.routes import Call, Route, Work
 from lockstep.server.schedule.site import (
     EVENTS_MAX,
     ScheduleSite,
@@ -88,14 +89,12 @@ class EventRoutes:
         for name in ("tenant", "id"):
             if fields.setdefault(name, call.names[name]) != call.names[name]:
                 raise BadArgument(name=name, value=fields[name], reason="it is another one than in the path")
-        after, payload = fields.pop("after", None), fields.get("payload")
+        after = fields.pop("after", None)
         if after is not None:
             if "eventTime" in fields:
                 raise BadArgument(name="after", value=after, reason="give eventTime or after, not both")
             fields["eventTime"] = java_text(checked_ms(self._site.now + span_ms(after)))
-        form = Form.TEXT if payload is None or isinstance(payload, str) else Form.JSON
-        if form is Form.JSON:
-            fields["payload"] = json.dumps(payload, ensure_ascii=False)
+        form = payload_form(fields)
         made = checked_event(fields, self._site.client.tenants().__contains__, self._site.runtime.new_id)
         if isinstance(made, Rejection):
             raise BadArgument(name="event", value=call.names["id"], reason=made.message)

@@ -53,6 +53,7 @@ CRON_SHOWN: dict[str, Any] = {
     "tenant": "mail", "id": "report", "type": "UNIX", "expression": "0 9 * * MON-FRI",
     "description": "at 09:00 every day between Monday and Friday", "tz": "Europe/Berlin", "dst": "once",
     "misfire": "once", "grace": 60, "catchUp": 86400, "jitter": 0, "overlap": "allow", "paused": False, "payload": None,
+    "payloadForm": "text",
     "logGranularity": None, "retention": 0, "retentionUnits": "DAYS", "lastUpdated": "2026-12-31T23:58:07.250Z",
     "lastExecutionTime": None,
 }  # fmt: skip

@@ -9,9 +9,10 @@ from lockstep.errors import LockstepError
 from lockstep.runtime import logger
 from lockstep.schedule.counts import Backlog, NodeCounts
 from lockstep.schedule.times import java_text
+from lockstep.server.bodies import TEXT, Reply, reply
+from lockstep.server.routes import Call, Route, Work
 from lockstep.server.schedule import examples
-from lockstep.server.schedule.documents import TEXT, UNAVAILABLE, Reply, reply
-from lockstep.server.schedule.routes import Call, Route, Work
+from lockstep.server.schedule.documents import UNAVAILABLE
 from lockstep.server.schedule.site import ScheduleSite
 
 HEALTHZ, READYZ, PING = "/healthz", "/readyz", "/ping"

@@ -16,8 +16,8 @@ from lockstep.schedule.client import SchedulerClient
 from lockstep.schedule.scheduler import Scheduler
 from lockstep.schedule.times import java_text, parse_time
 from lockstep.schedule.validation import Rejection, checked_event
+from lockstep.server.errors import BadBody
 from lockstep.server.schedule.documents import BAD_REQUEST
-from lockstep.server.schedule.errors import BadBody
 
 EVENTS_MAX = 10_000
 """Events of one request."""

@@ -6,10 +6,11 @@ from typing import Any
 
 from lockstep.errors import BadArgument
 from lockstep.schedule.tenants import Tenant
+from lockstep.server.bodies import Reply, reply
+from lockstep.server.routes import Call, Route, Work
 from lockstep.server.schedule import examples
-from lockstep.server.schedule.documents import Reply, parse_object, reply
+from lockstep.server.schedule.documents import parse_object
 from lockstep.server.schedule.errors import TenantNotFound
-from lockstep.server.schedule.routes import Call, Route, Work
 from lockstep.server.schedule.site import ScheduleSite
 from lockstep.server.schedule.views import tenant_view
 

@@ -40,7 +40,7 @@ def event_view(event: Event) -> dict[str, Any]:
     }
 
 
-def _payload(event: Event) -> Any:
+def _payload(event: Event | CronRow) -> Any:
     text = payload_text(event)
     return json.loads(text) if text is not None and event.form is Form.JSON else text
 
@@ -69,7 +69,8 @@ def cron_view(row: CronRow) -> dict[str, Any]:
         "overlap": row.policy.overlap.value,
         "jitter": row.jitter_s,
         "paused": row.paused,
-        "payload": None if row.payload is None else row.payload.decode(),
+        "payload": _payload(row),
+        "payloadForm": row.form.name.lower(),
         "lastUpdated": time_text(row.updated),
         "lastExecutionTime": time_text(row.executed),
     }

@@ -7,13 +7,15 @@ from collections.abc import Iterable
 from typing import Any
 
 import lockstep
-from lockstep.server.schedule.documents import JSON, NDJSON
-from lockstep.server.schedule.routes import Route
+from lockstep.server.bodies import JSON, NDJSON
+from lockstep.server.routes import Route
 
-_PART = re.compile(r"\{(\w+)\}")
+_PART = re.compile(r"\{(\w+)\*?\}")
 _MEANINGS = {
     200: "done",
     201: "created",
+    202: "accepted",
+    204: "done, without a body",
     206: "some events were rejected",
     400: "refused; the message says why",
     404: "not found",
@@ -22,21 +24,23 @@ _MEANINGS = {
 }
 
 
-def document(routes: Iterable[Route]) -> dict[str, Any]:
-    """Return the document of some routes."""
+def document(
+    routes: Iterable[Route], *, title: str, summary: str, description: str = "", scheme: str = "bearer"
+) -> dict[str, Any]:
+    """Return the document of some routes, whose requests may need credentials of an HTTP scheme."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        paths.setdefault(route.path.replace("*}", "}"), {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "Lockstep scheduler",
+            "title": title,
             "version": lockstep.__version__,
-            "summary": "BigBen's HTTP API, and our own under /v2",
-            "description": "Write a slash in a tenant or id as %2F.",
+            "summary": summary,
+            "description": description,
         },
-        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-        "security": [{"token": []}, {}],
+        "components": {"securitySchemes": {scheme: {"type": "http", "scheme": scheme}}},
+        "security": [{scheme: []}, {}],
         "paths": paths,
     }
 

@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from lockstep.errors import BadArgument
-from lockstep.server.schedule.documents import Reply
-from lockstep.server.schedule.errors import MethodNotAllowed, RouteNotFound
+from lockstep.server.bodies import Reply
+from lockstep.server.errors import MethodNotAllowed, RouteNotFound
 
 PARAMETERS_MAX = 32
 QUERY_NAMES = frozenset({"debug"})
@@ -53,7 +53,10 @@ Handle = Callable[[Call], Reply]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
-    """A method and path with its handler and what OpenAPI says of it. {name} stands for one part of a path."""
+    """A method and path with its handler and what OpenAPI says of it.
+
+    {name} stands for one part of a path; {name*}, at its end, for all that is left.
+    """
 
     method: str
     path: str
@@ -83,19 +86,23 @@ class Router:
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = list(routes)
         self._by_size: dict[int, list[tuple[Sequence[str], list[Route]]]] = {}
+        self._open_ended: list[tuple[Sequence[str], list[Route]]] = []
         by_path: dict[str, list[Route]] = {}
         for route in self.routes:
             by_path.setdefault(route.path, []).append(route)
         for routes_of_path in sorted(by_path.values(), key=lambda found: found[0].path.count("{")):
             parts = routes_of_path[0].parts
-            self._by_size.setdefault(len(parts), []).append((parts, routes_of_path))
+            if parts[-1].endswith("*}"):
+                self._open_ended.append((parts, routes_of_path))
+            else:
+                self._by_size.setdefault(len(parts), []).append((parts, routes_of_path))
 
     def find(self, method: str, raw_path: bytes) -> tuple[Route, dict[str, str]]:
         """Return the route, and the names in the path; RouteNotFound or MethodNotAllowed."""
         path = raw_path.decode("latin-1")
         given = [_unescaped(part) for part in path.split("/")[1:]] if path.startswith("/") else []
         allowed: list[str] = []
-        for parts, routes in self._by_size.get(len(given), []):
+        for parts, routes in [*self._by_size.get(len(given), []), *self._open_ended]:
             names = _names(parts, given)
             if names is None:
                 continue
@@ -110,6 +117,11 @@ class Router:
 
 def _names(parts: Sequence[str], given: Sequence[str]) -> dict[str, str] | None:
     names = {}
+    if parts[-1].endswith("*}"):
+        rest = len(parts) - 1
+        given, parts = [*given[:rest], "/".join(given[rest:])], [*parts[:-1], f"{parts[-1][:-2]}}}"]
+    if len(parts) != len(given):
+        return None
     for part, text in zip(parts, given, strict=True):
         if part.startswith("{"):
             if not text:

@@ -1,0 +1,100 @@
+"""Our own routes of a monitor: what happened, why, and acknowledgements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep.server.bodies import TEXT, Reply
+from lockstep.server.monitor.changes import CHANGES, EVENT_STREAM
+from lockstep.server.monitor.sensu import parse_body
+from lockstep.server.monitor.site import MonitorSite, answer, empty
+from lockstep.server.routes import Call, Route, Work
+
+HEALTHZ, READYZ = "/healthz", "/readyz"
+_HISTORY_MAX = 1_000
+
+
+class OwnRoutes:
+    """See module."""
+
+    def __init__(self, site: MonitorSite) -> None:
+        self._site, self._view = site, site.view
+
+    def routes(self) -> list[Route]:
+        """All of them."""
+        limit = {"limit": f"at most so many, up to {_HISTORY_MAX} (100)"}
+        get = [
+            ("/history", self.history, "The newest transitions of the fleet", limit),
+            ("/history/{client}", self.history, "The newest transitions of a client", limit),
+            ("/history/{client}/{check}", self.history, "The newest transitions of a check", limit),
+            ("/why/{client}/{check}", self.why, "What each gate said of a check's last event", {}),
+            ("/deliveries", self.deliveries, "What became of notifications, and what is in doubt",
+             {"unfinished": "true: only those that are not finished with", **limit}),
+            ("/refused", self.refused, "What was refused lately, and why", {}),
+            ("/counters", self.counters, "Totals", {}),
+            (READYZ, self.readyz, "200 if the view follows the fleet, else 503", {}),
+        ]  # fmt: skip
+        made = [
+            Route(method="GET", path=path, handle=handle, summary=summary, tag="monitor", query=query)
+            for path, handle, summary, query in get
+        ]
+        ack = Route(
+            method="POST", path="/ack", handle=self.ack, summary="Silence an event until it is resolved",
+            work=Work.CHANGE, tag="monitor", body={"client": "web-1", "check": "disk", "by": "ann", "reason": "known"},
+        )  # fmt: skip
+        reload = Route(
+            method="POST", path="/settings", handle=self.reload, summary="Put settings in force",
+            work=Work.CHANGE, tag="monitor", body={"settings": {"checks": {}}, "digest": "", "by": "ann"},
+        )  # fmt: skip
+        health = Route(
+            method="GET", path=HEALTHZ, handle=lambda _: Reply(b"ok\n", media_type=TEXT),
+            summary="That the server answers",
+            work=Work.INLINE, tag="monitor",
+        )  # fmt: skip
+        changes = Route(
+            method="GET", path=CHANGES, handle=lambda _: Reply(b"", media_type=EVENT_STREAM),
+            summary="Transitions as they come, as server-sent events", work=Work.INLINE, tag="monitor",
+        )  # fmt: skip
+        return [*made, ack, reload, health, changes]
+
+    def history(self, call: Call) -> Reply:
+        """GET /history."""
+        limit = call.whole("limit", 100, 1, _HISTORY_MAX)
+        return answer(self._view.transitions(call.names.get("client"), call.names.get("check"), limit=limit))
+
+    def why(self, call: Call) -> Reply:
+        """GET /why/:c/:k."""
+        found = self._view.row("why", call.names["client"], call.names["check"])
+        return empty(404) if found is None else answer(found)
+
+    def deliveries(self, call: Call) -> Reply:
+        """GET /deliveries."""
+        unfinished = call.query.get("unfinished") == "true"
+        return answer(self._site.deliveries(unfinished, call.whole("limit", 100, 1, _HISTORY_MAX)))
+
+    def refused(self, _call: Call) -> Reply:
+        """GET /refused."""
+        rows: list[dict[str, Any]] = sorted(self._view.rows("refused"), key=lambda row: -row["time"])
+        return answer(rows)
+
+    def counters(self, _call: Call) -> Reply:
+        """GET /counters."""
+        return answer(self._view.row("counters") or {})
+
+    def readyz(self, _call: Call) -> Reply:
+        """GET /readyz."""
+        following = self._site.is_following()
+        return answer({"ready": following, "servers": self._site.servers()}, 200 if following else 503)
+
+    def ack(self, call: Call) -> Reply:
+        """POST /ack."""
+        given = parse_body(call, client=str, check=str)
+        more = {name: given[name] for name in ("by", "reason") if isinstance(given.get(name), str)}
+        return self._site.ask("ack", client=given["client"], check=given["check"], **more)
+
+    def reload(self, call: Call) -> Reply:
+        """POST /settings."""
+        given = parse_body(call, settings=dict, digest=str)
+        return self._site.ask(
+            "settings", settings=given["settings"], digest=given["digest"], by=str(given.get("by") or "")
+        )
