@@ -1,0 +1,1 @@
+"""What the monitor decides: pure, without clock, threads, files or random numbers."""

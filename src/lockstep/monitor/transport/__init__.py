@@ -1,0 +1,1 @@
+"""Transports between agents and servers: a broker in memory, Lockstep streams, RabbitMQ."""

@@ -1,0 +1,63 @@
+"""`lockstep monitor up`: what it writes, says and runs, and that nothing of it is left when it is stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from lockstep.monitor.client import MonitorClient
+
+pytestmark = pytest.mark.slow
+
+
+def until(condition, seconds=60.0):
+    end, pause = time.monotonic() + seconds, threading.Event()
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not come in time"
+        pause.wait(0.05)
+    return found
+
+
+def children(pid):
+    listed = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
+    return [int(each) for each in listed] + [below for each in listed for below in children(int(each))]
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_first_run(tmp_path):
+    command = [sys.executable, "-m", "lockstep.cli.main", "monitor", "up", "first", "--http", "0", "--bus", "lmdb:./m"]
+    said = tmp_path / "said"
+    with said.open("wb") as out:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=out)
+    try:
+        until(lambda: "Sensu's API" in said.read_text() or process.poll() is not None)
+        url = said.read_text().partition("curl -s ")[2].split("/events")[0]
+        fleet = MonitorClient(url)
+        (event,) = until(fleet.events)
+        assert event["check"]["name"] == "welcome"
+        log = tmp_path / "first" / "events.log"
+        until(log.exists)
+        (tmp_path / "welcome.txt").touch()
+        until(lambda: not fleet.events())
+        until(lambda: log.read_text().endswith("it is there\n"))
+        below = children(process.pid)
+        assert below
+    finally:
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(60)
+    assert code == 143
+    assert said.read_text().splitlines()[-1] == f"Stopped {url}."
+    until(lambda: not any(map(is_running, below)))
