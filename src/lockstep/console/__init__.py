@@ -1,0 +1,1 @@
+"""One server beside a bus: REST and pages for streams, projects, schedules and fleets."""

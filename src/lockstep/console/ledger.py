@@ -1,0 +1,58 @@
+"""Streams that the console keeps for itself: plain JSON records, written durably and folded by every server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from lockstep.log.config import StreamConfig
+from lockstep.streams.client import Lockstep
+from lockstep.streams.publisher import Publisher
+from lockstep.streams.subscriber import Subscriber
+
+_STORED_S = 10.0
+
+
+class Ledger:
+    """One such stream: records are appended by any server, and every server sees all of them in one order."""
+
+    def __init__(
+        self, client: Lockstep, stream: str, config: StreamConfig, take: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self._client, self.stream, self._config, self._take = client, stream, config, take
+        self._publisher: Publisher[Any, Any] | None = None
+        self._subscriber: Subscriber[Any, Any] | None = None
+        self._lock = threading.RLock()
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Store a record; returns when it is durable."""
+        with self._lock:
+            if self._publisher is None:
+                self._publisher = self._client.publisher(self.stream, config=self._config, linger_s=0.0)
+            receipt = self._publisher.publish(json.dumps(record, separators=(",", ":")).encode())
+        receipt.result(_STORED_S)
+
+    def follow(self) -> None:
+        """Take what has come since the last call."""
+        with self._lock:
+            if self._subscriber is None:
+                if self.stream not in self._client.bus.names():
+                    return
+                self._subscriber = self._client.subscriber(self.stream, initial="earliest", create=False)
+            while batch := self._subscriber.poll(0.0):
+                for value in batch.values():
+                    self._take(json.loads(value))
+
+    def close(self) -> None:
+        """Close what was opened."""
+        with self._lock:
+            for opened in (self._publisher, self._subscriber):
+                if opened is not None:
+                    opened.close()
+
+
+def parsed(values: Iterator[bytes]) -> Iterator[dict[str, Any]]:
+    """Records of a ledger as plain data."""
+    return (json.loads(value) for value in values)

@@ -1,0 +1,105 @@
+"""Pages: Jinja templates over the data of views, with filters for times, sizes and numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from lockstep.console import charts
+from lockstep.streams.views import setting
+
+_UNITS = ("B", "KB", "MB", "GB", "TB")
+_SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+class Pages:
+    """Renders templates. Everything is escaped unless a filter made it."""
+
+    def __init__(self) -> None:
+        self._environment = Environment(
+            loader=PackageLoader("lockstep.console"), autoescape=True, undefined=StrictUndefined,
+            trim_blocks=True, lstrip_blocks=True, auto_reload=False,
+        )  # fmt: skip
+        self._environment.filters.update(
+            time=time_element, size=size_text, span=span_text, number=number_text, part=part_of_path, json=json_text,
+            link=link, setting=setting,
+        )  # fmt: skip
+        self._environment.globals.update(line_chart=charts.line_chart, sparkline=charts.sparkline, graph=charts.graph)
+
+    def page(self, template: str, context: Mapping[str, Any]) -> str:
+        """A whole page."""
+        return self._environment.get_template(template).render({**context, "base": "base.html"})
+
+    def content(self, template: str, context: Mapping[str, Any]) -> str:
+        """Only the part that follows changes."""
+        return self._environment.get_template(template).render({**context, "base": "fragment.html"})
+
+
+def time_element(ms: int | float | None, *, none: str = "-") -> Markup:
+    """A time; the script shows it as UTC, local or relative, as the viewer has chosen. Without one it is UTC."""
+    if ms is None:
+        return Markup('<span class="none">{}</span>').format(none)
+    try:
+        text = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, OSError, ValueError):
+        return Markup("<span>{} ms</span>").format(ms)
+    return Markup('<time datetime="{}">{}</time>').format(text, text.replace("T", " "))
+
+
+def size_text(count: int | float | None) -> str:
+    """Bytes as people read them."""
+    if count is None:
+        return "-"
+    value = float(count)
+    for unit in _UNITS:
+        if value < 1000 or unit == _UNITS[-1]:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    raise AssertionError(count)
+
+
+def span_text(seconds: float | None) -> str:
+    """A length of time in the unit that people would use."""
+    if seconds is None:
+        return "-"
+    for length, unit in _SPANS:
+        if abs(seconds) >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.1f} s" if abs(seconds) >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+def number_text(value: Any) -> str:
+    """A number with separators; a dash for what is not known, which is not zero."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def part_of_path(text: Any) -> str:
+    """A name as one part of a path."""
+    return quote(str(text), safe="")
+
+
+def json_text(tree: Any) -> str:
+    """Plain data for people."""
+    return json.dumps(tree, indent=2, ensure_ascii=False, default=str)
+
+
+def link(path: str, query: Mapping[str, Any], **changes: Any) -> str:
+    """A path with its query, some of it changed; None leaves a parameter out."""
+    merged = {name: value for name, value in {**query, **changes}.items() if value not in (None, "")}
+    return f"{path}?{urlencode(merged)}" if merged else path
+
+
+def crumbs(path: str) -> Sequence[tuple[str, str]]:
+    """The pages above a page, as text and link."""
+    parts = path.strip("/").split("/")
+    return [(part, "/" + "/".join(parts[: number + 1])) for number, part in enumerate(parts[:-1])]

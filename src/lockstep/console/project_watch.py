@@ -1,0 +1,207 @@
+"""Projects as the console sees them: looked at again and again, so that who is silent is known without wall clocks."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from lockstep.console.count_rates import CountRates, Counts, Look, Rates
+from lockstep.console.port import Problem, Site
+from lockstep.console.project_problems import problems_of
+from lockstep.engine.model.graph import Graph
+from lockstep.engine.run.beats import last_beat
+from lockstep.engine.run.catalog import check_project, compiled, project_statement, projects
+from lockstep.engine.run.cluster import SILENT_S, Listening, ProjectStatus
+from lockstep.engine.run.decisions import Statement
+from lockstep.engine.run.reports import Report, all_reports
+from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.run.takeovers import Lead, leads
+from lockstep.engine.windows.counts import WindowCounts
+from lockstep.errors import LockstepError, StreamNotFound
+from lockstep.log.port import Bus
+from lockstep.runtime import Task, logger
+
+KEPT_S = 1.0
+"""A status is read anew after so long."""
+LISTEN_S = 1.0
+LISTENED_MAX = 50
+"""Projects that are listened to in the background; others from when somebody looks at them."""
+LEADS_MAX = 50
+"""Epochs that the history of a project shows."""
+NAMES_MAX = 1_000
+MODELS_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The model in force of a project, ready to be used, and what is published."""
+
+    statement: Statement
+    graph: Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """An engine of one incarnation, as its last report that was seen has it."""
+
+    engine: str
+    host: str
+    state: str
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is kept of one project."""
+
+    status: ProjectStatus | None = None
+    looked_s: float = 0.0
+    looked_ms: int = 0
+    """When the status was read, on this machine's wall clock."""
+    idle_ms: int | None = None
+    """When it was first seen without an active engine, if it was seen with one shortly before."""
+    rates: CountRates = field(default_factory=CountRates)
+    leads: tuple[str, int, tuple[Lead, ...]] = ("", -1, ())
+    """The newest epochs; the identity of the sequence log and the epoch for which they were read."""
+    names: OrderedDict[str, Past] = field(default_factory=OrderedDict)
+
+
+class ProjectWatch:
+    """How projects stand. May be asked by several threads; they share what was read within a second."""
+
+    def __init__(self, site: Site) -> None:
+        self._bus, self._cluster, self._runtime = site.client.bus, site.cluster, site.runtime
+        self._listening = Listening(self._bus, self._cluster, self._runtime)
+        self._known: dict[str, _Known] = {}
+        self._models: OrderedDict[Statement, Graph] = OrderedDict()
+        self._lock, self._models_lock = threading.Lock(), threading.Lock()
+        self._task: Task | None = None
+
+    @property
+    def bus(self) -> Bus:
+        """Where the projects are."""
+        return self._bus
+
+    def start(self) -> None:
+        """Listen in the background, so that the first page that is opened knows already who is silent."""
+        self._task = self._runtime.spawn("lockstep-console-projects", self._step, self._runtime.waiter(), _crashed)
+
+    def close(self) -> None:
+        """End it."""
+        if self._task is not None:
+            self._task.stop()
+
+    def names(self) -> list[str]:
+        """All projects of the cluster, in the order of their names."""
+        return projects(self._bus, self._cluster)
+
+    def streams(self, project: str) -> ProjectStreams:
+        """The streams of a project."""
+        return ProjectStreams(cluster=self._cluster, project=project)
+
+    def status(self, project: str) -> ProjectStatus:
+        """How a project stands, as of a second ago at most; NotFound for a name that nobody has used."""
+        with self._lock:
+            known = self._known.get(project) or _Known()
+            now = self._runtime.monotonic()
+            if known.status is not None and now - known.looked_s < KEPT_S:
+                return known.status
+            check_project(self._bus, self._cluster, project)
+            self._known[project] = known
+            before, (known.status,) = known.status, self._listening.status(project)
+            known.looked_ms = self._runtime.wall_ns() // 10**6
+            if known.status.active is not None:
+                known.idle_ms = None
+            elif before is not None and before.active is not None and now - known.looked_s < SILENT_S:
+                known.idle_ms = known.looked_ms
+            known.looked_s = now
+            _note(known, now, known.status.published, known.status.events, known.status.counts)
+            return known.status
+
+    def problems(self, project: str) -> list[Problem]:
+        """What is wrong with a project."""
+        status = self.status(project)
+        with self._lock:
+            known = self._known.get(project) or _Known(looked_ms=self._runtime.wall_ns() // 10**6)
+            return list(problems_of(status, known.looked_ms, known.idle_ms))
+
+    def rates(self, project: str) -> Rates | None:
+        """What its windows took and gave in the last seconds; None before it was looked at twice."""
+        with self._lock:
+            known = self._known.get(project)
+            return None if known is None else known.rates.rates()
+
+    def model(self, project: str) -> Model:
+        """The model in force; ProjectNotStated before a leader has stated one."""
+        statement = project_statement(self._bus, self._cluster, project)
+        with self._models_lock:
+            graph = self._models.pop(statement, None) or compiled(statement)
+            self._models[statement] = graph
+            while len(self._models) > MODELS_MAX:
+                self._models.popitem(last=False)
+        return Model(statement, graph)
+
+    def history(self, status: ProjectStatus) -> tuple[tuple[Lead, ...], Mapping[str, Past]]:
+        """The newest epochs of a project, the newest first, and the engines by their incarnations.
+
+        Reports name engines, and only the newest reports are kept: an engine that ended long ago may have no name.
+        """
+        streams = self.streams(status.project)
+        sequence = self._bus.open(streams.sequence)
+        with self._lock:
+            known = self._known.setdefault(status.project, _Known())
+            if known.leads[:2] != (sequence.identity, status.epoch):
+                self._remember(known, streams)
+                known.leads = (sequence.identity, status.epoch, tuple(leads(sequence, LEADS_MAX)))
+            _name(known, (self._listening.listen(status.project) or {}).values())
+            return known.leads[2], dict(known.names)
+
+    def listen(self) -> None:
+        """One round over all projects: read what engines reported, and what is counted."""
+        names = self.names()
+        with self._lock:
+            gone = self._known.keys() - set(names)
+            self._listening.forget(gone)
+            for project in gone:
+                del self._known[project]
+        for project in names[:LISTENED_MAX]:
+            with suppress(LockstepError), self._lock:  # it was deleted meanwhile, or can't be read: pages say so
+                known = self._known.setdefault(project, _Known())
+                _name(known, (self._listening.listen(project) or {}).values())
+                beat = last_beat(self._bus.open(self.streams(project).control))
+                events = int(beat.position["events"]) if beat.position else 0
+                _note(known, self._runtime.monotonic(), beat.published, events, beat.counts)
+
+    def _remember(self, known: _Known, streams: ProjectStreams) -> None:
+        with suppress(StreamNotFound):  # a project of an older version has no reports
+            _name(known, all_reports(self._bus.open(streams.reports)))
+
+    def _step(self) -> float:
+        with suppress(LockstepError):  # the bus is away; who opens a page is told
+            self.listen()
+        return LISTEN_S
+
+
+def _note(known: _Known, now: float, published: int, events: int, counts: Mapping[str, object]) -> None:
+    windows = {path: counts_of(dumped) for path, dumped in counts.items()}
+    known.rates.add(Look(now, published, events, windows))
+
+
+def counts_of(dumped: object) -> Counts:
+    """The counts of a window, from a beat or a report."""
+    found = WindowCounts.load(dumped)
+    return Counts(found.rows, found.events_in, found.events_out, found.bad)
+
+
+def _name(known: _Known, reports: Iterable[Report]) -> None:
+    for report in reports:
+        known.names.pop(report.incarnation, None)
+        known.names[report.incarnation] = Past(report.engine, report.host, report.state)
+    while len(known.names) > NAMES_MAX:
+        known.names.popitem(last=False)
+
+
+def _crashed(error: BaseException) -> None:
+    logger.error("The console no longer listens to projects", exc_info=error, extra={"action": "project_watch_ended"})

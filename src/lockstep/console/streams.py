@@ -1,0 +1,337 @@
+"""Streams, groups and dead letters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep.console import records
+from lockstep.console.port import PAGED, Act, Asked, Kind, Parameter, Pillar, Problem, Site, Tree, View, paged
+from lockstep.console.sampler import Sampler
+from lockstep.errors import LockstepError
+from lockstep.log.config import StreamConfig
+from lockstep.server.access import Role
+from lockstep.streams import views
+from lockstep.streams.deadletters import SUFFIX, dead_letter_streams, redrive
+from lockstep.streams.shards import split_log
+
+GROUPS_MAX = 200
+"""Groups that the home page and a stream's page look at; of more they say that they do not."""
+VALUE = Parameter(
+    name="value", label="Value", kind=Kind.LONG, required=True, characters_max=1 << 20, help="the value, as text"
+)
+KEY = Parameter(name="key", label="Key", help="the key, as text; none if empty")
+COUNT = Parameter(
+    name="count", label="How many", kind=Kind.WHOLE, default=1, least=1, most=1000, help="copies of the record"
+)
+BEFORE = Parameter(
+    name="before", label="Before offset", kind=Kind.WHOLE, required=True, help="records below it are removed"
+)
+STREAM = Parameter(name="stream", label="Stream", required=True, help="the stream, or one shard of it as orders/3")
+TO = Parameter(name="to", label="To", required=True, help="earliest, latest or an offset")
+FORCE = Parameter(name="force", label="Even while a member is at work", kind=Kind.FLAG, default=False,
+                  help="the member loses the stream")  # fmt: skip
+DAYS = Parameter(
+    name="days", label="Days to keep", kind=Kind.WHOLE, default=7, least=1, most=36_500, help="retention by age"
+)
+SHARDS = Parameter(name="shards", label="Shards", kind=Kind.WHOLE, default=1, least=1, most=256, help="chosen by key")
+NAME = Parameter(name="name", label="Name", required=True, characters_max=128, help="letters, digits, dots, dashes")
+LIMIT = Parameter(
+    name="limit", label="At most", kind=Kind.WHOLE, default=100, least=1, most=10_000, help="letters to send back"
+)
+
+
+class StreamViews:
+    """What the console shows of streams and groups, and changes."""
+
+    def __init__(self, site: Site, sampler: Sampler) -> None:
+        self._site, self._client, self._sampler = site, site.client, sampler
+
+    def pillar(self) -> Pillar:
+        """All of it."""
+        return Pillar("streams", "Streams", self._views(), self._acts(), self.problems, self.figures)
+
+    def _views(self) -> list[View]:
+        return [
+            View(path="/streams", title="Streams", summary="Streams with their records, sizes and rates",
+                 load=self.streams, template="streams.html", parameters=PAGED, cli="lockstep stream ls"),
+            View(path="/streams/{stream}", title="Stream", summary="One stream: settings, shards, groups, rate",
+                 load=self.stream, template="stream.html", cli="lockstep stream show {stream}"),
+            View(path="/streams/{stream}/records", title="Records", summary="Records of a stream",
+                 load=self.records, template="records.html", parameters=records.PARAMETERS,
+                 cli="lockstep stream tail {stream} -n 25 --exit"),
+            View(path="/groups", title="Groups", summary="Groups with their members, streams and lag",
+                 load=self.groups, template="groups.html", parameters=PAGED, cli="lockstep group ls"),
+            View(path="/groups/{group}", title="Group", summary="One group: members, owners, positions and lag",
+                 load=self.group, template="group.html", cli="lockstep group show {group}"),
+            View(path="/letters", title="Dead letters", summary="Streams of dead letters", load=self.letter_streams,
+                 template="letters.html", parameters=PAGED, cli="lockstep dlq ls"),
+            View(path="/letters/{stream}", title="Dead letters of a stream", load=self.letters,
+                 summary="Dead letters and why they are there", template="letter.html", parameters=records.PARAMETERS,
+                 cli="lockstep dlq ls {stream}"),
+        ]  # fmt: skip
+
+    def _acts(self) -> list[Act]:
+        return [
+            Act(path="/streams/create", title="Create a stream", summary="Make a stream", fields=(NAME, DAYS, SHARDS),
+                run=self.create, preview=self._would_create, cli="lockstep stream create NAME", done="/streams"),
+            Act(path="/streams/{stream}/publish", title="Publish", summary="Publish a record", run=self.publish,
+                preview=self._would_publish, fields=(VALUE, KEY, COUNT), cli="lockstep stream publish {stream} VALUE",
+                done="/streams/{stream}/records"),
+            Act(path="/streams/{stream}/retention", title="Change retention",
+                summary="Change how long records are kept",
+                run=self.alter, preview=self._would_alter, fields=(DAYS,), confirm="stream",
+                cli="lockstep stream alter {stream} --retain-age 7d", done="/streams/{stream}"),
+            Act(path="/streams/{stream}/trim", title="Trim", summary="Remove old records, for good", run=self.trim,
+                preview=self._would_trim, fields=(BEFORE,), role=Role.ADMIN, confirm="stream",
+                cli="lockstep stream trim {stream} --before OFFSET", done="/streams/{stream}"),
+            Act(path="/streams/{stream}/delete", title="Delete", summary="Remove a stream and all it holds",
+                run=self.delete, preview=self._would_delete, role=Role.ADMIN, confirm="stream",
+                cli="lockstep stream delete {stream}", done="/streams"),
+            Act(path="/groups/{group}/reset", title="Reset offsets", summary="Have a group read from another position",
+                run=self.reset, preview=self._would_reset, fields=(STREAM, TO, FORCE), confirm="group",
+                cli="lockstep group reset {group} STREAM --to earliest", done="/groups/{group}"),
+            Act(path="/groups/{group}/delete", title="Delete", summary="Forget a group and its positions",
+                run=self.delete_group, preview=self._would_delete_group, fields=(FORCE,), role=Role.ADMIN,
+                confirm="group", cli="lockstep group delete {group}", done="/groups"),
+            Act(path="/letters/{stream}/redrive", title="Send back",
+                summary="Publish dead letters to where they came from",
+                run=self.redrive, preview=self._would_redrive, fields=(LIMIT,), confirm="stream",
+                cli="lockstep dlq redrive {stream}", done="/letters/{stream}"),
+        ]  # fmt: skip
+
+    # streams
+
+    def streams(self, asked: Asked) -> Tree:
+        """One page of streams; only those of the page are opened."""
+        shown, page = paged(self._client.streams(), asked)
+        return {"streams": [self._stream_row(name) for name in shown], "page": page}
+
+    def _stream_row(self, name: str) -> dict[str, Any]:
+        try:
+            found = views.stream_row(self._client, name, None)
+        except LockstepError as error:  # deleted meanwhile, or not readable: the list goes on
+            return {"name": name, "records": None, "shards": None, "rate": [], "error": error.code}
+        return {"name": name, "records": found["records"], "shards": found["shards"],
+                "rate": self._sampler.rates(name)[-30:], "error": None}  # fmt: skip
+
+    def stream(self, asked: Asked) -> Tree:
+        """Settings, shards, and who reads it; not asked of more groups than a page may."""
+        name = asked.names["stream"]
+        config = self._client.config(name).to_dict()
+        groups = self._client.groups.names()
+        known = groups[:GROUPS_MAX]
+        readers = [
+            {"group": group, **views.progress_row(progress)}
+            for group in known
+            for progress in self._described(group)
+            if name in (progress.stream, split_log(progress.stream)[0])
+        ]
+        return {
+            "name": name, "config": config, "bounds": views.bounds(self._client, name), "groups": readers,
+            "groups_left_out": len(groups) - len(known), "promises": views.promises(self._client),
+            "rate": self._sampler.rates(name), "rate_s": self._sampler.seconds,
+            "letters": f"{name}{SUFFIX}" if f"{name}{SUFFIX}" in self._client.bus.names() else None,
+        }  # fmt: skip
+
+    def _described(self, group: str) -> Any:
+        try:
+            return self._client.groups.describe(group).streams
+        except LockstepError:  # deleted meanwhile
+            return ()
+
+    def records(self, asked: Asked) -> Tree:
+        """Records from where the query says."""
+        name = asked.names["stream"]
+        return {"name": name, **records.read(self._client, name, asked)}
+
+    def create(self, asked: Asked) -> Tree:
+        """Make a stream."""
+        name = asked.values["name"]
+        config = StreamConfig(retain_age_s=asked.values["days"] * 86_400.0, shards=asked.values["shards"])
+        return {"name": name, "config": self._client.create(name, config).to_dict()}
+
+    def _would_create(self, asked: Asked) -> Tree:
+        days, shards = asked.values["days"], asked.values["shards"]
+        return {"effect": f"Stream {asked.values['name']} is made with {shards} shards and keeps {days} days."}
+
+    def publish(self, asked: Asked) -> Tree:
+        """Publish a record, or some copies of it."""
+        key = asked.values["key"].encode() or None
+        value, count = asked.values["value"].encode(), asked.values["count"]
+        with self._client.publisher(asked.names["stream"], create=False) as publisher:
+            receipts = [publisher.publish(value, key=key) for _ in range(count)]
+            offsets = [receipt.result(10.0) for receipt in receipts]
+        return {"offsets": offsets}
+
+    def _would_publish(self, asked: Asked) -> Tree:
+        size = len(asked.values["value"].encode())
+        self._client.config(asked.names["stream"])
+        return {"effect": f"{asked.values['count']} records of {size} bytes are appended to {asked.names['stream']}."}
+
+    def alter(self, asked: Asked) -> Tree:
+        """Keep records for so many days."""
+        config = self._client.alter(asked.names["stream"], retain_age_s=asked.values["days"] * 86_400.0)
+        return {"config": config.to_dict()}
+
+    def _would_alter(self, asked: Asked) -> Tree:
+        now = self._client.config(asked.names["stream"]).retain_age_s
+        after = asked.values["days"] * 86_400.0
+        rows = [{"setting": "retain_age_s", "before": now, "after": after}]
+        return {"effect": "Records that are older go with the next append.", "rows": rows}
+
+    def trim(self, asked: Asked) -> Tree:
+        """Remove records below an offset."""
+        self._client.trim(asked.names["stream"], asked.values["before"])
+        return {"bounds": views.bounds(self._client, asked.names["stream"])}
+
+    def _would_trim(self, asked: Asked) -> Tree:
+        before = asked.values["before"]
+        rows = [
+            {
+                "shard": one["shard"],
+                "first before": one["first"],
+                "first after": max(one["first"], min(before, one["next"])),
+            }
+            for one in views.bounds(self._client, asked.names["stream"])
+        ]
+        removed = sum(row["first after"] - row["first before"] for row in rows)
+        return {"effect": f"About {removed:,} records are removed for good.", "rows": rows}
+
+    def delete(self, asked: Asked) -> Tree:
+        """Remove a stream."""
+        self._client.delete(asked.names["stream"])
+        return {"deleted": asked.names["stream"]}
+
+    def _would_delete(self, asked: Asked) -> Tree:
+        held = sum(one["records"] for one in views.bounds(self._client, asked.names["stream"]))
+        return {"effect": f"Stream {asked.names['stream']} and its {held:,} records are removed for good."}
+
+    # groups
+
+    def groups(self, asked: Asked) -> Tree:
+        """One page of groups; only the logs of those are read."""
+        shown, page = paged(self._client.groups.names(), asked)
+        rows = []
+        for name in shown:
+            try:
+                row = views.group_row(self._client.groups.describe(name))
+            except LockstepError as error:
+                row = {"name": name, "members": None, "silent": 0, "streams": [], "lag": None, "error": error.code}
+            rows.append({**row, "lags": self._sampler.lags(name)[-30:]})
+        return {"groups": rows, "page": page}
+
+    def group(self, asked: Asked) -> Tree:
+        """Members, owners, positions and the lag of the last minutes."""
+        found = views.group_detail(self._client.groups.describe(asked.names["group"]))
+        name = asked.names["group"]
+        return {**found, "lags": self._sampler.lags(name), "lags_s": self._sampler.seconds}
+
+    def reset(self, asked: Asked) -> Tree:
+        """Move a group."""
+        group, stream = asked.names["group"], asked.values["stream"]
+        moved = {}
+        for log in self._client.logs(stream):
+            to = _target(asked.values["to"])
+            moved[log.name] = self._client.groups.reset(group, log.name, to, force=asked.values["force"])
+        return {"group": group, "positions": moved}
+
+    def _would_reset(self, asked: Asked) -> Tree:
+        group, stream = asked.names["group"], asked.values["stream"]
+        now = {progress.stream: progress for progress in self._client.groups.describe(group).streams}
+        rows = []
+        for log in self._client.logs(stream):
+            progress, after = now.get(log.name), self._client.groups.target(log.name, _target(asked.values["to"]))
+            rows.append({
+                "stream": log.name, "next before": None if progress is None else progress.next, "next after": after,
+                "lag before": None if progress is None else progress.lag, "lag after": log.bounds().next - after,
+            })  # fmt: skip
+        return {"effect": f"Group {group} goes on from there.", "rows": rows}
+
+    def delete_group(self, asked: Asked) -> Tree:
+        """Forget a group."""
+        self._client.groups.delete(asked.names["group"], force=asked.values["force"])
+        return {"deleted": asked.names["group"]}
+
+    def _would_delete_group(self, asked: Asked) -> Tree:
+        row = views.group_row(self._client.groups.describe(asked.names["group"]))
+        on = ", ".join(row["streams"]) or "no stream"
+        return {"effect": f"Group {row['name']} with {row['members']} members forgets its positions on {on}."}
+
+    # dead letters
+
+    def letter_streams(self, asked: Asked) -> Tree:
+        """Streams with dead letters."""
+        shown, page = paged(dead_letter_streams(self._client), asked)
+        return {"streams": [self._stream_row(name) for name in shown], "page": page}
+
+    def letters(self, asked: Asked) -> Tree:
+        """Letters with where they came from and why."""
+        name = asked.names["stream"]
+        found = records.read(self._client, name, asked)
+        for row in found["records"]:
+            facts = dict(row["headers"])
+            row["from"] = facts.get("dlq-stream")
+            row["from_offset"] = facts.get("dlq-offset")
+            row["group"], row["reason"] = facts.get("dlq-group"), facts.get("dlq-reason")
+            row["attempts"] = facts.get("dlq-attempts")
+        return {"name": name, **found}
+
+    def redrive(self, asked: Asked) -> Tree:
+        """Send letters back."""
+        return {"sent": redrive(self._client, asked.names["stream"], limit=asked.values["limit"])}
+
+    def _would_redrive(self, asked: Asked) -> Tree:
+        held = sum(one["records"] for one in views.bounds(self._client, asked.names["stream"]))
+        count = min(held, asked.values["limit"])
+        return {"effect": f"Up to {count:,} letters that were not sent back yet are published to where they came from."}
+
+    # the home page
+
+    def figures(self) -> list[tuple[str, str, str]]:
+        """Counts of names: nothing is opened."""
+        names = self._client.bus.names()
+        groups = self._client.groups.names()
+        streams = [name for name in names if not name.startswith("_") and "/" not in name]
+        return [("streams", f"{len(streams):,}", "/streams"), ("groups", f"{len(groups):,}", "/groups")]
+
+    def problems(self) -> list[Problem]:
+        """Groups with silent members or without anybody while records wait, and dead letters."""
+        found: list[Problem] = []
+        for name in self._client.groups.names()[:GROUPS_MAX]:
+            found += self._group_problems(name)
+        for stream in dead_letter_streams(self._client)[:GROUPS_MAX]:
+            found += self._letter_problems(stream)
+        return found
+
+    def _group_problems(self, name: str) -> list[Problem]:
+        try:
+            group = self._client.groups.describe(name)
+        except LockstepError:
+            return []
+        lag = sum(progress.lag for progress in group.streams)
+        link, command = f"/groups/{name}", f"lockstep group show {name}"
+        if group.silent:
+            silent = ", ".join(sorted(group.silent)[:3])
+            title = f"Group {name}: {len(group.silent)} of {len(group.members)} members are silent"
+            reason = f"{silent} did not report within the lease: killed or paused."
+            return [Problem(severity="warning", title=title, reason=reason, link=link, command=command, area="groups")]
+        if not group.members and lag:
+            return [Problem(severity="warning", title=f"Group {name} has no member", link=link, command=command,
+                            reason=f"{lag:,} records wait, and nobody reads them.", area="groups")]  # fmt: skip
+        return []
+
+    def _letter_problems(self, stream: str) -> list[Problem]:
+        try:
+            held = sum(one["records"] for one in views.bounds(self._client, stream))
+        except LockstepError:
+            return []
+        if not held:
+            return []
+        title, command = f"{held:,} dead letters in {stream}", f"lockstep dlq ls {stream}"
+        reason = "A handler gave up on them."
+        link = f"/letters/{stream}"
+        return [Problem(severity="warning", title=title, reason=reason, link=link, command=command, area="letters")]
+
+
+def _target(text: str) -> str | int:
+    return int(text) if text.lstrip("-").isdecimal() else text
