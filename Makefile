@@ -1,6 +1,6 @@
 # Everything a user or developer of Lockstep runs. `make` alone shows this list.
 .DEFAULT_GOAL := help
-.PHONY: help setup servers run test soak check bench simulate drill-matrix clean
+.PHONY: help setup servers run demo test soak check bench simulate drill-matrix clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
@@ -41,6 +41,9 @@ run: setup ## streams under kills and pauses; then the drill: engines are killed
 	$(BIN)/python -m lockstep.bench.demo
 	@mkdir -p build
 	$(BIN)/lockstep drill --rate 16000 --plot build/drill.png
+
+demo: setup ## everything on one embedded bus with live data; prints the address to open and the token to sign in with
+	$(BIN)/lockstep demo
 
 drill-matrix: setup ## every fault on real engines: one line each, with blocks checked, faults and anomalies
 	$(BIN)/python -m lockstep.drill.matrix

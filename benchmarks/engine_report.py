@@ -13,12 +13,12 @@ _INTRO = """# The engine: measured
 The trades model of `examples/trades`: a source, three copies (five minutes, an hour, a day) and an aggregate behind
 each, fed with trades in blocks of one. The input is on a bus before the engine starts, put there by another process.
 
-"steady" is counted from the moment at which the first batch is on the out stream to the moment at which the last one
-is, and the events between: neither Spark's start nor the first batch, which loads compiled loops, is in it. Both
-moments are those written into the out stream itself. Before the events come, the engine runs forty empty micro-batches,
-because a new JVM is slow at first; an engine does not do so unless told to (`warm_batches`), so a freshly started one
-begins slower than this. The runs beside others have no such warm-up, on either side. "with Spark's start" is
-everything, from the engine's start on, the empty batches included.
+"steady" is counted from the moment at which as many events as the first batch has at most are on the out stream to the
+moment at which the last one is, and the events between: neither Spark's start nor the first batch, which loads compiled
+loops, is in it. Both moments are those written into the out stream itself. Before the events come, the engine runs
+forty empty micro-batches, because a new JVM is slow at first; an engine does not do so unless told to (`warm_batches`),
+so a freshly started one begins slower than this. The runs beside others have no such warm-up, on either side. "with
+Spark's start" is everything, from the engine's start on, the empty batches included.
 
 Live: one process publishes bursts every ten milliseconds, another reads the out stream; the latency of an event is from
 the call of publish to its decoded out block, on a bus that acknowledges what is on disk (fsync). Bursts sent one by one
@@ -36,7 +36,7 @@ def markdown(facts: dict[str, Any], rows: list[Row]) -> str:
     lines = [_INTRO, "| | target | measured | | others' cores |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| {row.name} | {row.target} | {row.measured} | {row.verdict} | {row.others_cores} |" for row in rows]
     lines += ["", "![The figures as bars](engine.png)", ""]
-    for part in (_peers, _profile, _live, _shards, _groups, _memory):
+    for part in (_peers, _join, _profile, _live, _shards, _groups, _memory):
         lines += part(rows)
     return "\n".join([*lines, *where_and_how(facts)]) + "\n"
 
@@ -58,11 +58,28 @@ def _peers(rows: list[Row]) -> list[str]:
     ]
     lines += ["| | events/s | Lockstep is | what it does |", "| --- | --- | --- | --- |"]
     names = (("lockstep", "Lockstep on Spark", None), ("bytewax", "Bytewax, one worker", "ratio_to_bytewax"),
-             ("spark", "applyInPandasWithState by hand", "ratio_to_spark"))  # fmt: skip
+             ("spark", "applyInPandasWithState by hand", "ratio_to_spark"),
+             ("flink", "PyFlink", "ratio_to_flink"))  # fmt: skip
     for key, name, ratio in names:
         rate = f"{found[key]['events_per_s']:,}" if "events_per_s" in found[key] else "not installed"
         times = f"{found[ratio]} x" if ratio and found[ratio] else "-"
         lines.append(f"| {name} | {rate} | {times} | {found[key]['what']} |")
+    return [*lines, ""]
+
+
+def _join(rows: list[Row]) -> list[str]:
+    both = (row.details for row in rows if "ratio_to_bytewax" in row.details)
+    found = next((details for details in both if "spark" not in details), None)
+    if found is None:
+        return []
+    lines = ["## A stream joined with a table, beside others", ""]
+    lines += ["| | events/s | Lockstep is | what it does |", "| --- | --- | --- | --- |"]
+    names = (("lockstep", "Lockstep on Spark"), ("bytewax", "Bytewax, one worker"), ("pathway", "Pathway"),
+             ("flink", "PyFlink"))  # fmt: skip
+    for key, name in names:
+        rate = f"{found[key]['events_per_s']:,}" if "events_per_s" in found[key] else "not installed"
+        times = found.get(f"ratio_to_{key}")
+        lines.append(f"| {name} | {rate} | {f'{times} x' if times else '-'} | {found[key]['what']} |")
     return [*lines, ""]
 
 

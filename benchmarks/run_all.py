@@ -1,6 +1,8 @@
 """Measure every figure that is promised; print one table, and write it to docs/benchmarks with a plot.
 
-python benchmarks/run_all.py [--quick] [--only streams|engine|failover|failover-buses|buses|schedule] [--large] [--json]
+python benchmarks/run_all.py [--quick] [--only TABLE] [--large] [--json]
+
+TABLE is streams, engine, failover, failover-buses, buses, schedule or monitor.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 from lockstep.bench.measure import machine
 from lockstep.bench.rows import Row, all_rows, as_data
 
-TABLES = ("streams", "engine", "failover", "failover-buses", "buses", "schedule")
+TABLES = ("streams", "engine", "failover", "failover-buses", "buses", "schedule", "monitor")
 OUT = Path(__file__).parent.parent / "docs" / "benchmarks"
 
 
@@ -32,7 +34,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--takeovers", type=int, default=20, help="engines killed for the table of failover (20)")
     parser.add_argument("--bus-takeovers", type=int, default=5, help="on each kind of server (5)")
-    parser.add_argument("--no-peers", action="store_true", help="measure no other schedulers, which are installed else")
+    parser.add_argument(
+        "--no-peers", action="store_true", help="measure no other schedulers and monitors, which are installed else"
+    )
     parser.add_argument("--handovers", type=int, default=10, help="planned ones (10)")
     given = parser.parse_args(arguments)
     measured = {name: measure(name, given) for name in TABLES if given.only in (None, name)}
@@ -54,6 +58,9 @@ def measure(name: str, given: argparse.Namespace) -> tuple[dict[str, Any], list[
     if name == "schedule":
         facts["peers"] = not given.no_peers
         rows = list(schedule_rows(given))
+    elif name == "monitor":
+        facts["peers"] = not given.no_peers
+        rows = list(monitor_rows(given))
     elif name == "streams":
         rows = list(all_rows(quick=given.quick, say=say))
     else:
@@ -109,6 +116,15 @@ def schedule_rows(given: argparse.Namespace) -> Iterator[Row]:
     return schedule.all_rows(options, say)
 
 
+def monitor_rows(given: argparse.Namespace) -> Iterator[Row]:
+    from lockstep.bench.monitor import table as monitor
+
+    options = monitor.MonitorBench(kills=given.takeovers, peers=not given.no_peers)
+    if given.quick:
+        options = replace(options, clients=400, seconds=10.0, kills=2)
+    return monitor.all_rows(options, say)
+
+
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -127,6 +143,7 @@ def write(name: str, facts: dict[str, Any], rows: list[Row], result: dict[str, A
     # Children of the measurements import this file again; what only the report needs must not slow them down.
     import engine_report
     import failover_report
+    import monitor_report
     import report
     import schedule_report
     from plot import draw
@@ -141,7 +158,8 @@ def write(name: str, facts: dict[str, Any], rows: list[Row], result: dict[str, A
         compare_report.draw(result, OUT / f"{name}.png")
         return
     pages = {"streams": report.markdown, "engine": engine_report.markdown, "failover": failover_report.markdown,
-             "failover-buses": failover_report.on_servers, "schedule": schedule_report.markdown}  # fmt: skip
+             "failover-buses": failover_report.on_servers, "schedule": schedule_report.markdown,
+             "monitor": monitor_report.markdown}  # fmt: skip
     (OUT / f"{name}.md").write_text(pages[name](facts, rows))
     draw(rows, OUT / f"{name}.png")
 

@@ -42,7 +42,8 @@ def group_of(item: pytest.Item) -> str | None:
     wanted = set(getattr(item, "fixturenames", ()))
     callspec = getattr(item, "callspec", None)
     if callspec is not None:
-        given = {value for value in callspec.params.values() if isinstance(value, str)}
+        values = [part for value in callspec.params.values() for part in (value if type(value) is tuple else [value])]
+        given = {value for value in values if isinstance(value, str)}
         wanted |= given | {f"{value}_server" for value in given}
     for server in SHARED_SERVERS:
         if server in wanted:

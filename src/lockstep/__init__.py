@@ -17,6 +17,7 @@ from lockstep.log.config import StreamConfig
 from lockstep.log.port import Bounds, Promises
 from lockstep.platform import AsyncLockstep, Lockstep, connect, connect_async
 from lockstep.streams.admin import Groups, GroupView, StreamProgress
+from lockstep.streams.async_carrier import AsyncCarrier
 from lockstep.streams.async_client import AsyncGroups, AsyncPublisher, AsyncSubscriber
 from lockstep.streams.carrier import Carrier, CarrierOptions
 from lockstep.streams.deadletters import DeadLetter, dead_letters, redrive
@@ -45,6 +46,7 @@ __all__ = [
     "BYTES",
     "JSON",
     "TEXT",
+    "AsyncCarrier",
     "AsyncGroups",
     "AsyncLockstep",
     "AsyncPublisher",

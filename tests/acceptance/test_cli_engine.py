@@ -70,3 +70,15 @@ def test_which_window_is_asked_for_if_there_are_several(lockstep, tmp_path) -> N
         "choose one with --window: q/Left, q/Right" in lockstep("engine", "publish", "two.yaml", "two.csv", code=2).err
     )
     lockstep("engine", "publish", "two.yaml", "-", "--window", "Right", given="I,N,1\n")
+
+
+def test_records_that_are_no_events_are_told_when_an_engine_stops(lockstep, tmp_path) -> None:
+    source = '{kind: source, name: Orders, form: records, stream: orders, decode: json, schema: "id*:int64"}'
+    (tmp_path / "orders.yaml").write_text(f"name: shop\nqueries: [{{name: q, windows: [{source}]}}]\n")
+    lockstep("stream", "create", "orders")
+    for value in ('{"id": 1}', "not json", '{"id": null}', "[]"):
+        lockstep("stream", "publish", "orders", value)
+    run = ("engine", "run", "orders.yaml", "--runner", "local", "--until-idle")
+    told = "3 events refused while it led: 1 null-key, 2 unparsable. They are on local.shop.B."
+    assert told in lockstep(*run).err
+    assert "refused" not in lockstep(*run).err

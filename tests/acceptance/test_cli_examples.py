@@ -27,6 +27,8 @@ from lockstep.testing.schedule import VirtualCourier
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ENDLESS = (
+    "lockstep serve",
+    "lockstep top",
     "lockstep stream tail orders",
     "lockstep engine run trades.yaml",
     "lockstep engine run trades.yaml --publish Aggregate24HR --shards 2",
@@ -49,7 +51,9 @@ LONG = (
     "lockstep bench engine",
     "lockstep bench failover",
     "lockstep bench schedule",
+    "lockstep bench monitor",
     "lockstep drill",
+    "lockstep demo",
 )
 """They take minutes, or what they begin with does."""
 ON_SERVERS = (
@@ -68,6 +72,8 @@ OF_A_SCHEDULER = (
 """They need a node that runs: see test_the_examples_of_a_scheduler_run."""
 NODES_AND_SPARK = tuple(f"lockstep schedule {verb}" for verb in ("serve", "load", "ingest", "report", "forecast"))
 """See test_cli_schedule_serve.py and test_cli_schedule_spark.py."""
+OF_A_MONITOR = ("lockstep monitor",)
+"""They run until they are ended, or need settings or RabbitMQ: see tests/monitor."""
 FINDS = ("lockstep engine status",)
 """It ends with 1, because no engine runs: see test_engine_status_cli.py."""
 LONGER_S = 400.0
@@ -85,7 +91,7 @@ EXAMPLES = [
     for verb in noun.verbs
     for example in verb.examples
     if example not in ENDLESS
-    and not example.startswith((*LONG, *ASKED, *UNPUBLISHED, *ON_SERVERS, *OF_A_SCHEDULER, *FINDS))
+    and not example.startswith((*LONG, *ASKED, *UNPUBLISHED, *ON_SERVERS, *OF_A_SCHEDULER, *OF_A_MONITOR, *FINDS))
 ]
 
 
@@ -96,6 +102,7 @@ def prepared(tmp_path_factory) -> Path:
     lockstep("stream", "publish", "orders", "order {n}", "--count", "50", "--quiet")
     lockstep("stream", "tail", "orders", "--group", "billing", "--max", "5")
     lockstep("stream", "publish", "orders.dlq", "bad", "-H", "dlq-stream=orders")
+    lockstep("access", "add", "ada", "--role", "admin")
     put_deliveries(lockstep, folder)
     put_trades(folder)
     lockstep("data", "trades", "--events", "200", "--seed", "1", "-o", "trades.csv")

@@ -132,6 +132,11 @@ def test_a_model_on_the_model_s_clock_says_so_in_its_plan(lockstep) -> None:
     shown = lockstep("model", "explain", "clocked.yaml").out
     assert "model clock" in shown
     assert "Answers that depend on a wall clock" in shown
+    windows = lockstep("model", "explain", "clocked.yaml", "--json").object["windows"]
+    slow = {window["form_why"] for window in windows if window["form"] == "rows"}
+    assert slow
+    assert all(f"  {why}\n" in shown for why in slow)
+    assert "Row by row, with the same answer" in shown
 
 
 @pytest.mark.parametrize("form", ["yaml", "xml", "py"])
@@ -168,3 +173,35 @@ def test_a_form_that_nobody_named_is_asked_for(lockstep) -> None:
     assert "Say which form you want" in lockstep("model", "convert", "trades.yaml", code=2).err
     assert "'x.txt' does not say which form" in lockstep("model", "convert", "trades.yaml", "-o", "x.txt", code=2).err
     assert "Did you mean 'yaml'?" in lockstep("model", "convert", "trades.yaml", "--to", "yml", code=2).err
+
+
+IDLE = """<project name="idle"><contqueries><contquery name="q"><windows>
+<window-source name="S"><schema-string>id*:int64,n:int64</schema-string></window-source>
+<window-aggregate name="A"><schema-string>n*:int64,c:int64</schema-string>
+<output><field-expr>ESP_aCount()</field-expr></output></window-aggregate>
+</windows></contquery></contqueries></project>
+"""
+
+
+def test_a_window_that_no_edge_leads_to_is_a_warning_with_its_line(lockstep, tmp_path) -> None:
+    (tmp_path / "idle.xml").write_text(IDLE)
+    found = lockstep("model", "check", "idle.xml", "--json").object
+    (item,) = found["warnings"]
+    assert (found["ok"], found["blockers"], item["line"], item["place"]) == (True, [], 3, "q/A")
+    assert "Warning: line 3, q/A: It is an aggregate window" in lockstep("model", "check", "idle.xml").err
+    explained = lockstep("model", "explain", "idle.xml").out
+    assert "no edge leads to it" in explained
+    (tmp_path / "in.csv").write_text("i,n,1,2\n")
+    for runner in ("reference", "local"):
+        rows = lockstep("model", "run", "idle.xml", "--in", "S=in.csv", "--runner", runner, "--json").object["windows"]
+        assert [(row["window"], row["out"]) for row in rows] == [("q/S", 1), ("q/A", 0)]
+
+
+def test_an_engine_starts_for_a_model_that_publishes_nothing(lockstep, tmp_path) -> None:
+    silent = IDLE.replace('name="S"', 'name="S" pubsub="false"').replace('name="A"', 'name="A" pubsub="false"')
+    (tmp_path / "silent.xml").write_text(silent)
+    command = Command(lockstep.folder)
+    done = command("engine", "run", "silent.xml", "--runner", "local", "--until-idle", "--bus", "lmdb:bus")
+    assert "No window of idle is published" in done.err
+    assert "q/A: It is an aggregate window, but no edge leads to it." in done.err
+    assert not [name for name in command("stream", "ls", "--bus", "lmdb:bus").lines if ".O" in name]

@@ -164,6 +164,7 @@ def test_a_cancel_that_comes_too_late_says_that_the_fire_won(world):
     replayed = lockstep("schedule", "replay", "late", "--tenant", "calls", "--json").object
     assert replayed == {"tenant": "calls", "id": "late", "replayed": True, "status": "WAITING"}
     until(lambda: scheduler.find("late", tenant="calls").status == "DONE")
+    assert "first tried" in lockstep("schedule", "why", "late", "--tenant", "calls").out
     assert lockstep("schedule", "replay", "late", "--tenant", "calls", code=4).err.startswith("Warning: late is DONE")
     lockstep("schedule", "replay", "nobody", code=3)
     lockstep("schedule", "replay", code=2)

@@ -20,6 +20,7 @@ from lockstep.streams.outbox import item_headers
 pytestmark = pytest.mark.acceptance
 BOUND_S = 60.0
 ITEMS = 40
+SERVERS = ("redis", "kafka", "rabbitmq", "hazelcast")
 
 
 class Sink(ThreadingHTTPServer):
@@ -151,8 +152,8 @@ def run_http(url):
                 paused.set()
 
             sink.at = {6: kill}
-            crew.start()
             put(bus)
+            crew.start()
             assert killed.wait(BOUND_S)
             sink.at = {len(sink.got) + 8: pause}
             crew.start()
@@ -173,11 +174,46 @@ def test_carriers_that_are_killed_and_paused_in_mid_delivery_lose_nothing_and_ea
     run_http(f"lmdb:{tmp_path}/bus")
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("kind", ["redis", "kafka", "rabbitmq", "hazelcast"])
-def test_the_same_on_a_real_server(request, kind):
+def run_kills(url, kills):
+    """Kill one process after the other in mid-work; each time another one, and one that was there, go on."""
+    with lockstep.connect(url) as bus, Sink({}) as sink:
+        with Crew(url, "--http", sink.url, "--allow-loopback") as crew:
+            put(bus)
+            crew.start()
+            for number in range(kills):
+                killed = threading.Event()
+
+                def kill(killed=killed, number=number):
+                    crew.processes[number].kill()
+                    crew.processes[number].wait(BOUND_S)
+                    killed.set()
+
+                with sink.lock:
+                    sink.at = {len(sink.got) + 5: kill}
+                crew.start()
+                assert killed.wait(BOUND_S)
+            until(lambda: is_idle(bus))
+        repeated, doubts = check(bus, sink.got)
+        assert repeated.keys() <= sink.marked
+        assert 1 <= sum(doubts.values()) <= kills * 4
+
+
+def on_server(request, kind):
+    """A part of a real server for one test."""
     server = request.getfixturevalue(f"{kind}_server")
-    run_http(f"{server.url}{'&' if '?' in server.url else '?'}prefix=t{uuid.uuid4().hex[:12]}.")
+    return f"{server.url}{'&' if '?' in server.url else '?'}prefix=t{uuid.uuid4().hex[:12]}."
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", SERVERS)
+def test_the_same_on_a_real_server(request, kind):
+    run_http(on_server(request, kind))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["lmdb", *SERVERS])
+def test_kill_after_kill_each_id_comes_once_unless_it_is_in_doubt(request, kind, tmp_path):
+    run_kills(f"lmdb:{tmp_path}/bus" if kind == "lmdb" else on_server(request, kind), kills=4)
 
 
 def test_a_plain_command_whose_carrier_is_killed_has_each_id_and_each_repeat_is_in_doubt(tmp_path):

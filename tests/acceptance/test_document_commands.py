@@ -201,5 +201,5 @@ def test_the_documents_test_as_printed(size, shell, tmp_path, rabbitmq_server):
              "Hot failover state switched to active"]  # fmt: skip
     places = [words.rindex(text) for text in order]
     assert places == sorted(places)
-    assert re.search(r"WARN\w*; Hot failover state switched to active", words)
+    assert re.search(r"WARN; \d{8}; lockstep; \S+; \w+\(\): Hot failover state switched to active", words)
     assert cut_at < expected.stat().st_size, "the kill came too late to show anything"

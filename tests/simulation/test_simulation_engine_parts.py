@@ -15,7 +15,7 @@ from lockstep.simulation.engine_model import Decision, Fold, Windows, checksum, 
 from lockstep.simulation.engine_process import Counted
 from lockstep.simulation.engine_sim import EngineSim
 from lockstep.simulation.engine_store import Store, heads, save
-from lockstep.simulation.logs import Cursor, LogShorter, LogTrimmed, SimLog
+from lockstep.simulation.logs import Cursor, ForeignCursor, LogShorter, LogTrimmed, SimLog
 from lockstep.simulation.trace import Trace
 from lockstep.simulation.variants import VARIANTS
 from lockstep.simulation.world import World
@@ -65,6 +65,25 @@ def test_a_stalled_cursor_sees_no_end_and_a_slow_one_knows_that_there_is_more(lo
     assert cursor.read(5.0) == [(4, "e")]
     slow = Cursor(log, slow_until=9.0)
     assert (slow.read(1.0), slow.at_end) == ([(0, "a")], False)
+
+
+def test_a_place_on_a_stream_of_somebody_else_stops_before_a_gap_and_reads_what_was_decided_on(log) -> None:
+    decided = [2]
+    cursor = ForeignCursor(log, lambda: decided[0], 0)
+    log.trim(3)
+    assert cursor.read(0.0) == [(0, "a"), (1, "b")]
+    assert (cursor.read(0.0), cursor.next) == ([], 2)
+    decided[0] = 9
+    assert (cursor.read(0.0), cursor.next) == ([(2, "c")], 3)
+    assert cursor.read(0.0) == [(3, "d")]
+
+
+def test_what_is_gone_is_one_block_and_its_messages_count_for_nobody(log) -> None:
+    fold = Fold.first(["in"], ["out"])
+    taken = [Published("x1", number, number) for number in (4, 4, 7, 6)]
+    assert fold.apply(Decision((9,), gaps=(5,)), taken)[0] == [4, 7]
+    assert (fold.windows.block, fold.refused) == (3, 0)
+    assert Decision((9, 9), gaps=(0, 5)).begin((2, 3)) == (2, 5)
 
 
 def messages(*values: int) -> list[Published]:
@@ -185,6 +204,14 @@ def test_the_observer_follows_an_out_stream(observer) -> None:
 def test_the_observer_knows_a_block_that_was_passed_over(observer) -> None:
     observer.book.published("out", 0, frame_of(observer.book.oracle.pieces["out"][1:]))
     assert observer.names == [checks.SKIP]
+
+
+def test_the_observer_knows_a_gap_where_there_is_none(observer) -> None:
+    observer.input.land(Published("w", 3, 77), 0)
+    observer.input.trim(4)
+    observer.book.landed(5, Entry(2, "e2", 3, "", Decision((5,), gaps=(5,)).body()))
+    assert observer.names == [checks.NEEDLESS_GAP]
+    assert observer.book.oracle.gone == {77}
 
 
 def test_acknowledged_input_must_count_once_and_in_order(observer) -> None:

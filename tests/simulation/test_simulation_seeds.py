@@ -30,6 +30,7 @@ CAUGHT_AS = {
     ("buffer-dropped-too-early", "engine"): {checks.CANNOT_PUBLISH},
     ("snapshots-not-gated", "engine"): {checks.SKIP},
     ("own-clock", "engine"): {checks.DIVERGED, checks.WRONG_OUTPUT},
+    ("own-gaps", "engine"): {checks.INPUT_NOT_ONCE},
     ("empty-taken-for-first", "engine"): {checks.CANNOT_PUBLISH},
     # engines differ at the same number, and nobody notices
     ("no-digests", "engine"): {checks.SILENT_LOSS, checks.NOT_CONVERGED},
@@ -64,6 +65,7 @@ def test_the_protocol_as_it_is_breaks_no_promise(summary: Summary) -> None:
     assert summary.seen["takeovers"] > 50
     assert summary.seen["blocks delivered"] > 1000
     assert summary.seen["seeds with a trimmed sequence"] > 10
+    assert summary.seen["messages in gaps"] > 10
 
 
 def test_on_a_bus_that_loses_records_the_output_is_right_or_an_error_is_told(summary: Summary) -> None:

@@ -32,6 +32,10 @@ from lockstep.esp import errors as esp_errors
 from lockstep.log import batch, codecs
 from lockstep.log.embedded.tables import TABLES
 from lockstep.log.lmdb.settings import MAP_BYTES_DEFAULT, Settings, Wish
+from lockstep.monitor import client as monitor_client
+from lockstep.monitor.agent import errors as agent_errors
+from lockstep.monitor.settings import errors as settings_errors
+from lockstep.monitor.transport import errors as transport_errors
 from lockstep.server import errors as server_errors
 from lockstep.streams import grouplog
 from lockstep.streams.admin import Groups
@@ -238,7 +242,10 @@ def all_errors(kind: type[errors.LockstepError] = errors.LockstepError) -> list[
 
 ERROR_MODULES = {
     module.__name__
-    for module in (errors, engine_errors, server_errors, drill_errors, dev_errors, connector_errors, esp_errors)
+    for module in (
+        *(errors, engine_errors, server_errors, drill_errors, dev_errors, connector_errors, esp_errors),
+        *(settings_errors, transport_errors, agent_errors, monitor_client),
+    )
 }
 
 

@@ -55,7 +55,13 @@ def test_crons_work_in_a_plain_install(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "extra"), [(("model", "check", "m.yaml"), "engine"), (("engine", "run", "m.yaml"), "engine")]
+    ("command", "extra"),
+    [
+        (("model", "check", "m.yaml"), "engine"),
+        (("engine", "run", "m.yaml"), "engine"),
+        (("schedule", "serve", "--bus", "lmdb:./bus"), "schedule"),
+        (("monitor", "server", "--config", ".", "--bus", "lmdb:./bus"), "monitor"),
+    ],
 )
 def test_a_command_that_needs_an_extra_says_which(tmp_path, command, extra):
     (tmp_path / "m.yaml").write_text("name: m\nqueries: []\n")

@@ -25,14 +25,89 @@ MAY_IMPORT = {
     "schedule": {"errors", "runtime", "log", "core", "cron", "net", "streams", "schedule"},
     "schedule/spark": {"errors", "runtime", "log", "core", "cron", "net", "streams", "schedule", "engine"},
     "engine": {"errors", "runtime", "log", "core", "streams", "engine"},
+    "monitor/core": {"errors", "cron", "monitor/core"},
+    "monitor/settings": {"errors", "cron", "monitor/core", "monitor/settings"},
+    "monitor/transport": {"errors", "runtime", "log", "streams", "monitor/core", "monitor/transport"},
+    "monitor/agent": {
+        "errors",
+        "runtime",
+        "log",
+        "cron",
+        "streams",
+        "monitor",
+        "monitor/core",
+        "monitor/settings",
+        "monitor/transport",
+        "monitor/agent",
+    },
+    "monitor": {
+        "errors",
+        "runtime",
+        "log",
+        "core",
+        "cron",
+        "net",
+        "streams",
+        "carriers",
+        "engine",
+        "events",
+        "windows",
+        "monitor",
+        "monitor/core",
+        "monitor/settings",
+        "monitor/transport",
+    },
     "windows": {"engine"},
     "events": {"errors", "runtime", "log", "core", "streams", "engine", "events"},
-    "server": {"errors", "runtime", "log", "core", "cron", "streams", "schedule", "engine", "server", ""},
+    "server": {"errors", "runtime", "log", "core", "cron", "streams", "schedule", "engine", "monitor", "server", ""}
+    | {"monitor/core", "monitor/settings"},
+    "console": {
+        "errors",
+        "runtime",
+        "log",
+        "core",
+        "cron",
+        "streams",
+        "schedule",
+        "engine",
+        "events",
+        "monitor",
+        "monitor/core",
+        "monitor/transport",
+        "server",
+        "console",
+        "",
+    },
     "testing": {"errors", "runtime", "log", "core", "cron", "streams", "schedule", "engine", "testing"},
     "bench": {"errors", "runtime", "log", "core", "cron", "streams", "engine", "schedule", "dev", "bench", ""},
-    "drill": {"errors", "runtime", "log", "core", "streams", "engine", "events", "bench", "dev", "drill", ""},
+    "bench/monitor": {
+        "errors",
+        "log",
+        "streams",
+        "dev",
+        "bench",
+        "monitor",
+        "monitor/core",
+        "monitor/transport",
+        "monitor/agent",
+        "",
+    },
+    "drill": {
+        "errors",
+        "runtime",
+        "log",
+        "core",
+        "streams",
+        "engine",
+        "events",
+        "monitor",
+        "bench",
+        "dev",
+        "drill",
+        "",
+    },
     "dev": {"errors", "runtime", "dev"},
-    "connectors": {"errors", "runtime", "log", "core", "streams", "carriers", "engine", "events", "connectors"},
+    "connectors": {"errors", "runtime", "log", "core", "net", "streams", "carriers", "engine", "events", "connectors"},
     "esp": {
         "errors",
         "runtime",
@@ -61,9 +136,15 @@ MAY_IMPORT = {
         "carriers",
         "net",
         "server",
+        "console",
         "bench",
         "drill",
         "dev",
+        "monitor",
+        "monitor/core",
+        "monitor/settings",
+        "monitor/transport",
+        "monitor/agent",
         "cli",
         "",
     },
@@ -80,6 +161,14 @@ def part_of(path: Path) -> str:
     return "" if first == "__init__.py" else first.removesuffix(".py")
 
 
+def named_part(names: list[str]) -> str:
+    """The part of an imported module; of the monitor each folder is one."""
+    inner = "/".join(names[:2])
+    if names[:1] == ["monitor"] and inner in MAY_IMPORT:
+        return inner
+    return names[0] if names and names[0] in MAY_IMPORT else ""
+
+
 def imported_parts(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -91,8 +180,7 @@ def imported_parts(path: Path) -> set[str]:
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names if alias.name.split(".")[0] == "lockstep"]
         for name in names:
-            part = name.split(".")[1] if "." in name else ""
-            found.add(part if part in MAY_IMPORT else "")
+            found.add(named_part(name.split(".")[1:]))
     return found
 
 
@@ -118,8 +206,8 @@ def test_the_public_names_are_exactly_those_exported():
         getattr(lockstep, name)  # those of the scheduler are imported when they are asked for
     public = {name for name in vars(lockstep) if name.isidentifier() and not name.startswith("_")} | {"__version__"}
     parts = {"core", "cron", "log", "streams", "runtime", "testing", "cli", "bench", "simulation", "engine", "events",
-             "connectors", "dev", "esp", "server", "drill", "schedule", "platform", "windows", "carriers", "net",
-             "annotations", "import_module", "TYPE_CHECKING"}  # fmt: skip
+             "connectors", "dev", "esp", "server", "drill", "schedule", "platform", "monitor", "windows", "carriers",
+             "net", "console", "annotations", "import_module", "TYPE_CHECKING"}  # fmt: skip
     assert public - parts == set(lockstep.__all__)
 
 

@@ -69,7 +69,7 @@ def examples():
 async def async_examples() -> list[object]:
     async with lockstep.connect_async("memory:names") as bus:
         found = [bus, await bus.publisher("orders"), await bus.subscriber("orders"), bus.groups]
-        return [*found, bus.scheduler()]
+        return [*found, bus.scheduler(), bus.carrier("orders", group="a")]
 
 
 @pytest.mark.parametrize("kind", KINDS)

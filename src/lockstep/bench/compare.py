@@ -13,7 +13,7 @@ from typing import Any
 
 from lockstep.bench import measure
 from lockstep.bench.compare_fanout import Work, fan_out
-from lockstep.bench.compare_means import OURS, PORTS, load, plain
+from lockstep.bench.compare_means import OURS, PLAIN_KAFKA_FSYNC, PORTS, load, plain
 from lockstep.bench.compare_servers import Served, Shares, Wanted, served
 from lockstep.bench.compare_waking import wake_latency
 from lockstep.bench.rows import Row
@@ -23,11 +23,14 @@ from lockstep.errors import ExtraMissing
 EMBEDDED, LOCKSTEP = "embedded", "lockstep"
 EMBEDDED_RELAXED = "embedded-relaxed"
 """As safe as a Kafka that is alone: acknowledged records survive a killed process, not a power cut."""
+KAFKA, KAFKA_FSYNC = "kafka", "kafka-fsync"
+"""A topic as the broker makes it, and one that it syncs to disk before it acknowledges, as the embedded bus does."""
 EMBEDDED_BY_KAFKA, OURS_BY_PLAIN = 5.0, 0.9
 CLIENTS = {
     "kafka": "confluent-kafka", "rabbitmq": "rstream", "redis": "redis", "hazelcast": "hazelcast-python-client",
 }  # fmt: skip
 _PACKAGES = {"kafka": "confluent_kafka", "rabbitmq": "rstream", "redis": "redis", "hazelcast": "hazelcast"}
+_PEERS = {EMBEDDED: (KAFKA, KAFKA_FSYNC), EMBEDDED_RELAXED: (KAFKA,)}
 _WARM_RECORDS, _WARM_S = 50_000, 1.5
 
 Say = Callable[[str], None]
@@ -112,16 +115,19 @@ class Ratio:
 
 
 def ratios(sides: Sequence[Side]) -> list[Ratio]:
-    """Ours by the plain client on each bus; embedded by plain Kafka, if that was measured."""
+    """Ours by the plain client on each bus; embedded by plain Kafka, if that was measured.
+
+    The embedded bus that syncs is also set against a Kafka that does.
+    """
     clients = {side.bus: side for side in sides if side.is_plain}
     found = []
     for side in sides:
-        is_embedded = side.bus in (EMBEDDED, EMBEDDED_RELAXED)
-        peer = clients.get("kafka" if is_embedded else side.bus)
-        if not side.is_plain and peer is not None:
-            value = round(side.figures["deliveries_per_s"] / peer.figures["deliveries_per_s"], 2)
-            limit = EMBEDDED_BY_KAFKA if is_embedded else OURS_BY_PLAIN
-            found.append(Ratio(bus=side.bus, against=peer.name, value=value, limit=limit))
+        for bus in _PEERS.get(side.bus, (side.bus,)):
+            peer = clients.get(bus)
+            if not side.is_plain and peer is not None:
+                value = round(side.figures["deliveries_per_s"] / peer.figures["deliveries_per_s"], 2)
+                limit = EMBEDDED_BY_KAFKA if side.bus in _PEERS else OURS_BY_PLAIN
+                found.append(Ratio(bus=side.bus, against=peer.name, value=value, limit=limit))
     return found
 
 
@@ -184,6 +190,8 @@ def all_sides(options: CompareOptions, say: Say) -> Iterator[Side]:
             _warm_up(wanted.bus, server, options.work)
             for means in (plain(wanted.bus), OURS):
                 yield _measure(wanted.bus, means, server, options, say)
+            if wanted.bus == KAFKA:
+                yield _measure(KAFKA_FSYNC, PLAIN_KAFKA_FSYNC, server, options, say)
 
 
 def _warm_up(bus: str, server: Served, work: Work) -> None:
@@ -192,7 +200,7 @@ def _warm_up(bus: str, server: Served, work: Work) -> None:
 
 
 def _measure(bus: str, means: str, server: Served, options: CompareOptions, say: Say) -> Side:
-    by = LOCKSTEP if means == OURS else CLIENTS[bus]
+    by = LOCKSTEP if means == OURS else CLIENTS[bus.removesuffix("-fsync")]
     say(f"{bus}, {by}")
     shares, before = Shares(server), server.cpu_s()
     figures = fan_out(means, server.url, options.work)

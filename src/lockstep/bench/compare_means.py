@@ -51,7 +51,7 @@ class Means(Protocol):
 
 
 PORTS = {"kafka": 9092, "rabbitmq": 5552, "redis": 6379, "hazelcast": 5701}
-OURS = "compare_lockstep"
+OURS, PLAIN_KAFKA_FSYNC = "compare_lockstep", "plain_kafka_fsync"
 
 
 def plain(bus: str) -> str:

@@ -36,7 +36,7 @@ class Served:
 
     def cpu_s(self) -> float:
         """Processor time of its processes and of those that they started."""
-        return sum(map(_cpu_s, _family(self.pids)))
+        return sum(map(_cpu_s, family(self.pids)))
 
 
 class Shares:
@@ -89,7 +89,8 @@ def served(wanted: Wanted, say: Say) -> Iterator[Served]:
             server.destroy()
 
 
-def _family(pids: Sequence[int]) -> set[int]:
+def family(pids: Sequence[int]) -> set[int]:
+    """The processes and all that they started, as far as their parents live."""
     parents = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         fields = _fields(status)

@@ -20,12 +20,14 @@ from lockstep.bench import (
     measure,
 )
 from lockstep.bench.engine_jobs import Job, Say, run_job
-from lockstep.bench.engine_models import DAY, VWAP, expected_rows
+from lockstep.bench.engine_models import DAY, NAMED, VWAP, expected_rows
 from lockstep.bench.rows import Row, as_data
 from lockstep.errors import LockstepError
 
 ALL_THREE = engine_kernel.ALL_THREE
 WARM_BATCHES = 40
+STEADY = 3
+"""How many times as many events the rows of steady rates take: what lies between two batches has to be in them."""
 LARGE = 10
 """How many times as many events the large rows take."""
 
@@ -40,7 +42,7 @@ class EngineBench:
     large: bool = False
     seconds: float = 30.0
     rate: int = 10_000
-    batch_events: int = 300_000
+    batch_events: int = 600_000
     bytewax_python: str | None = None
 
     def __post_init__(self) -> None:
@@ -69,17 +71,17 @@ class Runs:
     @cached_property
     def one(self) -> dict[str, Any]:
         """All seven windows, one published."""
-        return self.run("seven", (DAY,))
+        return self.run("seven", (DAY,), STEADY)
 
     @cached_property
     def three(self) -> dict[str, Any]:
         """All seven windows, the three aggregates published."""
-        return self.run("seven", ALL_THREE)
+        return self.run("seven", ALL_THREE, STEADY)
 
     @cached_property
     def five(self) -> dict[str, Any]:
         """The five-minute window alone, without warm-up: those it is compared with have none."""
-        return self.run("five", (VWAP,), warm_batches=0)
+        return self.run("five", (VWAP,), STEADY, warm_batches=0)
 
     @cached_property
     def kept(self) -> engine_kernel.Kept:
@@ -290,6 +292,39 @@ def _records(runs: Runs) -> Iterator[Row]:
                   unit="/s", details=found)  # fmt: skip
 
 
+def _join(runs: Runs) -> Iterator[Row]:
+    """A stream joined with a table: the windows alone, on Spark, and the same with Bytewax."""
+    options, name = runs.options, f"{runs.options.events:,} trades joined with a table"
+    for case, what in (("join", ""), ("join_kept", ", trades kept")):
+        runs.say(f"without Spark{what}")
+        kept = engine_kernel.keep(case, options.events)
+        found = engine_kernel.kernel(case, kept, (NAMED,))
+        yield Row(name=f"{name}{what}: windows alone on one core", value=found["events_per_s"], unit="/s",
+                  details=found)  # fmt: skip
+        found = engine_kernel.changed_table(case, kept, (NAMED,))
+        yield Row(name=f"{name}{what}: the same with a change of the table after each 1,000, by processor time",
+                  value=found["events_per_cpu_s"], unit="/s", details=found)  # fmt: skip
+    found = runs.run("join", (NAMED,), STEADY)
+    long = f"{options.events * STEADY:,} trades joined with a table"
+    yield Row(name=f"{long}, on Spark: steady", value=found["steady_events_per_s"], unit="/s", limit=150e3,
+              details=found)  # fmt: skip
+    if options.peers:
+        yield from _join_peers(runs, found)
+
+
+def _join_peers(runs: Runs, found: dict[str, Any]) -> Iterator[Row]:
+    options = runs.options
+    both = engine_peers.join_side_by_side(options.events, options.bytewax_python, runs.say, found)
+    name, details = f"{options.events:,} trades joined with a table", both
+    for key, peer in (("bytewax", "Bytewax"), *((key, other.name) for key, other in engine_peers.OTHERS.items())):
+        if "missing" in both[key]:
+            runs.say(both[key]["missing"])
+            continue
+        yield Row(name=f"{name}, {peer}", value=both[key]["events_per_s"], unit="/s", details=details)
+        yield Row(name=f"{name}: Lockstep on Spark by {peer}", value=both[f"ratio_to_{key}"], unit="x", details={})
+        details = {}
+
+
 def _peers(runs: Runs) -> Iterator[Row]:
     options = runs.options
     found = engine_peers.side_by_side(options.events, options.batch_events, options.bytewax_python, runs.say, runs.five)
@@ -304,6 +339,11 @@ def _peers(runs: Runs) -> Iterator[Row]:
     value = found["spark"]["events_per_s"]
     yield Row(name=f"{name}, applyInPandasWithState by hand", value=value, unit="/s", details=found["spark"])
     yield Row(name=f"{name}: Lockstep by that", value=found["ratio_to_spark"], unit="x", details={})
+    if "missing" in found["flink"]:
+        runs.say(found["flink"]["missing"])
+    else:
+        yield Row(name=f"{name}, PyFlink", value=found["flink"]["events_per_s"], unit="/s", details=found["flink"])
+        yield Row(name=f"{name}: Lockstep by PyFlink", value=found["ratio_to_flink"], unit="x", details={})
 
 
 PARTS: dict[str, Callable[[Runs], Iterator[Row]]] = {
@@ -317,6 +357,7 @@ PARTS: dict[str, Callable[[Runs], Iterator[Row]]] = {
     "profile": _profile,
     "shards": _shards,
     "records": _records,
+    "join": _join,
     "peers": _peers,
     "large": _large,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from lockstep.bench.engine_models import CASES, DAY, HOUR, MINUTES
 from lockstep.engine.events.block import InputBlock
 from lockstep.engine.events.columns import EventBatch, concat
 from lockstep.engine.events.csvform import CsvOptions, read_csv, write_csv
+from lockstep.engine.events.event import Opcode
 from lockstep.engine.events.frames import decode_frame, decode_frames, encode_frame
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.kernels.span import Span
@@ -59,6 +61,9 @@ def keep(case: str, events: int) -> Kept:
 def kernel(case: str, kept: Kept, wanted: Sequence[str], *, silent: bool = False) -> dict[str, Any]:
     """Events a second of all windows on one core, the first span left out: it pays for loading the compiled loops."""
     evaluator, input_ = _evaluator(CASES[case].graph(), kept, wanted)
+    table = CASES[case].table
+    if table is not None:
+        evaluator.evaluate(Span(0, 0, {table[0]: replace(table[1](), block=np.zeros(len(table[1]()), np.int64))}))
     times, began = [], time.process_time()
     for span in input_.spans():
         times.append(_seconds(evaluator, span, silent=silent))
@@ -128,6 +133,27 @@ def interpreter(case: str, kept: Kept, events: int = 50_000) -> dict[str, Any]:
     ]
     _, spent = _timed(lambda: [plain.evaluate(block) for block in blocks])
     return {"events": len(blocks), "events_per_s": round(len(blocks) / spent)}
+
+
+def changed_table(case: str, kept: Kept, wanted: Sequence[str], every: int = 1_000) -> dict[str, Any]:
+    """Events a second with a change of a row of the table after each `every` events, which makes rows anew."""
+    evaluator, input_ = _evaluator(CASES[case].graph(), kept, wanted)
+    table = CASES[case].table
+    assert table is not None
+    path, rows = table[0], table[1]()
+    evaluator.evaluate(Span(0, 0, {path: replace(rows, block=np.zeros(len(rows), np.int64))}))
+    spent, out, at = 0.0, 0, 0
+    for span in input_.spans():
+        blocks = np.arange(span.first + every, span.last + 1, every, dtype=np.int64)
+        picked = (at + np.arange(len(blocks), dtype=np.int64) * 37) % len(rows)
+        at += len(blocks)
+        changes = replace(rows.take(picked), block=blocks, opcode=np.full(len(blocks), Opcode.UPSERT, np.uint8))
+        began = time.process_time()
+        results = evaluator.evaluate(replace(span, inputs={**span.inputs, path: changes}))
+        spent += time.process_time() - began
+        out += sum(map(len, results.outputs.values()))
+    return {"events": len(kept.batch), "changes": at, "out": out, "events_per_cpu_s": round(len(kept.batch) / spent),
+            "out_per_cpu_s": round(out / spent)}  # fmt: skip
 
 
 def _timed(work: Any) -> tuple[Any, float]:

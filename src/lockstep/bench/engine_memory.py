@@ -1,4 +1,4 @@
-"""What a process and all its children keep in memory, file pages left out."""
+"""What processes use: memory of one and all its children, file pages left out, and processor time of shards."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from lockstep.engine.spark.query import SHARD_VARIABLE
+
 _PROC = Path("/proc")
+RUN_VARIABLE = "LOCKSTEP_BENCH_RUN"
+"""Tells the processes of a run from those of others, wherever on this machine they were started."""
 
 
 def tree_mb(root: int | None = None) -> float:
@@ -34,6 +38,33 @@ def descendants(root: int) -> Iterator[int]:
         pid = waiting.pop()
         yield pid
         waiting += children.get(pid, [])
+
+
+def shard_seconds(run: str) -> dict[str, float]:
+    """Processor seconds that the processes of each shard have spent so far."""
+    found: dict[str, float] = {}
+    for entry in _PROC.iterdir():
+        variables = _environment(entry) if entry.name.isdigit() else {}
+        shard = variables.get(SHARD_VARIABLE)
+        if shard is not None and variables.get(RUN_VARIABLE) == run:
+            found[shard] = found.get(shard, 0.0) + _seconds(entry)
+    return found
+
+
+def _environment(entry: Path) -> dict[str, str]:
+    try:
+        text = (entry / "environ").read_bytes().decode(errors="replace")
+    except OSError:  # it ended meanwhile, or is somebody else's
+        return {}
+    return dict(each.partition("=")[::2] for each in text.split("\0"))
+
+
+def _seconds(entry: Path) -> float:
+    try:
+        fields = (entry / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _parent(pid: int) -> int:

@@ -14,13 +14,17 @@ from lockstep.engine.events.event import Flag, Opcode
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.builder import ProjectBuilder, Stream, sliding
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.model.project import Project
+from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
+from lockstep.engine.model.windows import JoinField, JoinWindow, SourceWindow
 
 SEED = 1
 SPANS = (("5min", "5 minutes"), ("1HR", "1 hour"), ("24HR", "24 hours"))
 DAY, HOUR, MINUTES = "trades/Aggregate24HR", "trades/Aggregate1HR", "trades/Aggregate5min"
 VWAP = "vwap/Vwap5min"
+NAMED = "desk/Named"
+TRADERS = 5_000
+"""Rows of the table that trades are joined with, less every fiftieth, which is missing."""
 GROUPS = 100_000
 GROUP_RATE = 1_000
 """Events a second of the model with many groups: each occurs every hundred seconds, so it is in all three windows."""
@@ -36,6 +40,8 @@ DOCUMENT = {
 }
 """The rows that a million trades leave in each window."""
 _UNNAMED = Schema.parse(str(TRADES_SCHEMA).replace("ID*:int32", "ID*:int64"))
+_TRADER_SCHEMA = Schema.parse("id*:int32,name:string,country:string,fee:double")
+_JOINED = ("l_ID", "l_symbol", "l_price", "l_quantity", "l_buyer", "r_name", "r_country", "r_fee")
 _GROUP_SCHEMA = Schema.parse("ID*:int64,item:int32,price:double,quantity:int32,time:stamp")
 _CHUNK = 1 << 16
 
@@ -47,6 +53,8 @@ class Case:
     project: Callable[[], Project]
     source: str
     events: Callable[[int], Iterator[EventBatch]]
+    table: tuple[str, Callable[[], EventBatch]] | None = None
+    """Another source with rows that are there before the events come."""
 
     def graph(self) -> Graph:
         """The model, compiled."""
@@ -93,6 +101,45 @@ def many_groups() -> Project:
     for name, span in SPANS:
         _prices(trades.copy(f"Copy{name}", retain=sliding(span, field="time")), f"Aggregate{name}", "item")
     return project.build()
+
+
+def stream_to_table() -> Project:
+    """Each trade with the buyer's row of a table; no trade is kept, and a change of the table says nothing."""
+    return _desk(left_index="pi_EMPTY")
+
+
+def stream_and_table() -> Project:
+    """The same, but trades are kept: a change of the table makes those that meet the row anew."""
+    return _desk(left_index=None)
+
+
+def _desk(left_index: str | None) -> Project:
+    windows = (
+        SourceWindow(name="Traders", schema=_TRADER_SCHEMA),
+        SourceWindow(name="Trades", schema=TRADES_SCHEMA, insert_only=True),
+        JoinWindow(
+            name="Named",
+            conditions=(("buyer", "id"),),
+            fields=tuple(JoinField(name=source[2:], source=source) for source in _JOINED),
+            left_index=left_index,
+        ),
+    )
+    edges = (Edge(source="Trades", target="Named"), Edge(source="Traders", target="Named"))
+    return Project(name="desk", queries=(ContinuousQuery(name="desk", windows=windows, edges=edges),))
+
+
+def traders() -> EventBatch:
+    """The table as one block of inserts."""
+    number = np.array([each for each in range(1, TRADERS + 1) if each % 50], np.int32)
+    size = len(number)
+    columns = (
+        pa.array(number),
+        pa.array([f"Trader {each}" for each in number.tolist()]),
+        pa.array([("CH", "DE", "FR", "GB", "US")[each % 5] for each in number.tolist()]),
+        pa.array(number / 8.0),
+    )
+    plain = np.full(size, Opcode.INSERT, np.uint8), np.full(size, Flag.NORMAL, np.uint8)
+    return EventBatch(_TRADER_SCHEMA, np.ones(size, np.int64), *plain, columns)
 
 
 def _prices(trades: Stream, name: str, by: str) -> None:
@@ -144,5 +191,7 @@ CASES: Mapping[str, Case] = {
     "seven": Case(seven_windows, "trades/TradesSource", trades),
     "five": Case(five_minutes, "vwap/Trades", unnamed_trades),
     "groups": Case(many_groups, "items/Sales", items),
+    "join": Case(stream_to_table, "desk/Trades", trades, ("desk/Traders", traders)),
+    "join_kept": Case(stream_and_table, "desk/Trades", trades, ("desk/Traders", traders)),
 }
 """By name, so that other processes can be told which."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from lockstep.bench.crew import Link
@@ -15,58 +17,103 @@ from lockstep.engine.events.frames import cut_frames
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.kernels.span import Results
 from lockstep.engine.run.history import LogHistory
-from lockstep.engine.run.reading import RangeReader
+from lockstep.engine.run.parts import PartFolder
+from lockstep.engine.run.reading import Range, RangeReader
+from lockstep.engine.run.replacing import Seat
 from lockstep.engine.run.streams import FRAME_BYTES
 from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 
 NUMBERS = (1, 2, 4)
+RUNS = 3
 
 
 def divided(case: str, wanted: Sequence[str], events: int, batch_events: int, say: Say) -> dict[str, Any]:
-    """Processor seconds of each shard for several numbers of shards, on the same input; the better of two runs."""
+    """Processor seconds of each shard for several numbers of shards, on the same input; the best of three runs."""
     with scratch_folder() as folder:
         url = f"lmdb:{folder / 'bus'}?durability=relaxed"
         alone(ingest, url, case, events, tuple(wanted), say=say)
-        return {"events": events, **alone(_measure, url, case, tuple(wanted), batch_events, say=say)}
+        return {"events": events, **alone(_measure, url, case, tuple(wanted), batch_events, str(folder), say=say)}
 
 
-def _measure(link: Link, url: str, case: str, wanted: tuple[str, ...], batch_events: int) -> dict[str, Any]:
+def _measure(
+    link: Link, url: str, case: str, wanted: tuple[str, ...], batch_events: int, folder: str
+) -> dict[str, Any]:
     link.ready()
     bus = open_bus(url, ThreadRuntime())
     try:
-        return measure(bus, case, wanted, batch_events, link.tell)
+        return measure(bus, case, wanted, batch_events, Path(folder), link.tell)
     finally:
         bus.close()
 
 
-def measure(bus: Bus, case: str, wanted: tuple[str, ...], batch_events: int, say: Say) -> dict[str, Any]:
+def measure(bus: Bus, case: str, wanted: tuple[str, ...], batch_events: int, folder: Path, say: Say) -> dict[str, Any]:
     """What each shard does with the events that are on a bus, in this process."""
     last, found = sequence(bus, case), {}
-    _work(bus, case, wanted, batch_events, last, (0, 1))  # the first to come pays for loading the compiled loops
+    side_by_side(bus, case, wanted, batch_events, last, 1, folder)  # the first to come pays for loading compiled loops
+    rounds = [
+        {number: side_by_side(bus, case, wanted, batch_events, last, number, folder / f"{run}-{number}")
+         for number in NUMBERS}
+        for run in range(RUNS)
+    ]  # fmt: skip
     for number in NUMBERS:
-        say(f"{number} shards")
-        shards = [(shard, number) for shard in range(number)]
-        busy = [min(_work(bus, case, wanted, batch_events, last, each) for _ in range(2)) for each in shards]
-        found[str(number)] = {"busy_s": busy, "longest_s": max(busy), "together_s": round(sum(busy), 3)}
+        best = found[str(number)] = min((each[number] for each in rounds), key=lambda one: one["together_s"])
+        each = ", ".join(f"{busy:.3f}" for busy in best["busy_s"])
+        say(f"{number} shards: {each} s; busiest {best['longest_s']:.3f} s, together {best['together_s']:.3f} s")
     return {"wanted": list(wanted), "shards": found}
 
 
-def _work(bus: Bus, case: str, wanted: Sequence[str], batch_events: int, last: int, shard: tuple[int, int]) -> float:
-    """Processor seconds of one shard out of several."""
-    graph, streams = CASES[case].graph(), streams_of(case)
-    history = LogHistory(RangeReader(bus, graph, streams), {node.path: node.schema for node in graph.nodes}, ())
-    evaluator = Evaluator(graph, wanted=frozenset(wanted), history=history, shard=shard[0], shards=shard[1])
-    reader = history.reader = history.reader.only(evaluator.needed)
-    position, began = reader.start(), time.process_time()
-    while position.number < last:
-        taken = reader.read(position, last, batch_events)
-        history.add(position, taken.end, taken.span)
-        _encode(evaluator.evaluate(taken.span))
-        position = taken.end
-        history.forget_before(evaluator.earliest_block())
-    return round(time.process_time() - began, 3)
+def side_by_side(
+    bus: Bus, case: str, wanted: Sequence[str], batch_events: int, last: int, shards: int, folder: Path
+) -> dict[str, Any]:
+    """All shards of an engine, batch by batch: processor seconds, and events decoded.
+
+    They read at the same time, as they take turns at that; then each evaluates alone, so that none slows another down.
+    """
+    crew = [_Shard(bus, case, wanted, shard, shards, folder) for shard in range(shards)]
+    with ThreadPoolExecutor(shards) as pool:
+        while crew[0].position.number < last:
+            for taken, shard in zip(pool.map(lambda shard: shard.read(last, batch_events), crew), crew, strict=True):
+                shard.evaluate(taken)
+    busy = [round(shard.busy_s, 3) for shard in crew]
+    return {"busy_s": busy, "longest_s": max(busy), "together_s": round(sum(busy), 3),
+            "decoded": [shard.decoded for shard in crew]}  # fmt: skip
+
+
+class _Shard:
+    """One shard: a worker without snapshots and spool."""
+
+    def __init__(self, bus: Bus, case: str, wanted: Sequence[str], shard: int, shards: int, folder: Path) -> None:
+        graph, streams = CASES[case].graph(), streams_of(case)
+        self._parts = PartFolder(folder, shard, shards, ThreadRuntime()) if shards > 1 else None
+        seat = Seat(bus=bus, streams=streams, shard=shard, shards=shards, parts=self._parts)
+        plain = RangeReader(bus, graph, streams)
+        self._history = LogHistory(plain, {node.path: node.schema for node in graph.nodes}, ())
+        self._evaluator = Evaluator(graph, wanted=frozenset(wanted), history=self._history, shard=shard, shards=shards)
+        self._reader = self._history.reader = seat.reader(plain, self._evaluator)
+        self.position, self.busy_s = plain.start(), 0.0
+
+    @property
+    def decoded(self) -> int:
+        """How many events it has read from the logs itself."""
+        return self.position.events if self._parts is None else self._parts.counts.made + self._parts.counts.alone
+
+    def read(self, last: int, batch_events: int) -> Range:
+        """The next batch."""
+        began = time.thread_time()
+        taken = self._reader.read(self.position, last, batch_events)
+        self.busy_s += time.thread_time() - began
+        return taken
+
+    def evaluate(self, taken: Range) -> None:
+        """Its windows, and the frames of what they give."""
+        began = time.process_time()
+        self._history.add(self.position, taken.end, taken.span)
+        _encode(self._evaluator.evaluate(taken.span))
+        self.position = taken.end
+        self._history.forget_before(self._evaluator.earliest_block())
+        self.busy_s += time.process_time() - began
 
 
 def _encode(results: Results) -> None:

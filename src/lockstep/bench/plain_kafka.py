@@ -31,10 +31,10 @@ def _client(url: str) -> dict[str, Any]:
     return found
 
 
-def make(url: str, stream: str) -> None:
-    """See Means."""
+def make(url: str, stream: str, config: dict[str, str] | None = None) -> None:
+    """Make the topic, with the broker's defaults but for what `config` says."""
     admin = AdminClient(_client(url))  # has to live until the answer is there
-    for made in admin.create_topics([NewTopic(stream, num_partitions=1)]).values():
+    for made in admin.create_topics([NewTopic(stream, num_partitions=1, config=config or {})]).values():
         made.result(_WAIT_S)
 
 

@@ -70,6 +70,8 @@ def compare(options: argparse.Namespace, output: Output) -> None:
         output.json_line(found)
     else:
         output.table(compare_report.HEADINGS, compare_report.table(found))
+        for line in compare_report.embedded_ratios(found):
+            output.line(line)
 
 
 def _draw(found: dict[str, Any], path: Path, output: Output) -> None:
@@ -143,6 +145,28 @@ def schedule(options: argparse.Namespace, output: Output) -> None:
         wanted = bench.ScheduleBench(
             events=options.events, only=tuple(options.only), peers=options.peers, store=options.store,
             kills=options.kills, seconds=options.seconds,
+        )  # fmt: skip
+    except ValueError as error:
+        raise UsageError(reason=f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
+    if output.json:
+        output.json_line(bench.run(wanted, progress=_tell(output)))
+        return
+    _table(bench.all_rows(wanted, _tell(output)), output)
+    if not wanted.peers:
+        output.note(bench.NO_PEERS)
+
+
+def monitor(options: argparse.Namespace, output: Output) -> None:
+    """Measure the monitor, row by row."""
+    bench: Any = importlib.import_module("lockstep.bench.monitor.table")
+    if options.runner == "spark":
+        from lockstep.engine.spark.session import check_java
+
+        check_java()
+    try:
+        wanted = bench.MonitorBench(
+            clients=options.clients, seconds=options.seconds, kills=options.kills, only=tuple(options.only),
+            runner=options.runner, peers=options.peers or "peers" in options.only,
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(reason=f"{str(error)[:1].upper()}{str(error)[1:]}.") from error

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep.cli import views
 from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.output import Output, plural
 from lockstep.cli.parser import Noun, Verb
 from lockstep.cli.sizes import size
+from lockstep.streams import views
 
 if TYPE_CHECKING:
     from lockstep.log.network.checks import Finding

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from lockstep.cli import arguments as kinds
+from lockstep.cli.access import ACCESS
 from lockstep.cli.adapter_commands import ADAPTER
 from lockstep.cli.bench import COMPARE
 from lockstep.cli.bus import BUS
@@ -12,13 +13,16 @@ from lockstep.cli.commands_stream import STREAM
 from lockstep.cli.cron import CRON
 from lockstep.cli.debug import DEBUG
 from lockstep.cli.delivery_commands import DELIVERY
+from lockstep.cli.demo import DEMO
 from lockstep.cli.dev import DEV
 from lockstep.cli.drill import DRILL
 from lockstep.cli.engine_commands import ENGINE
 from lockstep.cli.help_commands import COMPLETION, EXPLAIN
 from lockstep.cli.model_commands import DATA, MODEL
+from lockstep.cli.monitor_commands import MONITOR
 from lockstep.cli.parser import Noun, Verb
 from lockstep.cli.schedule import SCHEDULE, TENANT
+from lockstep.cli.serve import SERVE, TOP
 from lockstep.cli.status import STATUS
 
 
@@ -182,15 +186,15 @@ def _bench_streams(parser: argparse.ArgumentParser) -> None:
 
 def _bench_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--events", type=kinds.positive, default=1_000_000, metavar="N", help="trades (1000000)")
-    names = "one, three, live, memory, groups, start, kernel, profile, shards, records, peers, large"
+    names = "one, three, live, memory, groups, start, kernel, profile, shards, records, join, peers, large"
     parser.add_argument("--only", nargs="+", action="extend", default=[], metavar="ROW", help=f"of {names} (all)")
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True,
-                        help="measure other means beside it: Bytewax, a hand-written Spark job (yes)")  # fmt: skip
+                        help="measure other means beside it: Bytewax, Pathway, PyFlink, Spark (yes)")  # fmt: skip
     parser.add_argument("--large", action="store_true", help="also ten times as many events: takes minutes")
     parser.add_argument("--seconds", type=kinds.duration, default=30.0, metavar="S", help="of the live row (30)")
     parser.add_argument("--rate", type=kinds.positive, default=10_000, metavar="N", help="live events a second (10000)")
-    parser.add_argument("--batch", type=kinds.positive, default=300_000, metavar="N",
-                        help="events of a micro-batch (300000)")  # fmt: skip
+    parser.add_argument("--batch", type=kinds.positive, default=600_000, metavar="N",
+                        help="events of a micro-batch (600000)")  # fmt: skip
     parser.add_argument(
         "--bytewax-python", metavar="PYTHON", help="a Python that has Bytewax (LOCKSTEP_BYTEWAX_PYTHON)"
     )
@@ -221,6 +225,20 @@ def _bench_schedule(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kills", type=kinds.positive, default=20, metavar="N", help="owners killed (20)")
     parser.add_argument("--seconds", type=kinds.duration, default=60.0, metavar="S",
                         help="of the rows in which time passes (60)")  # fmt: skip
+
+
+def _bench_monitor(parser: argparse.ArgumentParser) -> None:
+    names = "load, standby, ok, handler, kill, amqp, list, peers"
+    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=False,
+                        help="fetch Nagios, Icinga and Alertmanager, and measure them too (no)")  # fmt: skip
+    parser.add_argument("--only", nargs="+", action="extend", default=[], metavar="ROW", help=f"of {names} (all)")
+    parser.add_argument("--clients", type=kinds.positive, default=4000, metavar="N",
+                        help="simulated agents, with 40 checks every 5 s each (4000)")  # fmt: skip
+    parser.add_argument("--seconds", type=kinds.duration, default=120.0, metavar="S",
+                        help="of the rows in which a fleet sends results (120)")  # fmt: skip
+    parser.add_argument("--kills", type=kinds.positive, default=10, metavar="N", help="leaders killed (10)")
+    parser.add_argument("--runner", choices=("local", "spark"), default="local",
+                        help="who computes in the servers (local)")  # fmt: skip
 
 
 BENCH = Noun(
@@ -274,11 +292,23 @@ BENCH = Noun(
                 "lockstep bench schedule --only now --store postgresql://USER@HOST/DATABASE",
             ),
         ),
+        Verb(
+            bus_help="a bus or servers to measure on (its own; LOCKSTEP_BUS does not count)",
+            name="monitor",
+            purpose="Have simulated agents send results to a monitor, kill its servers, and measure rate and lag.",
+            run="lockstep.cli.bench:monitor",
+            arguments=_bench_monitor,
+            examples=(
+                "lockstep bench monitor --json",
+                "lockstep bench monitor --only load ok --runner spark --seconds 60",
+                "lockstep bench monitor --only kill --kills 20",
+            ),
+        ),
         COMPARE,
     ),
 )
 
 NOUNS = (
-    STREAM, GROUP, DLQ, DELIVERY, BUS, MODEL, ENGINE, ADAPTER, SCHEDULE, CRON, TENANT,
-    STATUS, DRILL, DATA, BENCH, DEV, EXPLAIN, COMPLETION, DEBUG,
+    STREAM, GROUP, DLQ, DELIVERY, BUS, MODEL, ENGINE, ADAPTER, SCHEDULE, CRON, TENANT, MONITOR,
+    STATUS, TOP, SERVE, ACCESS, DEMO, DRILL, DATA, BENCH, DEV, EXPLAIN, COMPLETION, DEBUG,
 )  # fmt: skip

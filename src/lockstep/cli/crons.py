@@ -156,6 +156,7 @@ def _ticks(scheduler: Scheduler, row: CronRow, options: argparse.Namespace) -> l
             "ticks": record.get("count", 1),
             "until": shown(record.get("lastTime", record["eventTime"])),
             "at": shown(record["at"]),
+            "fired_at": shown(record.get("triggeredAt", record["at"])) if record["what"] == "fired" else None,
             "status": record["what"],
             "late_s": record["lateMs"] / 1000 if "lateMs" in record else None,
             "reason": record.get("reason") or record.get("error"),
@@ -168,9 +169,8 @@ def _ticks(scheduler: Scheduler, row: CronRow, options: argparse.Namespace) -> l
 
 def _tick_cells(tick: dict[str, Any]) -> list[str | int | None]:
     late = None if tick["late_s"] is None else late_text(round(tick["late_s"] * 1000))
-    fired = tick["at"] if tick["status"] == "fired" else None
     until = tick["until"] if tick["ticks"] > 1 else None
-    return [tick["scheduled_for"], tick["ticks"], until, fired, late, tick["status"], tick["reason"]]
+    return [tick["scheduled_for"], tick["ticks"], until, tick["fired_at"], late, tick["status"], tick["reason"]]
 
 
 def _row(row: CronRow) -> dict[str, Any]:

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep import __version__
-from lockstep.cli import views
 from lockstep.cli.bus import findings
 from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.output import Output
 from lockstep.cli.parser import Noun, Verb
 from lockstep.errors import LockstepError
 from lockstep.log.urls import without_secret
+from lockstep.streams import views
 
 if TYPE_CHECKING:
     from lockstep.streams.client import Lockstep

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from lockstep.cli.asking import confirm
 from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.formats import bytes_json
-from lockstep.cli.names import split_log
 from lockstep.cli.output import Output, plural
 from lockstep.cli.times import iso
 from lockstep.errors import GroupNotFound, NotFound, StreamNotFound, UsageError
 from lockstep.log.offsets import records_between
+from lockstep.streams.shards import split_log
 
 if TYPE_CHECKING:
     from lockstep.log.port import Log

@@ -23,8 +23,8 @@ def _run(parser: argparse.ArgumentParser) -> None:
                         "those without children)")  # fmt: skip
     parser.add_argument("--state", metavar="FOLDER", help="its state (.lockstep-engine/CLUSTER.PROJECT)")
     parser.add_argument("--until-idle", action="store_true", help="stop when everything on the inputs is out")
-    parser.add_argument("--batch", type=kinds.positive, default=300_000, metavar="N",
-                        help="events in a micro-batch at most (300000)")  # fmt: skip
+    parser.add_argument("--batch", type=kinds.positive, default=600_000, metavar="N",
+                        help="events in a micro-batch at most (600000)")  # fmt: skip
     parser.add_argument(
         "--shards", type=kinds.positive, default=1, metavar="N", help="see 'lockstep model explain' (1)"
     )

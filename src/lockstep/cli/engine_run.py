@@ -21,6 +21,7 @@ from lockstep.cli import model_report as report
 from lockstep.cli.bus import preflight
 from lockstep.cli.connecting import bus_url, opened
 from lockstep.cli.engine_connectors import connected, drained, mailing, prepared, with_subscribed
+from lockstep.cli.engine_lines import told
 from lockstep.cli.engine_rest import Rest, prepared_rest, served
 from lockstep.cli.model_arguments import check_runner
 from lockstep.cli.model_files import find_window, load_graph
@@ -49,8 +50,6 @@ _RESTARTS, _RESTARTS_S = "LOCKSTEP_RESTARTS", 600.0
 _PERSIST_S = 15.0
 _MAIL_S = 10.0
 """With --until-idle, messages to people are waited for at most so long: their server may be away."""
-_TOLD = frozenset({"role", "takeover", "buffer", "persist", "replace", "gate", "preflight", "connector"})
-"""The actions of which an engine tells everybody."""
 
 
 class _Asked(Exception):
@@ -88,15 +87,16 @@ class Stopping:
 def run(options: argparse.Namespace, output: Output) -> int:
     """Run it until it is asked to end, or until nothing is left to do.
 
-    If Spark or a batch fails, or it slept while logs were trimmed past it, it starts again as a standby.
+    If Spark or a batch fails, or logs were trimmed past it or its own state, it starts again as a standby, with the
+    newest persisted snapshot; without any, a log that is too short stays so.
     """
-    from lockstep.engine.errors import ComputeFailed, SparkFailed
+    from lockstep.engine.errors import ComputeFailed, LogTooShort, SparkFailed
 
     try:
         return _run(options, output)
-    except (SparkFailed, ComputeFailed, Trimmed) as error:
+    except (SparkFailed, ComputeFailed, Trimmed, LogTooShort) as error:
         again = Restarts.of(os.environ.get(_RESTARTS), time.time()).next(options.restarts, time.time())
-        if again is None:
+        if again is None or (isinstance(error, LogTooShort) and not options.persist_to):
             raise
         output.note(f"{error} Starting again as a standby ({again.count} of {options.restarts}).")
         output.flush()
@@ -126,7 +126,11 @@ def _run(options: argparse.Namespace, output: Output) -> int:
             _taken_port(options.metrics_port) as metrics,
             opened(url, create=True) as client,
             stopping,
-            _told(getattr(options, "told_level", logging.INFO), verbose=options.verbose),
+            told(
+                getattr(options, "told_level", logging.INFO),
+                verbose=options.verbose,
+                as_document=getattr(options, "document_lines", False),
+            ),
         ):
             return _live(options, output, graph, client, url, state, Doors(rest, metrics), stopping)
     except (LockstepError, OSError) as error:
@@ -155,12 +159,17 @@ def _live(
     stopping: Stopping,
 ) -> int:
     """From the start of Spark until the last words."""
+    from lockstep.engine.model.validation import cautions
     from lockstep.engine.run import keeping
     from lockstep.engine.run.streams import ProjectStreams
     from lockstep.engine.spark.engine import Engine
     from lockstep.runtime import ThreadRuntime
 
     published = with_subscribed(graph, published_windows(graph, options.publish))
+    if not published:
+        output.warn(f"No window of {graph.project.name} is published: name some with --publish, or give them pubsub.")
+    for caution in cautions(graph.project):
+        output.warn(str(caution))
     streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
     graph, published = _in_force(client.bus, streams, graph, published, is_chosen=bool(options.publish))
     wanted = frozenset(node.path for node in published)
@@ -298,23 +307,6 @@ class Restarts:
         return f"{self.count}:{self.since}"
 
 
-@contextmanager
-def _told(level: int, *, verbose: bool) -> Iterator[None]:
-    """What an engine has to say about its role, on standard error; with --verbose everything is there anyway."""
-    log, before = logging.getLogger("lockstep"), logging.getLogger("lockstep").level
-    handler = logging.NullHandler() if verbose else logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s; %(levelname)s; %(message)s"))
-    handler.addFilter(lambda record: getattr(record, "action", "") in _TOLD)
-    handler.setLevel(level)
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(before)
-
-
 def _serve_metrics(project: str, engine: Engine, taken: socket.socket) -> None:
     """On loopback only; it ends with the process. The server binds the port itself, so it is let go just before."""
     from prometheus_client import CollectorRegistry, start_http_server
@@ -395,20 +387,17 @@ def _election(url: str) -> str:
 
 
 def published_windows(graph: Graph, names: Sequence[str]) -> list[Node]:
-    """The windows that are named; else those with pubsub; else those that no other window reads."""
+    """The windows that are named; else those with pubsub; else those that no other window reads.
+
+    There may be none, as the model says pubsub is false everywhere: then only what connectors take comes out.
+    """
     if names:
         chosen = {find_window(graph, name).path for name in names}
         return [node for node in graph.nodes if node.path in chosen]
     marked = [node for node in graph.nodes if node.window.pubsub]
-    if marked or graph.project.pubsub == "manual":
-        found = marked
-    else:
-        parents = {parent.node for node in graph.nodes for parent in node.parents}
-        found = [node for node in graph.nodes if node.index not in parents and node.window.pubsub is not False]
-    if not found:
-        reason = f"No window of {graph.project.name} is to be published: name some with --publish, or give them pubsub."
-        raise UsageError(reason=reason)
-    return found
+    parents = {parent.node for node in graph.nodes for parent in node.parents}
+    last = [node for node in graph.nodes if node.index not in parents and node.window.pubsub is not False]
+    return marked or last
 
 
 class Telling:
@@ -426,7 +415,7 @@ class Telling:
         self._output, self._graph = output, graph
         self._inputs = {node.path: streams.input(node) for node in graph.nodes if node.is_source}
         self._outputs = {node.path: streams.output(node) for node in published}
-        self._cluster = streams.cluster
+        self._cluster, self._bad = streams.cluster, streams.bad
         self._wants = wants_progress
         self.progress = output.progress("events")
         self._told_at, self._told_events = time.monotonic(), -1
@@ -496,6 +485,9 @@ class Telling:
             return
         report.show_windows(self._output, rows)
         self._output.flush()
+        if refused := sum(status.bad.values()):
+            reasons = report.in_words(dict(sorted(status.bad.items())))
+            self._output.warn(f"{plural(refused, 'event')} refused while it led: {reasons}. They are on {self._bad}.")
         behind = f"; {plural(status.lag, 'block')} to go on with" if status.lag else ""
         self._output.note(
             f"Stopped after block {status.published:,}, {plural(status.published_events, 'event')}{behind}."

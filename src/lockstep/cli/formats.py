@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lockstep.cli.names import split_log
 from lockstep.cli.times import iso
+from lockstep.streams.shards import split_log
 
 if TYPE_CHECKING:
     from lockstep.streams.record import Record

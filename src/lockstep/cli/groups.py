@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from lockstep.cli import views
 from lockstep.cli.asking import confirm
 from lockstep.cli.connecting import bus_url, opened
-from lockstep.cli.names import label, split_log
+from lockstep.cli.names import label
 from lockstep.cli.output import Output, plural
 from lockstep.cli.times import span
+from lockstep.streams import views
+from lockstep.streams.shards import split_log
 
 if TYPE_CHECKING:
     from lockstep.log.port import Log

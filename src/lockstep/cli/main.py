@@ -26,8 +26,13 @@ OK, INTERRUPTED, TERMINATED = 0, 130, 143
 EXTRAS = {
     "engine": ("pyspark", "pyarrow", "numpy", "pandas", "numba", "msgpack", "google"),
     "rest": ("fastapi", "uvicorn", "starlette", "pydantic"),
+    "schedule": ("aiohttp", "numpy", "fastapi", "uvicorn", "starlette", "pydantic"),
+    "console": ("jinja2",),
 }
 """Packages that a plain install leaves out, by the extra that brings them."""
+_OF_NOUNS = {"schedule": "schedule", "tenant": "schedule", "monitor": "monitor", "serve": "console", "top": "console",
+             "access": "console"}  # fmt: skip
+"""The extra that brings what the commands of a noun need: it is named instead of a part of it, or of a larger one."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _drop_stdout()  # the reader has seen enough; nobody is left to tell
         return OK
     except ModuleNotFoundError as error:
-        return _fail(_missing(error), as_json=json_errors, verbose=verbose)
+        return _fail(_missing(error, given), as_json=json_errors, verbose=verbose)
     except OSError as error:
         return _fail(from_os_error(error), as_json=json_errors, verbose=verbose)
     except Exception as error:  # noqa: BLE001 - a defect; the user gets a sentence, and --verbose the rest
@@ -78,9 +83,12 @@ def _fail(error: LockstepError, *, as_json: bool, verbose: bool) -> int:
     return error.exit_code
 
 
-def _missing(error: ModuleNotFoundError) -> LockstepError:
+def _missing(error: ModuleNotFoundError, given: Sequence[str]) -> LockstepError:
     package = (error.name or "").partition(".")[0]
     extra = next((extra for extra, packages in EXTRAS.items() if package in packages), None)
+    whole = next((_OF_NOUNS[word] for word in given if word in _OF_NOUNS), extra)
+    if extra is not None and (whole not in EXTRAS or package in EXTRAS[whole]):
+        extra = whole
     if extra is None:
         failed = LockstepError(reason=f"ModuleNotFoundError: {error}")
     else:

@@ -24,14 +24,18 @@ _FORMS = {".xml": "xml", ".yaml": "yaml", ".yml": "yaml", ".py": "py"}
 def check(options: argparse.Namespace, output: Output) -> int:
     """Print all that is in the way, and every window that depends on a wall clock; 1 if something is in the way."""
     from lockstep.connectors.soundness import connector_blockers
-    from lockstep.engine.model.blockers import blockers, in_order
+    from lockstep.engine.model.blockers import blockers, in_order, warnings
     from lockstep.engine.model.loading import read_model_file
     from lockstep.engine.model.variables import with_home
 
     environ = with_home(os.environ, options.model)
     reading = read_model_file(options.model, os.environ)
     found = in_order([*blockers(reading), *connector_blockers(reading, environ)])
-    report = {**_checked(reading, options.model, sound=not found), "blockers": [asdict(one) for one in found]}
+    report = {
+        **_checked(reading, options.model, sound=not found),
+        "blockers": [asdict(one) for one in found],
+        "warnings": [asdict(one) for one in warnings(reading)],
+    }
     if output.json:
         output.json_line(report)
     else:
@@ -74,11 +78,14 @@ def _show_check(output: Output, report: Mapping[str, Any]) -> None:
     for item in report["without_effect"]:
         where = f"line {item['line']}: " if item["line"] else ""
         output.note(f"{where}{item['what']} has no effect here: {item['why']}.")
+    for item in report["warnings"]:
+        output.warn(f"{_where(item)}: {item['message']} {item['fix']}")
     if not report["ok"]:
         output.line(f"{report['project']} ({size}) has {plural(len(report['blockers']), 'fault')}.")
         _items(output, [(_where(one), one["message"], one["fix"]) for one in report["blockers"]])
         return
-    output.line(f"{report['project']} is valid: {size}; events come in at {', '.join(report['sources'])}.")
+    inputs = f"events come in at {', '.join(report['sources'])}" if report["sources"] else "no events come in"
+    output.line(f"{report['project']} is valid: {size}; {inputs}.")
     for item in report["missing_modules"]:
         output.warn(f"{item['window']}: {item['why']} {item['remedy']}")
     uses = report["clock_dependence"]
@@ -127,6 +134,9 @@ def explain(options: argparse.Namespace, output: Output) -> None:
     )  # fmt: skip
     _grouped(output, "State", data["windows"], "state")
     _grouped(output, "Why", data["windows"], "why")
+    slow = [row for row in data["windows"] if row["form_why"]]
+    if slow:
+        _grouped(output, "Row by row, with the same answer", slow, "form_why")
     if data["clock_dependence"]:
         output.heading("Answers that depend on a wall clock")
         _items(output, [(use["path"], f"{use['why']}.", use["remedy"]) for use in data["clock_dependence"]])

@@ -6,14 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lockstep.streams.shards import SEPARATOR, shard_name, stream_name
-
-
-def split_log(log: str) -> tuple[str, int | None]:
-    """The stream that a log carries, and which of its shards."""
-    if SEPARATOR not in log:
-        return log, None
-    return stream_name(log), int(log.partition(SEPARATOR)[2])
+from lockstep.streams.shards import shard_name
 
 
 def label(row: Mapping[str, Any]) -> str:

@@ -202,6 +202,7 @@ def _explained(found: Explanation) -> dict[str, Any]:
 
 def _history_cells(record: Any) -> list[str | int | None]:
     more = [f"late by {late_text(record['lateMs'])}"] if "lateMs" in record else []
+    more += [f"first tried {late_text(record['at'] - record['triggeredAt'])} before"] if "triggeredAt" in record else []
     more += [f"next try at {shown(record['next'])}"] if "next" in record else []
     more += [f"{record['count']} ticks until {shown(record['lastTime'])}"] if "count" in record else []
     more += [str(record[name]) for name in ("reason", "error") if name in record]

@@ -13,12 +13,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from lockstep.cli.connecting import BUS_VARIABLE, bus_url, opened
 from lockstep.cli.output import Output
 from lockstep.cli.schedulers import STORE_VARIABLE, store_url
+from lockstep.cli.signals import CODES, Stopping
 from lockstep.errors import LockstepError, TimedOut, UnsupportedByBackend, UsageError
 from lockstep.log.urls import split_url
 from lockstep.runtime import logger
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lockstep.schedule.scheduler import Scheduler
     from lockstep.schedule.settings import Settings
 
-_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 _CHILD = "LOCKSTEP_SCHEDULE_CHILD"
 """Set for a node that another process watches: it ends when its standard input does."""
 _LOOK_S = 0.2
@@ -39,36 +38,6 @@ _STOP_S = 15.0
 _INFLOW_S = 5.0
 _PAUSE_S, _PAUSE_MAX_S, _STEADY_S = 0.5, 30.0, 30.0
 """A node that died starts again after a pause, which doubles unless it had run for a while."""
-
-
-class Stopping:
-    """Notes a request to end; `code` is the exit code for it, 0 before."""
-
-    def __init__(self) -> None:
-        self.code = 0
-        self._asked = threading.Event()
-
-    @contextmanager
-    def listening(self) -> Iterator[Stopping]:
-        """Take SIGINT and SIGTERM as requests to end."""
-        before = {number: signal.signal(number, self._noted) for number in _CODES}
-        try:
-            yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def wait(self, seconds: float) -> bool:
-        """Wait, and return whether an end was asked for."""
-        return self._asked.wait(seconds)
-
-    def ask(self, code: int) -> None:
-        """Ask for the end."""
-        self.code = self.code or code
-        self._asked.set()
-
-    def _noted(self, number: int, _frame: FrameType | None) -> None:
-        self.ask(_CODES[signal.Signals(number)])
 
 
 def serve(options: argparse.Namespace, output: Output) -> int:
@@ -188,7 +157,7 @@ def _follow_parent(stopping: Stopping) -> None:
     """End when the process that watches this one is gone."""
     while os.read(0, 1024):  # not sys.stdin: its lock must be free when the interpreter ends
         pass
-    stopping.ask(_CODES[signal.SIGTERM])
+    stopping.ask(CODES[signal.SIGTERM])
 
 
 def _tell_started(output: Output, scheduler: Scheduler, url: str) -> None:

@@ -145,7 +145,7 @@ def _applied(scheduler: Scheduler, output: Output, timeout: float) -> bool:
 
 def ingest(options: argparse.Namespace, output: Output) -> int:
     """Take in requests from a streaming source until asked to end."""
-    from lockstep.cli.schedule_serve import Stopping
+    from lockstep.cli.signals import Stopping
     from lockstep.engine.spark.session import check_java
     from lockstep.schedule.spark.ingestion import Ingestion
     from lockstep.schedule.spark.session import shared_url

@@ -58,9 +58,7 @@ def event_row(event: Event) -> dict[str, Any]:
 
 def late_ms(event: Event) -> int | None:
     """How long after its time an event was first tried; None before that."""
-    if event.triggered is None:
-        return None
-    return max(event.triggered - (event.accepted if event.lapsed else event.at), 0)
+    return None if event.triggered is None else event.late_ms(event.triggered)
 
 
 def shown(ms: int | None) -> str | None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 WELL, OFF = 0, 1
 LISTEN_S = 2.5
 """So long it listens for an engine that seems silent: engines report every second."""
+PIECE_S = 2.5
+"""Who watches and looks less often listens this often: an engine is silent after five seconds."""
 Wait = Callable[[float], None]
 
 
@@ -59,7 +61,17 @@ def watch(bus: Bus, options: argparse.Namespace, output: Output, runtime: Runtim
         output.clear()
         show(bus, options, output, runtime, listening)
         output.flush()
-        wait(options.every)
+        _wait(options, listening, wait)
+
+
+def _wait(options: argparse.Namespace, listening: Listening, wait: Wait) -> None:
+    """Wait for the next look, and listen meanwhile: else nobody knows who was silent."""
+    left = options.every
+    while left > PIECE_S:
+        wait(PIECE_S)
+        left -= PIECE_S
+        listening.listen_to_all(options.project)
+    wait(left)
 
 
 def show(

@@ -6,16 +6,16 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lockstep.cli import views
 from lockstep.cli.asking import confirm
 from lockstep.cli.connecting import bus_url, opened
-from lockstep.cli.names import label, split_log
+from lockstep.cli.names import label
 from lockstep.cli.output import Output, plural
 from lockstep.cli.times import span
 from lockstep.errors import BadOffset, StreamExists, UsageError
 from lockstep.log.config import StreamConfig, check_name
 from lockstep.log.offsets import records_between, step_back
-from lockstep.streams.shards import stream_name
+from lockstep.streams import views
+from lockstep.streams.shards import split_log, stream_name
 
 if TYPE_CHECKING:
     from lockstep.log.port import Log

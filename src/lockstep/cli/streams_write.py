@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from lockstep.cli.connecting import bus_url, opened
-from lockstep.cli.names import split_log
 from lockstep.cli.output import Output
 from lockstep.cli.records import NewRecord, Shape, pieces, repeated
 from lockstep.errors import BadArgument, RecordTooLarge, StreamNotFound, UsageError, from_os_error
 from lockstep.log.config import StreamConfig, check_name
+from lockstep.streams.shards import split_log
 
 if TYPE_CHECKING:
     from lockstep.streams.client import Lockstep

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.cli.connecting import bus_url, opened
-from lockstep.cli.names import label, split_log
+from lockstep.cli.names import label
 from lockstep.cli.output import Output, plural
 from lockstep.cli.sizes import size
 from lockstep.errors import LockstepError, StreamNotFound, UnsupportedByBackend
 from lockstep.log.urls import split_url
+from lockstep.streams.shards import split_log
 
 FAULTS_FOUND = 1
 

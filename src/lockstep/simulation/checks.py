@@ -34,13 +34,14 @@ INPUT_NOT_ONCE = "input-not-exactly-once"  # acknowledged, and not counted, or c
 CANNOT_PUBLISH = "cannot-publish"  # a leader has not got the block that is next
 NEEDLESS_STOP = "needless-stop"  # an engine gave up although no log lost anything
 TRIMMED_TOO_FAR = "trimmed-too-far"
+NEEDLESS_GAP = "needless-gap"  # an entry says that messages are gone that can still be read
 SILENT_LOSS = "silent-loss"  # a bus lost records, the output is wrong, and nobody said so
 
 NAMES = (
     ABORTED_READ, INCONSISTENT_OFFSETS, LOST, UNSEEN, REORDER, DUPLICATE, SKIP, BACKWARDS, TWO_OWNERS, TWO_AT_WORK,
     NEEDLESS_TAKEOVER, STALE_ENTRY, STALE_CONFIRM, CONFIRM_BACK, TOLD_CONFIRMED, TOLD_ACKNOWLEDGED, DIVERGED,
     MISCOUNTED, NOT_CONVERGED, WRONG_OUTPUT, INPUT_NOT_ONCE, CANNOT_PUBLISH, NEEDLESS_STOP, TRIMMED_TOO_FAR,
-    SILENT_LOSS,
+    NEEDLESS_GAP, SILENT_LOSS,
 )  # fmt: skip
 
 

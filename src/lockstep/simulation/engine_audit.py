@@ -23,7 +23,8 @@ def audit(sim: EngineSim) -> None:
         return
     for subscriber in sim.subscribers:
         for name, pieces in subscriber.delivered.items():
-            wrong = [piece for piece in pieces if not oracle.has(name, piece)]
+            anew = subscriber.places[name].anew  # of what came before it was told that something is missing
+            wrong = [piece for piece in pieces[anew:] if not oracle.has(name, piece)]
             if wrong:
                 sim.world.report(checks.SILENT_LOSS, f"{subscriber.host.me} got {name} {wrong[0]}")
     states = {engine.fold.windows.state for engine in sim.engines}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lockstep.core.outputs import Barrier
 from lockstep.core.sequence import Entry, Mark
 from lockstep.simulation import checks
-from lockstep.simulation.engine_model import Decision, Frame, Piece, Windows
+from lockstep.simulation.engine_model import Decision, Frame, Piece, Windows, is_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,6 +30,8 @@ class Oracle:
     numbers: dict[str, int] = field(default_factory=dict)
     values: list[int] = field(default_factory=list)
     refused: list[Published] = field(default_factory=list)
+    gone: set[int] = field(default_factory=set)  # values in gaps
+    needless: list[str] = field(default_factory=list)  # gaps where there was none
     requests: set[str] = field(default_factory=set)
     entries: list[tuple[list[int], int]] = field(default_factory=list)  # values that counted, state behind it
     pieces: dict[str, list[Piece]] = field(default_factory=dict)
@@ -44,12 +46,13 @@ class Oracle:
         return found
 
     def input_of(self, decision: Decision) -> list[Published]:
-        """What lies between the last ends and these."""
-        ranges = zip(self.inputs.values(), self.ends, decision.ends, strict=True)
+        """What lies between the last ends, or a gap behind them, and these."""
+        ranges = zip(self.inputs.values(), decision.begin(self.ends), decision.ends, strict=True)
         return [message for log, low, high in ranges for _, message in log.between(low, high)]
 
     def take(self, decision: Decision) -> None:
         """One more entry that counts."""
+        self._pass_gaps(decision)
         new = [message for message in self.input_of(decision) if self._first_copy(message)]
         if decision.request is not None and decision.request not in self.requests:
             self.requests.add(decision.request)
@@ -62,8 +65,18 @@ class Oracle:
         self.ends = list(decision.ends)
         self.entries.append(([message.value for message in new], self.windows.state))
 
+    def _pass_gaps(self, decision: Decision) -> None:
+        self.windows.pass_gaps(decision)
+        for log, low, high in zip(self.inputs.values(), self.ends, decision.gaps or (), strict=False):
+            self.gone |= {message.value for _, message in log.between(low, high)}
+            if high > log.first:
+                self.needless.append(f"{log.name} from {low} to {high}, it begins at {log.first}")
+
     def _first_copy(self, message: Published) -> bool:
         wanted = self.numbers.get(message.producer, 0)
+        if is_foreign(message.producer):
+            self.numbers[message.producer] = max(wanted, message.number + 1)
+            return message.number >= wanted
         if message.number > wanted:
             self.refused.append(message)
         if message.number != wanted:
@@ -118,7 +131,10 @@ class EngineBook:
     def _nothing_refused(self) -> None:
         for message in self.oracle.refused:
             self.report(checks.INPUT_NOT_ONCE, f"{message} came before its predecessor")
+        for gap in self.oracle.needless:
+            self.report(checks.NEEDLESS_GAP, gap)
         self.oracle.refused.clear()
+        self.oracle.needless.clear()
 
     def applied(self, who: str, counted: Counted, accepted: list[int], fold: Fold) -> None:
         """An engine computed an entry."""
@@ -183,6 +199,8 @@ class EngineBook:
         last: dict[str, int] = {}
         place = {value: index for index, value in enumerate(self.oracle.values)}
         for producer, value in self.acknowledged:
+            if value in self.oracle.gone:  # an entry says so
+                continue
             if value not in place or place[value] < last.get(producer, -1):
                 self.report(checks.INPUT_NOT_ONCE, f"v{value} of {producer} was acknowledged")
             last[producer] = place.get(value, -1)

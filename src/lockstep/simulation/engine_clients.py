@@ -91,7 +91,7 @@ class Archive(Process):
         super().__init__(world, host)
         self.sim = sim
         self.sequence: Cursor[Any] = Cursor(sim.sequence)
-        self.inputs: dict[str, Cursor[Any]] = {name: Cursor(log) for name, log in sim.inputs.items()}
+        self.inputs: dict[str, Cursor[Any]] = {name: Cursor(log) for name, log in sim.own_inputs.items()}
 
     def boot(self) -> None:
         """Its place is kept elsewhere, and survives."""
@@ -121,11 +121,17 @@ class Subscription:
         self.digest: int | None = 0
         self.missing_since: float | None = None
         self.got_at = 0.0
+        self.anew = 0
+        """How many pieces had been delivered when it was told that the stream was trimmed past it."""
 
-    def begin_at_head(self) -> None:
-        """Part of the stream is gone: take its first frame as given."""
+    def begin_at_head(self, *, delivered: int) -> None:
+        """Part of the stream is gone: take its first frame as given.
+
+        The product's reader stops here with HISTORY_TRIMMED; this one goes on as a new one would.
+        """
         self.cursor.next = self.cursor.log.first
         self.out = self.digest = None
+        self.anew = delivered
 
 
 class Subscriber(Process):
@@ -155,7 +161,7 @@ class Subscriber(Process):
             try:
                 batch = place.cursor.read(self.world.now)
             except LogTrimmed:
-                place.begin_at_head()
+                place.begin_at_head(delivered=len(self.delivered[name]))
                 batch = place.cursor.read(self.world.now)
             except LogShorter:  # what it knows shows whether what comes again is the same
                 place.cursor.next = place.cursor.log.first

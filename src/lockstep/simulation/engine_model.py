@@ -1,7 +1,7 @@
 """A model of an engine that is small enough to be checked: its state is a fold of its input, order and all.
 
 Each message is a block, and so is each tick that moves the clock. A block leaves output on some out streams, on some of
-them in several pieces.
+them in several pieces. What a stream of somebody else let go of before it was decided on is one empty block.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from lockstep.simulation.delivery_checks import Published
 
+FOREIGN = "x"  # how the names of producers begin that know nothing of the project
 LONG_EVERY = 5  # every fifth value makes a block that is too long for one frame
 PIECES = 3
 
@@ -33,12 +34,22 @@ class Decision:
     request: str | None = None
     persist: str | None = None  # the incarnation that is to take a snapshot here
     trim: tuple[int, ...] | None = None  # of the sequence log, then of each input
+    gaps: tuple[int, ...] | None = None  # up to where messages of each input were gone; 0: none was
     starts: tuple[int, ...] | None = None  # only in a broken variant
     copies: tuple[int, ...] | None = None  # only in a broken variant: which messages the leader takes for copies
 
     def body(self) -> str:
         """As it stands on the sequence log."""
         return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
+
+    def begin(self, ends: Sequence[int]) -> tuple[int, ...]:
+        """From where each input is taken, if the last entry took them up to these ends."""
+        return tuple(map(max, zip(ends, self.gaps, strict=True))) if self.gaps else tuple(ends)
+
+    @property
+    def gap_count(self) -> int:
+        """How many inputs have a gap."""
+        return sum(map(bool, self.gaps or ()))
 
     @classmethod
     def of(cls, body: str) -> Decision:
@@ -137,6 +148,10 @@ class Windows:
         streams = [name for index, name in enumerate(self.outs) if value % (index + 1) == 0]
         return [piece for name in streams for piece in self._emit(name, pieces)]
 
+    def pass_gaps(self, decision: Decision) -> None:
+        """What was gone before it was decided on: an empty block for each gap."""
+        self.block += decision.gap_count
+
     def tick(self, time: float) -> list[tuple[str, Piece]]:
         """The clock never goes back; a tick that does not move it is an empty block."""
         self.block += 1
@@ -183,6 +198,7 @@ class Fold:
         if decision.request is not None and decision.request not in self.requests:
             self.requests |= {decision.request}
             self.windows.model = decision.model or self.windows.model
+        self.windows.pass_gaps(decision)
         accepted = [message.value for index, message in enumerate(messages) if self._is_new(index, message, decision)]
         output = [piece for value in accepted for piece in self.windows.take(value)]
         if decision.tick is not None:
@@ -193,11 +209,19 @@ class Fold:
         if decision.copies is not None:
             return index not in decision.copies
         last = self.last.get(message.producer, -1)
+        if is_foreign(message.producer):  # nobody promised that all of them come
+            self.last[message.producer] = max(last, message.number)
+            return message.number > last
         self.refused += message.number > last + 1
         if message.number != last + 1:
             return False
         self.last[message.producer] = message.number
         return True
+
+
+def is_foreign(producer: str) -> bool:
+    """Whether somebody publishes to a stream that is not the project's."""
+    return producer.startswith(FOREIGN)
 
 
 def checksum(messages: Iterable[Published]) -> int:

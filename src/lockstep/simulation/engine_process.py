@@ -63,7 +63,7 @@ class Engine(Process):
     def _begin(self) -> None:
         """Read on from the newest snapshot that the logs still reach, or from the first record."""
         sim = self.sim
-        saved = sim.store.newest(heads(sim.sequence, sim.inputs))
+        saved = sim.store.newest(heads(sim.sequence, sim.own_inputs))
         if saved is None:
             fold, sequence, outs = Fold.first(sim.inputs, sim.outs), SequenceState(), {}
         else:
@@ -78,7 +78,9 @@ class Engine(Process):
         self.facts: Cursor[Fact] = Cursor(sim.control, sim.control.first)
         self.sequence: Cursor[Mark | Entry] = Cursor(sim.sequence, sequence.upto + 1)
         self.inbox: dict[str, list[tuple[int, Published]]] = {name: [] for name in sim.inputs}
-        self.inputs = {name: Cursor(log, at) for (name, log), at in zip(sim.inputs.items(), fold.ends, strict=True)}
+        self.inputs = {
+            name: sim.cursor(name, log, at) for (name, log), at in zip(sim.inputs.items(), fold.ends, strict=True)
+        }
         self.short_of_input_since: float | None = None
         self.fact_due = 0.0
         others: list[Any] = [each.cursor for each in self.outlets.all.values()]
@@ -132,7 +134,7 @@ class Engine(Process):
             self.say(f"begins again: {reason}")
         self.driver.drained(LEAD)
         self.yield_asked_at = None
-        reach = heads(self.sim.sequence, self.sim.inputs)
+        reach = heads(self.sim.sequence, self.sim.own_inputs)
         if self.sim.store.newest(reach) is None and (reach.sequence or any(reach.inputs.values())):
             self.stop("the logs are trimmed below every snapshot")
             return
@@ -242,6 +244,8 @@ class Engine(Process):
         """A full buffer stops it, and so does input that is not read yet."""
         while self.counted and not self.outlets.is_full:
             decision = self.sim.decision(self.counted[0].entry.body)
+            for each, gone in zip(self.inputs.values(), decision.gaps or (), strict=False):
+                each.next = max(each.next, gone)  # what the entry says is gone is not waited for
             if any(each.next < end for each, end in zip(self.inputs.values(), decision.ends, strict=True)):
                 self._wait_for_input()
                 return
@@ -257,10 +261,12 @@ class Engine(Process):
             raise Doubt(message)
 
     def _apply(self, counted: Counted, decision: Decision) -> None:
-        messages = self.taken(decision.starts or self.fold.ends, decision.ends)
+        messages = self.taken(decision.starts or decision.begin(self.fold.ends), decision.ends)
         if self.world.variant.digests and checksum(messages) != decision.crc:
             message = f"number {counted.entry.number}: its input is not what it was"
             raise Doubt(message)
+        if self.world.variant.own_gaps:
+            messages = self.taken(self.fold.ends, decision.ends)
         if self.world.variant.own_clock and decision.tick is not None:
             decision = replace(decision, tick=self.host.wall(self.world.now))
         accepted, output = self.fold.apply(decision, messages)

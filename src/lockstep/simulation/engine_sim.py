@@ -13,11 +13,11 @@ from lockstep.simulation import checks, faults
 from lockstep.simulation.engine_audit import audit
 from lockstep.simulation.engine_checks import EngineBook, Oracle
 from lockstep.simulation.engine_clients import Archive, Operator, Producer, Subscriber
-from lockstep.simulation.engine_model import Decision, Fact, Request
+from lockstep.simulation.engine_model import FOREIGN, Decision, Fact, Request
 from lockstep.simulation.engine_process import LEAD, Engine
 from lockstep.simulation.engine_store import Store
 from lockstep.simulation.group_checks import GroupBook, SeatBook, SeatChecks
-from lockstep.simulation.logs import SimLog
+from lockstep.simulation.logs import Cursor, ForeignCursor, SimLog
 
 if TYPE_CHECKING:
     from lockstep.core.group import Record
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 INPUTS = ("in1", "in2")
 OUTS = ("out1", "out2")
 LOSSY_SHARE = 0.3
+FOREIGN_SHARE = 0.3  # of the others, some read a stream that is not the project's
 LATE_BY_AT_MOST = 6.0
 LOST_AT_MOST = 4
 TICKS_AFTER_HEALING = 30  # entries that go on: what was lost shows when the numbers pass it
@@ -44,13 +45,18 @@ class EngineSim:
     def __init__(self, world: World) -> None:
         rng = world.rng
         self.world = world
-        self.lossy = rng.random() < LOSSY_SHARE
+        share = rng.random()
+        self.lossy, has_foreign = share < LOSSY_SHARE, share >= 1.0 - FOREIGN_SHARE
         world.faults.process_odds = {kind: odds * HARDER for kind, odds in world.faults.process_odds.items()}
         self.election: SimLog[Record] = SimLog("election")
         self.control: SimLog[Fact] = SimLog("control")
         self.sequence: SimLog[Mark | Entry] = SimLog("sequence")
         self.requests: SimLog[Request] = SimLog("requests")
         self.inputs: dict[str, SimLog[Published]] = {name: SimLog(name) for name in INPUTS[: rng.randint(1, 2)]}
+        self.own_inputs = dict(self.inputs)
+        self.foreign: SimLog[Published] | None = SimLog("foreign") if has_foreign else None
+        if self.foreign is not None:
+            self.inputs["foreign"] = self.foreign
         self.outs: dict[str, SimLog[Any]] = {name: SimLog(name) for name in OUTS[: rng.randint(1, 2)]}
         self.store = Store()
         self.bodies: dict[str, Decision] = {}
@@ -99,10 +105,12 @@ class EngineSim:
         world, values = self.world, count(1)
         self.engines = [Engine(world, world.host(f"e{n}"), self) for n in range(1, world.rng.randint(2, 3) + 1)]
         self.engines[-1].host.starts_at += world.rng.uniform(0, LATE_BY_AT_MOST)
-        inputs = list(self.inputs.values())
+        inputs = list(self.own_inputs.values())
         self.producers = [
             Producer(world, world.host(f"w{n}"), self, inputs[n % len(inputs)], values) for n in (0, 1)
         ]  # fmt: skip
+        if self.foreign is not None:
+            self.producers.append(Producer(world, world.host(f"{FOREIGN}1"), self, self.foreign, values))
         self.archive = Archive(world, world.host("a1"), self)
         self.subscribers = [Subscriber(world, world.host("s1"), self)]
         operator = Operator(world, world.host("o1"), self.requests)
@@ -119,11 +127,21 @@ class EngineSim:
             self.bodies[body] = Decision.of(body)
         return self.bodies[body]
 
+    def cursor(self, name: str, log: SimLog[Published], at: int) -> Cursor[Published]:
+        """An engine's place on an input."""
+        place = list(self.inputs).index(name)
+        return Cursor(log, at) if log is not self.foreign else ForeignCursor(log, partial(self._decided, place), at)
+
+    def _decided(self, place: int) -> int:
+        """Up to where what counts takes an input."""
+        return self.book.oracle.ends[place]
+
     def trim(self, below: tuple[int, ...]) -> None:
         """Carry out what an entry says; late or twice does no harm."""
         self.sequence.trim(below[0])
         for log, offset in zip(self.inputs.values(), below[1:], strict=True):
-            log.trim(offset)
+            if log is not self.foreign:
+                log.trim(offset)
 
     def subscriber_stopped(self, who: str, reason: str) -> None:
         """On a bus that loses nothing, a subscriber misses only what was trimmed before it read it."""
@@ -150,6 +168,8 @@ class EngineSim:
             log = rng.choice(list(self.outs.values()))
             log.trim(rng.choice((log.end, rng.randint(log.first, log.end))))
             self.control.trim(self.control.offsets[-1] if self.control.offsets else 0)
+        if self.foreign is not None and plan.for_log(faults.INPUT_TRIMMED):
+            self.foreign.trim(rng.choice((self.foreign.end, rng.randint(self.foreign.first, self.foreign.end))))
         if self.lossy and plan.for_log(faults.TAIL_LOST):
             for log in self._losers():
                 lost = log.lose(rng.randint(1, LOST_AT_MOST))
@@ -236,6 +256,7 @@ class EngineSim:
         seen = self.world.seen
         seen["takeovers"] += max(self.seats.seats[LEAD].epoch - 1, 0)
         seen["blocks delivered"] += sum(len(got) for each in self.subscribers for got in each.delivered.values())
+        seen["messages in gaps"] += len(self.book.oracle.gone)
         seen["seeds with a trimmed sequence"] += self.sequence.first > 0
         if self.lossy:
             seen["lossy seeds, an error was told"] += bool(self.book.errors)

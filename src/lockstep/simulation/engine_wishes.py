@@ -59,10 +59,10 @@ class Wishes:
 
     def _decision(self) -> Decision | None:
         engine, rng, idle = self.engine, self.engine.world.rng, not self.engine.sim.goes_on
-        ends = engine.decided
+        decision = Decision(engine.decided, checksum([]))
         if rng.random() < TAKE_ODDS:
-            ends = tuple(max(each.next, at) for each, at in zip(engine.inputs.values(), ends, strict=True))
-        decision = Decision(ends, checksum(engine.taken(engine.decided, ends)))
+            decision = self._taking()
+        ends = decision.ends
         if self.waiting:
             return replace(decision, model=self.waiting[0].model, request=self.waiting[0].id)
         if not idle and rng.random() < PERSIST_ODDS:
@@ -75,6 +75,21 @@ class Wishes:
             return replace(decision, tick=engine.host.wall(engine.world.now))
         return decision if ends != engine.decided else None
 
+    def _taking(self) -> Decision:
+        """What was read, behind what is gone."""
+        engine, gaps = self.engine, self._gaps()
+        starts = tuple(map(max, zip(engine.decided, gaps, strict=True))) if gaps else engine.decided
+        ends = tuple(max(each.next, at) for each, at in zip(engine.inputs.values(), starts, strict=True))
+        return Decision(ends, checksum(engine.taken(starts, ends)), gaps=gaps)
+
+    def _gaps(self) -> tuple[int, ...] | None:
+        """Up to where messages are gone that this engine has not read."""
+        found = [
+            each.log.first if each.next == at < each.log.first else 0
+            for each, at in zip(self.engine.inputs.values(), self.engine.decided, strict=True)
+        ]
+        return tuple(found) if any(found) else None
+
     def _varied(self, decision: Decision) -> Decision:
         """What broken variants say instead."""
         engine, variant = self.engine, self.engine.world.variant
@@ -84,7 +99,7 @@ class Wishes:
             crc = checksum(engine.taken(starts, decision.ends))
             return replace(decision, starts=starts, crc=crc)
         if variant.private_copies:
-            messages = engine.taken(engine.decided, decision.ends)
+            messages = engine.taken(decision.begin(engine.decided), decision.ends)
             copies = tuple(index for index, message in enumerate(messages) if self._is_copy(message))
             return replace(decision, copies=copies)
         return decision

@@ -30,6 +30,7 @@ RESET = "reset"
 
 # What happens to a log.
 OUT_TRIMMED = "out-stream-trimmed"  # by its own retention, whoever still reads
+INPUT_TRIMMED = "input-trimmed"  # a stream of somebody else, by its own retention, whoever still reads
 TAIL_LOST = "tail-lost"  # records that were acknowledged are gone; only on a bus that is not durable
 
 # Odds of each kind per append, and per process and tick; a seed scales them and leaves some out altogether.
@@ -46,7 +47,7 @@ PROCESS_ODDS = {
     CLEAN_STOP: 0.004,
     RESET: 0.005,
 }
-LOG_ODDS = {OUT_TRIMMED: 0.03, TAIL_LOST: 0.012}
+LOG_ODDS = {OUT_TRIMMED: 0.03, INPUT_TRIMMED: 0.08, TAIL_LOST: 0.012}
 KINDS = (*APPEND_ODDS, *PROCESS_ODDS, *LOG_ODDS)
 ENABLED = 0.7  # a seed without some kind of fault shows what the others do alone
 

@@ -143,3 +143,26 @@ class Cursor(Generic[R]):
         if batch:
             self.next = batch[-1][0] + 1
         return batch
+
+
+class ForeignCursor(Cursor[R]):
+    """An engine's place on a stream of somebody else, which lets go of records whoever still reads.
+
+    It stops before a gap: only an entry says how far that goes. What is decided on stays readable. A real engine that
+    finds it gone ends with an error, and nothing else is to be seen of that.
+    """
+
+    def __init__(self, log: SimLog[R], decided: Callable[[], int], at: int) -> None:
+        super().__init__(log, at)
+        self._decided = decided
+
+    def read(self, now: float) -> list[tuple[int, R]]:
+        """What is new before the next gap."""
+        if self.next >= self.log.first:
+            return super().read(now)
+        stop = min(self._decided(), self.log.first)
+        if now < self.stalled_until:
+            stop = min(stop, self.end_while_stalled)
+        batch = self.log.between(self.next, stop)
+        self.next = max(self.next, stop)  # not only behind the last record: the log may begin between two
+        return batch

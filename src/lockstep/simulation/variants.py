@@ -30,6 +30,7 @@ class Variant:
     drops_computed = False
     saves_at_once = False
     own_clock = False
+    own_gaps = False
     empty_is_first = False
     digests = True
 
@@ -160,6 +161,14 @@ class OwnClock(Variant):
     own_clock = True
 
 
+class OwnGaps(Variant):
+    """Every engine finds out for itself which messages of an input are gone."""
+
+    name = "own-gaps"
+    summary = "an engine skips what it can't read itself, not what the entry says is gone"
+    own_gaps = True
+
+
 class EmptyTakenForFirst(Variant):
     """Whoever finds an out stream without its beginning believes that nothing is published."""
 
@@ -188,7 +197,8 @@ VARIANTS: dict[str, Variant] = {
     for variant in (
         Variant(), NoMark(), LeaseOnWallClock(), ConfirmWithoutGeneration(), AcknowledgedTakenForCounted(),
         RetryWithoutProducerSequence(), ClaimNamesNoOffset(), RangesInsteadOfEnds(), PrivateDeduplication(),
-        BufferDroppedTooEarly(), SnapshotsNotGated(), OwnClock(), EmptyTakenForFirst(), NoDigests(),
+        BufferDroppedTooEarly(), SnapshotsNotGated(), OwnClock(), OwnGaps(), EmptyTakenForFirst(),
+        NoDigests(),
     )
 }  # fmt: skip
 BROKEN = tuple(name for name in VARIANTS if name != Variant.name)

@@ -134,6 +134,30 @@ class CommitContract(StoreCase):
         assert (store.claim(0, fence), store.claim(1, other)) == (ShardState(), ShardState())
         assert values(fired) == []
 
+    def test_a_commit_that_was_begun_leaves_other_shards_free_and_tells_its_outcome_at_the_end(
+        self, store: Store, same_store: Store, fence: Fence, fired: Log
+    ) -> None:
+        other, gone = self.claimed(store, 1), self.claimed(store, 2)
+        self.claimed(same_store, 2, "two", 2)
+        self.put(store, other, event("other"), shard=1)
+        changes = [Change(shard, own, position=4) for shard, own in ((0, fence), (2, gone))]
+        for change in changes:
+            change.put(row_key(event("e")), None, event("e"))
+            change.outgoing.append(Outgoing("fired", b"%d" % change.shard))
+        end = store.begin(changes)
+        assert list(store.due_events(1, "shop", 0, FAR, 10).values()) == [event("other")]
+        assert store.claim(1, other) is not None
+        assert end() == {2}
+        assert store.events([0, 2], Filter(), 10).events == [event("e")]
+        assert values(fired) == [b"0"]
+        assert store.claim(0, fence) == ShardState(4, None)
+
+    def test_a_commit_that_can_not_begin_leaves_nothing(self, store: Store, fence: Fence) -> None:
+        change = Change(0, fence, position=5, outgoing=[Outgoing("missing", b"x")])
+        with pytest.raises(StreamNotFound):
+            store.begin([change])
+        assert store.claim(0, fence) == ShardState()
+
     def test_no_change_is_no_work(self, store: Store, fence: Fence) -> None:
         assert store.commit([]) == set()
         assert store.commit([Change(0, fence)]) == set()

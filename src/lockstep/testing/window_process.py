@@ -60,7 +60,7 @@ def add_bad(answer: Answer, bad: BadEvent) -> None:
 
 def add_notice(answer: Answer, notice: Notice) -> None:
     """Note what is to be done outside."""
-    told = (notice.kind, notice.key, notice.headers, notice.body, notice.content)
+    told = (notice.kind, notice.key, notice.headers, notice.body, notice.content, notice.id)
     _add(answer, f"notices of {notice.window}", repr(told))
 
 

@@ -53,6 +53,19 @@ def test_each_bus_is_set_against_its_plain_client_and_the_embedded_one_against_p
     }
 
 
+def test_the_embedded_bus_is_also_set_against_a_kafka_that_syncs_as_it_does():
+    sides = [*SIDES, side("kafka-fsync", "confluent-kafka", 250_000)]
+    found = [(ratio.bus, ratio.against, ratio.value) for ratio in ratios(sides) if ratio.bus.startswith("embedded")]
+    assert found == [
+        ("embedded", "kafka, confluent-kafka", 6.25),
+        ("embedded", "kafka-fsync, confluent-kafka", 20.0),
+        ("embedded-relaxed", "kafka, confluent-kafka", 10.0),
+    ]
+    report = tree(FACTS, CompareOptions(), sides)
+    assert compare_report.table(report)[0][4] == "6.25 x"
+    assert "- embedded by kafka-fsync, confluent-kafka: 20 x (at least 5 x: ok)" in compare_report.markdown(report)
+
+
 def test_without_kafka_there_is_nothing_to_set_the_embedded_bus_against():
     assert [ratio.bus for ratio in ratios([*SIDES[:2], *SIDES[4:]])] == ["redis"]
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from lockstep.cli import engine_run
-from lockstep.engine.errors import SparkFailed, SparkNotStarted, SparkUnavailable
+from lockstep.engine.errors import LogTooShort, SparkFailed, SparkNotStarted, SparkUnavailable
 from lockstep.engine.run.streams import ProjectStreams
 from lockstep.errors import ServerUnreachable, Trimmed
 
@@ -113,6 +113,21 @@ def test_whatever_fails_after_a_stop_was_asked_for_it_is_a_stop(
 
 def test_a_jvm_that_dies_by_itself_is_a_failure(cli, engine) -> None:
     assert "[SPARK_FAILED]" in cli("engine", "run", "m.yaml", "--restarts", "0", code=6).err
+
+
+def test_an_engine_whose_state_logs_were_trimmed_past_begins_with_a_snapshot_if_there_may_be_one(
+    cli, engine, monkeypatch, tmp_path
+) -> None:
+    short = LogTooShort(window="q/in", stream="local.small.q.in.I", needed=5, first=11)
+    monkeypatch.setattr(engine, "fails_in", "run")
+    monkeypatch.setattr(engine, "failure", short)
+    started = []
+    monkeypatch.setattr(engine_run.os, "execv", lambda *given: started.append(given))
+    monkeypatch.delenv(engine_run._RESTARTS, raising=False)
+    assert "[LOG_TOO_SHORT]" in cli("engine", "run", "m.yaml", code=6).err
+    assert not started
+    cli("engine", "run", "m.yaml", "--persist-to", str(tmp_path / "kept"))
+    assert len(started) == 1
 
 
 def test_the_jvm_is_in_a_session_of_its_own(tmp_path, monkeypatch) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from lockstep.cli.asking import confirm
 from lockstep.cli.bench import flat
-from lockstep.cli.names import closest, label, split_log
+from lockstep.cli.names import closest, label
 from lockstep.cli.output import Output, Progress, clean, plural, progress_line, table, use_colour
 from lockstep.errors import UsageError
+from lockstep.streams.shards import split_log
 
 
 class Terminal(io.StringIO):
