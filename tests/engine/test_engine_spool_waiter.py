@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import threading
 from contextlib import ExitStack
 from functools import partial
 
@@ -13,6 +14,7 @@ from forks import exit_code_of_a_fork
 from lockstep.engine.compute.local import LocalCompute
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.run.feeding import EventPublisher, out_batches
+from lockstep.engine.run.publishing import Publisher
 from lockstep.engine.run.spool import Spool, SpoolPart
 from lockstep.engine.run.spool_waiter import SpoolWaiter
 from lockstep.engine.spark import failover
@@ -107,6 +109,27 @@ def test_a_standby_that_takes_over_publishes_although_nobody_looks_for_parts(des
             desk.feed(standby)
             standby.drain(timeout=30)
             assert desk.blocks(standby) == [1]
+
+
+def test_a_drain_waits_for_what_was_decided_after_it_looked_how_much_was_published(desk, monkeypatch):
+    may_publish, step = threading.Event(), Publisher.step
+    monkeypatch.setattr(Publisher, "step", lambda self: may_publish.is_set() and step(self))
+    with desk.engine("one") as engine:
+        looks, status = 0, engine.status
+
+        def status_before_a_record_is_decided():
+            nonlocal looks
+            looks, found = looks + 1, status()
+            if looks == 1:
+                desk.feed(engine)
+                engine.run_until(lambda _: engine._is_caught_up(), timeout=30)
+            if looks > 4:
+                may_publish.set()
+            return found
+
+        monkeypatch.setattr(engine, "status", status_before_a_record_is_decided)
+        engine.drain(timeout=30)
+        assert desk.blocks(engine) == [1]
 
 
 @pytest.mark.parametrize("why", ["workers elsewhere", "no inotify"])

@@ -206,7 +206,8 @@ class Engine:
 
     def drain(self, *, timeout: float = float("inf"), progress: Progress = silent) -> None:
         """Wait until everything that is on the inputs now is out."""
-        self.run_until(lambda status: self._is_caught_up() and status.lag == 0, timeout=timeout, progress=progress)
+        # First whether all is decided, then whether all of that is out: a status that is older than the first says nothing.
+        self.run_until(lambda _: self._is_caught_up() and self.status().lag == 0, timeout=timeout, progress=progress)
 
     def stop(self) -> None:
         """Stop in order: no new batches, publish what is there, let a standby lead, let go of everything."""
