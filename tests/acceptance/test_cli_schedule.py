@@ -246,7 +246,7 @@ def test_crons_are_set_up_listed_paused_triggered_and_removed(lockstep):
     lockstep("cron", "add", "often", "* * * * * ?", "--type", "QUARTZ")
     many = lockstep("cron", "backfill", "often", "--from", "2026-01-01", code=2)
     assert "more than 10,000 ticks" in many.err
-    lockstep("cron", "rm", "often")
+    lockstep("cron", "rm", "often", "--yes")
     wanted = [f"2026-11-0{day}T08:00Z" for day in range(2, 7)]
 
     def fired():

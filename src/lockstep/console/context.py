@@ -19,8 +19,10 @@ from lockstep.server.errors import RouteNotFound
 from lockstep.server.routes import Router
 
 _PART = re.compile(r"\{(\w+)\}")
-_NO_BUS = ("lockstep monitor", "lockstep cron check", "lockstep settings")
-"""Commands that ask a server by its URL, or nobody."""
+ORIGIN = "\0"
+"""Stands in commands and requests for the address of this server, as the browser has it."""
+_NO_BUS = ("lockstep cron check",)
+"""Commands that ask nobody."""
 
 
 class PageContext:
@@ -44,15 +46,20 @@ class PageContext:
         """That of a view or of the form of an act."""
         return {
             **self.shared(asked.principal), "view": view, "asked": asked, "tree": tree, "path": asked.path,
-            "crumbs": self._crumbs(asked.path), "cli": self.cli(view, asked), "curl": curl_of(view, asked),
-            "acts": self._acts_of(view, asked), "is_live": isinstance(view, View) and view.is_live,
+            "crumbs": self._crumbs(asked.path), "cli": self.cli(view, asked, tree).partition(ORIGIN),
+            "curl": curl_of(view, asked).partition(ORIGIN), "acts": self._acts_of(view, asked),
+            "is_live": isinstance(view, View) and view.is_live,
         }  # fmt: skip
 
-    def cli(self, view: View | Act, asked: Asked) -> str:
-        """The command that shows or does the same as what is asked, on the same bus."""
-        command = command_of(view, asked)
-        is_without = not command or command.startswith(_NO_BUS)
-        return command if is_without else f"{command}{self._bus_option}"
+    def cli(self, view: View | Act, asked: Asked, tree: Mapping[str, Any]) -> str:
+        """The command that shows or does the same as what is asked: on the same bus, or at this server."""
+        command = command_of(view, asked, tree)
+        if command.startswith("lockstep settings"):
+            return f"{command} --server {ORIGIN}"
+        if command.startswith("lockstep monitor"):
+            name = tree.get("monitor") or asked.values.get("monitor")
+            return f"{command} --url {ORIGIN}/apis/monitor/{quote(str(name), safe='')}" if name else command
+        return command if command.startswith(_NO_BUS) else f"{command}{self._bus_option}"
 
     def _acts_of(self, view: View | Act, asked: Asked) -> list[dict[str, Any]]:
         """What the caller may do on this page: acts whose path continues that of the page by one part."""
@@ -88,43 +95,59 @@ def scope_of(act: Act, values: Mapping[str, Any]) -> dict[str, Any]:
     return {field.name: values[field.name] for field in act.fields if field.is_scope and field.name in values}
 
 
-def command_of(view: View | Act, asked: Asked) -> str:
-    """The command of a view or an act for what is asked, quoted for a shell; what is not given yet is in capitals."""
+def command_of(view: View | Act, asked: Asked, tree: Mapping[str, Any]) -> str:
+    """The command of a view or an act for what is asked, quoted for a shell; what is not given yet is in capitals.
+
+    `tree`: what is shown, which says which of several is meant where the caller did not.
+    """
     parameters = view.parameters if isinstance(view, View) else view.fields
     given = {one.name: asked.values.get(one.name, one.default) for one in parameters}
-    words = {name: shlex.quote(text) for name, text in asked.names.items()}
+    given |= {one.name: given[one.name] or tree.get(one.name) or "" for one in parameters if one.is_scope}
+    words = {name: _quoted(text) for name, text in asked.names.items()}
     words |= {name: _word(name, value) for name, value in given.items() if name not in words}
     options = [_option(one, given[one.name]) for one in parameters if f"{{{one.name}}}" not in view.cli]
     return _filled(view.cli, words) + "".join(options)
 
 
 def _word(name: str, value: Any) -> str:
-    return name.upper() if value in ("", None) else shlex.quote(str(value))
+    return name.upper() if value in ("", None) else _quoted(str(value))
+
+
+def _quoted(text: str) -> str:
+    """For a shell; a line break would send the first part before the rest is read."""
+    return shlex.quote(text) if text.isprintable() else "$'" + "".join(map(_escaped, text)) + "'"
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() and character not in "'\\":
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogatepass"))
 
 
 def _option(one: Parameter, value: Any) -> str:
     """The option that says the same as a value, where a command has one and the value is not the default."""
-    if not one.option or value == one.default:
+    if not one.option or value in (one.default, "", None) or (one.is_scope and value == "default"):
         return ""
-    return f" {one.option}" if one.kind is Kind.FLAG else f" {one.option} {shlex.quote(str(value))}"
+    if one.kind is Kind.FLAG:
+        return f" {one.option}"
+    values = str(value).splitlines() if one.kind is Kind.LONG else [str(value)]
+    return "".join(f" {one.option} {_quoted(each)}" for each in values)
 
 
-def curl_of(view: View | Act, asked: Asked) -> tuple[str, str]:
-    """The request for what is asked, as what stands before and after the address of the server.
+def curl_of(view: View | Act, asked: Asked) -> str:
+    """The request for what is asked.
 
-    That of an act says only what it would do: who wants it done leaves dry_run out.
+    That of an act says only what it would do: to have it done, dry_run is left out.
     """
     header = ' -H "Authorization: Bearer $LOCKSTEP_TOKEN"'
     if isinstance(view, View):
         auth = header if asked.principal.credential else ""
-        target = link(f"{API}{asked.path}", asked.given)
-        return f"curl -s{auth} '", f"{target}'"
+        return f"curl -s{auth} '{ORIGIN}{link(f'{API}{asked.path}', asked.given)}'"
     fields = {field.name: asked.values.get(field.name, field.default) for field in view.fields}
     fields = {name: value for name, value in fields.items() if value not in ("", None)} | {"dry_run": True}
     if view.confirm:
         fields["confirm"] = asked.names.get(view.confirm, "")
-    body = json.dumps(fields, ensure_ascii=False)
-    return f"curl -s{header} '", f"{API}{asked.path}' -d {shlex.quote(body)}"
+    return f"curl -s{header} '{ORIGIN}{API}{asked.path}' -d {shlex.quote(json.dumps(fields))}"
 
 
 def _filled(template: str, names: Mapping[str, str]) -> str:

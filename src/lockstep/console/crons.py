@@ -37,9 +37,9 @@ _TICKS = frozenset({"fired", "skipped", "missed", "failed", "triggered", "retry"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 SCANNED = Parameter(name="history", label="History", kind=Kind.WHOLE, default=HISTORY, least=1, most=HISTORY_MAX,
-                    help="records of the history to look at, from its end")  # fmt: skip
+                    help="records of the history to look at, from its end", option="--history")  # fmt: skip
 OF_TYPE = Parameter(name="type", label="Type", kind=Kind.CHOICE, choices=(ALL, *CRON_TYPES), default=ALL,
-                    help="of several crons of this id, the one of this dialect")  # fmt: skip
+                    help="of several crons of this id, the one of this dialect", option="--type")  # fmt: skip
 TYPE = Parameter(name="type", label="Dialect", kind=Kind.CHOICE, choices=CRON_TYPES, default=UNIX,
                  help="of the expression")  # fmt: skip
 EXPRESSION = Parameter(name="expression", label="Expression", characters_max=1024, help="as '0 9 * * MON-FRI'")
@@ -63,7 +63,7 @@ class CronViews:
                  load=self.crons, template="crons.html", parameters=(SCHEDULER, *PAGED), cli="lockstep cron ls"),
             View(path="/crons/try", title="Try a cron", summary="What an expression means and when it fires next",
                  load=self.tried, template="cron_try.html", parameters=(TYPE, EXPRESSION, TZ, DST),
-                 cli="lockstep cron check EXPRESSION --type UNIX --tz UTC", is_live=False),
+                 cli="lockstep cron check {expression} --type {type} --tz {tz} --dst {dst}", is_live=False),
             View(path="/crons/{tenant}/{id}", title="Cron", summary="One cron: next fires, ticks with outcome, runs",
                  load=self.cron, template="cron.html", parameters=(SCHEDULER, SCANNED),
                  cli="lockstep cron runs {id} --tenant {tenant}"),

@@ -19,9 +19,16 @@ GROUPS_MAX = 200
 VALUE = Parameter(
     name="value", label="Value", kind=Kind.LONG, required=True, characters_max=1 << 20, help="the value, as text"
 )
-KEY = Parameter(name="key", label="Key", help="the key, as text; none if empty")
+KEY = Parameter(name="key", label="Key", help="the key, as text; none if empty", option="--key")
 COUNT = Parameter(
-    name="count", label="How many", kind=Kind.WHOLE, default=1, least=1, most=1000, help="copies of the record"
+    name="count",
+    label="How many",
+    kind=Kind.WHOLE,
+    default=1,
+    least=1,
+    most=1000,
+    help="copies of the record",
+    option="--count",
 )
 BEFORE = Parameter(
     name="before", label="Before offset", kind=Kind.WHOLE, required=True, help="records below it are removed"
@@ -29,7 +36,7 @@ BEFORE = Parameter(
 STREAM = Parameter(name="stream", label="Stream", required=True, help="the stream, or one shard of it as orders/3")
 TO = Parameter(name="to", label="To", required=True, help="earliest, latest or an offset")
 FORCE = Parameter(name="force", label="Even while a member is at work", kind=Kind.FLAG, default=False,
-                  help="the member loses the stream")  # fmt: skip
+                  help="the member loses the stream", option="--force")  # fmt: skip
 DAYS = Parameter(
     name="days", label="Days to keep", kind=Kind.WHOLE, default=7, least=1, most=36_500, help="retention by age"
 )
@@ -58,7 +65,7 @@ class StreamViews:
                  load=self.stream, template="stream.html", cli="lockstep stream show {stream}"),
             View(path="/streams/{stream}/records", title="Records", summary="Records of a stream",
                  load=self.records, template="records.html", parameters=records.PARAMETERS,
-                 cli="lockstep stream tail {stream} -n 25 --exit"),
+                 cli="lockstep stream tail {stream} -n {count} --exit"),
             View(path="/groups", title="Groups", summary="Groups with their members, streams and lag",
                  load=self.groups, template="groups.html", parameters=PAGED, cli="lockstep group ls"),
             View(path="/groups/{group}", title="Group", summary="One group: members, owners, positions and lag",
@@ -73,30 +80,31 @@ class StreamViews:
     def _acts(self) -> list[Act]:
         return [
             Act(path="/streams/create", title="Create a stream", summary="Make a stream", fields=(NAME, DAYS, SHARDS),
-                run=self.create, preview=self._would_create, cli="lockstep stream create NAME", done="/streams"),
+                run=self.create, preview=self._would_create,
+                cli="lockstep stream create {name} --retain-age {days}d --shards {shards}", done="/streams"),
             Act(path="/streams/{stream}/publish", title="Publish", summary="Publish a record", run=self.publish,
-                preview=self._would_publish, fields=(VALUE, KEY, COUNT), cli="lockstep stream publish {stream} VALUE",
+                preview=self._would_publish, fields=(VALUE, KEY, COUNT), cli="lockstep stream publish {stream} {value}",
                 done="/streams/{stream}/records"),
             Act(path="/streams/{stream}/retention", title="Change retention",
                 summary="Change how long records are kept",
                 run=self.alter, preview=self._would_alter, fields=(DAYS,), confirm="stream",
-                cli="lockstep stream alter {stream} --retain-age 7d", done="/streams/{stream}"),
+                cli="lockstep stream alter {stream} --retain-age {days}d", done="/streams/{stream}"),
             Act(path="/streams/{stream}/trim", title="Trim", summary="Remove old records, for good", run=self.trim,
                 preview=self._would_trim, fields=(BEFORE,), role=Role.ADMIN, confirm="stream",
-                cli="lockstep stream trim {stream} --before OFFSET", done="/streams/{stream}"),
+                cli="lockstep stream trim {stream} --before {before}", done="/streams/{stream}"),
             Act(path="/streams/{stream}/delete", title="Delete", summary="Remove a stream and all it holds",
                 run=self.delete, preview=self._would_delete, role=Role.ADMIN, confirm="stream",
                 cli="lockstep stream delete {stream}", done="/streams"),
             Act(path="/groups/{group}/reset", title="Reset offsets", summary="Have a group read from another position",
                 run=self.reset, preview=self._would_reset, fields=(STREAM, TO, FORCE), confirm="group",
-                cli="lockstep group reset {group} STREAM --to earliest", done="/groups/{group}"),
+                cli="lockstep group reset {group} {stream} --to {to}", done="/groups/{group}"),
             Act(path="/groups/{group}/delete", title="Delete", summary="Forget a group and its positions",
                 run=self.delete_group, preview=self._would_delete_group, fields=(FORCE,), role=Role.ADMIN,
                 confirm="group", cli="lockstep group delete {group}", done="/groups"),
             Act(path="/letters/{stream}/redrive", title="Send back",
                 summary="Publish dead letters to where they came from",
                 run=self.redrive, preview=self._would_redrive, fields=(LIMIT,), confirm="stream",
-                cli="lockstep dlq redrive {stream}", done="/letters/{stream}"),
+                cli="lockstep dlq redrive {stream} --limit {limit}", done="/letters/{stream}"),
         ]  # fmt: skip
 
     # streams
