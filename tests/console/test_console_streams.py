@@ -207,7 +207,7 @@ def test_openapi_describes_every_route(world):
     paths = world.get("/openapi.json").tree["paths"]
     assert {"/api/v1/streams", "/api/v1/groups/{group}/reset", "/api/v1/audit"} <= paths.keys()
     reset = paths["/api/v1/groups/{group}/reset"]["post"]
-    assert (reset["x-role"], reset["x-command"]) == ("operator", "lockstep group reset {group} STREAM --to earliest")
+    assert (reset["x-role"], reset["x-command"]) == ("operator", "lockstep group reset {group} {stream} --to {to}")
 
 
 async def live_event(world: ConsoleWorld, path: str) -> str:

@@ -7,10 +7,13 @@ from typing import Any
 from lockstep.console import records
 from lockstep.console.port import PAGED, Act, Asked, Kind, Parameter, Pillar, Problem, Site, Tree, View, paged
 from lockstep.console.sampler import Sampler
-from lockstep.errors import LockstepError
+from lockstep.errors import BadArgument, LockstepError
 from lockstep.log.config import StreamConfig
+from lockstep.log.offsets import records_between
+from lockstep.log.port import Log
 from lockstep.server.access import Role
 from lockstep.streams import views
+from lockstep.streams.admin import StreamProgress
 from lockstep.streams.deadletters import SUFFIX, dead_letter_streams, redrive
 from lockstep.streams.shards import split_log
 
@@ -34,7 +37,9 @@ BEFORE = Parameter(
     name="before", label="Before offset", kind=Kind.WHOLE, required=True, help="records below it are removed"
 )
 STREAM = Parameter(name="stream", label="Stream", required=True, help="the stream, or one shard of it as orders/3")
-TO = Parameter(name="to", label="To", required=True, help="earliest, latest or an offset")
+TO = Parameter(
+    name="to", label="To", required=True, help="earliest, latest, an offset, a time as 2027-01-01T00:00Z, or 1h (ago)"
+)
 FORCE = Parameter(name="force", label="Even while a member is at work", kind=Kind.FLAG, default=False,
                   help="the member loses the stream", option="--force")  # fmt: skip
 DAYS = Parameter(
@@ -222,7 +227,7 @@ class StreamViews:
         rows = []
         for name in shown:
             try:
-                row = views.group_row(self._client.groups.describe(name))
+                row = views.group_row(self._sampler.groups.describe(name).view)
             except LockstepError as error:
                 row = {"name": name, "members": None, "silent": 0, "streams": [], "lag": None, "error": error.code}
             rows.append({**row, "lags": self._sampler.lags(name)[-30:]})
@@ -230,30 +235,34 @@ class StreamViews:
 
     def group(self, asked: Asked) -> Tree:
         """Members, owners, positions and the lag of the last minutes."""
-        found = views.group_detail(self._client.groups.describe(asked.names["group"]))
         name = asked.names["group"]
-        return {**found, "lags": self._sampler.lags(name), "lags_s": self._sampler.seconds}
+        presence = self._sampler.groups.describe(name)
+        found = views.group_detail(presence.view)
+        members = [{**row, "heard": presence.word(row["member"])} for row in found["members"]]
+        return {**found, "members": members, "lag": sum(row["lag"] for row in found["streams"]),
+                "lags": self._sampler.lags(name), "lags_s": self._sampler.seconds}  # fmt: skip
 
     def reset(self, asked: Asked) -> Tree:
         """Move a group."""
         group, stream = asked.names["group"], asked.values["stream"]
-        moved = {}
+        moved, to = {}, _target(asked.values["to"], self._site.now_ms)
         for log in self._client.logs(stream):
-            to = _target(asked.values["to"])
             moved[log.name] = self._client.groups.reset(group, log.name, to, force=asked.values["force"])
         return {"group": group, "positions": moved}
 
     def _would_reset(self, asked: Asked) -> Tree:
         group, stream = asked.names["group"], asked.values["stream"]
         now = {progress.stream: progress for progress in self._client.groups.describe(group).streams}
-        rows = []
-        for log in self._client.logs(stream):
-            progress, after = now.get(log.name), self._client.groups.target(log.name, _target(asked.values["to"]))
-            rows.append({
-                "stream": log.name, "next before": None if progress is None else progress.next, "next after": after,
-                "lag before": None if progress is None else progress.lag, "lag after": log.bounds().next - after,
-            })  # fmt: skip
-        return {"effect": f"Group {group} goes on from there.", "rows": rows}
+        to = _target(asked.values["to"], self._site.now_ms)
+        rows = [_change(now.get(log.name), log, self._client.groups.target(log.name, to))
+                for log in self._client.logs(stream)]  # fmt: skip
+        again = sum(max(0, row["lag after"] - (row["lag before"] or 0)) for row in rows)
+        passed = sum(max(0, (row["lag before"] or 0) - row["lag after"]) for row in rows)
+        said = [f"Group {group} goes on from there: {again:,} records more are read, {passed:,} are passed by."]
+        others = sorted({progress.stream for progress in now.values()} - {row["stream"] for row in rows})
+        if others:
+            said.append(f"Its positions on {', '.join(others[:5])} stay.")
+        return {"effect": " ".join(said), "rows": rows}
 
     def delete_group(self, asked: Asked) -> Tree:
         """Forget a group."""
@@ -313,15 +322,21 @@ class StreamViews:
 
     def _group_problems(self, name: str) -> list[Problem]:
         try:
-            group = self._client.groups.describe(name)
+            presence = self._sampler.groups.describe(name)
         except LockstepError:
             return []
+        group = presence.view
         lag = sum(progress.lag for progress in group.streams)
         link, command = f"/groups/{name}", f"lockstep group show {name}"
-        if group.silent:
-            silent = ", ".join(sorted(group.silent)[:3])
-            title = f"Group {name}: {len(group.silent)} of {len(group.members)} members are silent"
+        unheard = group.silent | presence.suspects
+        if unheard:
+            silent = ", ".join(sorted(unheard)[:3])
+            title = f"Group {name}: {len(unheard)} of {len(group.members)} members are silent"
             reason = f"{silent} did not report within the lease: killed or paused."
+            if not group.silent:
+                reason = (
+                    f"{silent} did not report lately, by the time stamps of the bus; this server listens to be sure."
+                )
             return [Problem(severity="warning", title=title, reason=reason, link=link, command=command, area="groups")]
         if not group.members and lag:
             return [Problem(severity="warning", title=f"Group {name} has no member", link=link, command=command,
@@ -341,5 +356,24 @@ class StreamViews:
         return [Problem(severity="warning", title=title, reason=reason, link=link, command=command, area="letters")]
 
 
-def _target(text: str) -> str | int:
-    return int(text) if text.lstrip("-").isdecimal() else text
+def _target(text: str, now_ms: int) -> str | int:
+    """A position as groups take it; BadArgument for what is none."""
+    text = text.strip()
+    if text in ("earliest", "latest"):
+        return text
+    if text.isascii() and text.isdecimal() and len(text) < 19:
+        return int(text)
+    try:
+        return f"time:{records.time_ns(text, now_ms, 'to')}"
+    except BadArgument:
+        reason = "it must be earliest, latest, an offset, a time as 2027-01-01T00:00Z, or 1h (ago)"
+        raise BadArgument(name="to", value=text, reason=reason) from None
+
+
+def _change(progress: StreamProgress | None, log: Log, after: int) -> dict[str, Any]:
+    """A row of the preview of a reset."""
+    bounds = log.bounds()
+    return {
+        "stream": log.name, "next before": None if progress is None else progress.next, "next after": after,
+        "lag before": None if progress is None else progress.lag, "lag after": records_between(log, after, bounds.next),
+    }  # fmt: skip
