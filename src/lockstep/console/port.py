@@ -239,6 +239,14 @@ class Site:
         return self.runtime.wall_ns() // 10**6
 
 
+def sorted_by(names: Sequence[str], sort: str, value: Callable[[str], float | None]) -> list[str]:
+    """Names in the order that is asked for: name, -name, or by a value, the largest first, what is not known last."""
+    if sort.removeprefix("-") == "name":
+        return sorted(names, reverse=sort == "-name")
+    known = {name: value(name) for name in names}
+    return sorted(names, key=lambda name: (known[name] is None, -(known[name] or 0.0), name))
+
+
 def paged(names: Sequence[str], asked: Asked) -> tuple[list[str], dict[str, Any]]:
     """The names of one page, after the search; and what the page says of itself."""
     wanted = asked.values["q"].lower()

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lockstep.console import records
-from lockstep.console.port import PAGED, Act, Asked, Kind, Parameter, Pillar, Problem, Site, Tree, View, paged
+from lockstep.console.port import (
+    PAGED,
+    Act,
+    Asked,
+    Kind,
+    Parameter,
+    Pillar,
+    Problem,
+    Site,
+    Tree,
+    View,
+    paged,
+    sorted_by,
+)
 from lockstep.console.sampler import Sampler
 from lockstep.errors import BadArgument, LockstepError
 from lockstep.log.config import StreamConfig
@@ -23,6 +37,12 @@ VALUE = Parameter(
     name="value", label="Value", kind=Kind.LONG, required=True, characters_max=1 << 20, help="the value, as text"
 )
 KEY = Parameter(name="key", label="Key", help="the key, as text; none if empty", option="--key")
+HEADERS = Parameter(name="headers", label="Headers", kind=Kind.LONG, characters_max=1 << 16, option="-H",
+                    help="NAME=VALUE, each in a line of its own; none if empty")  # fmt: skip
+SORT_STREAMS = Parameter(name="sort", label="Sort by", kind=Kind.CHOICE, choices=("name", "-name", "rate"),
+                         default="name", help="rate: most a second first, what is not measured last")  # fmt: skip
+SORT_GROUPS = Parameter(name="sort", label="Sort by", kind=Kind.CHOICE, choices=("name", "-name", "lag"),
+                        default="name", help="lag: most first; what is not measured is last")  # fmt: skip
 COUNT = Parameter(
     name="count",
     label="How many",
@@ -65,14 +85,15 @@ class StreamViews:
     def _views(self) -> list[View]:
         return [
             View(path="/streams", title="Streams", summary="Streams with their records, sizes and rates",
-                 load=self.streams, template="streams.html", parameters=PAGED, cli="lockstep stream ls"),
+                 load=self.streams, template="streams.html", parameters=(*PAGED, SORT_STREAMS),
+                 cli="lockstep stream ls"),
             View(path="/streams/{stream}", title="Stream", summary="One stream: settings, shards, groups, rate",
                  load=self.stream, template="stream.html", cli="lockstep stream show {stream}"),
             View(path="/streams/{stream}/records", title="Records", summary="Records of a stream",
                  load=self.records, template="records.html", parameters=records.PARAMETERS,
                  cli="lockstep stream tail {stream} -n {count} --exit"),
             View(path="/groups", title="Groups", summary="Groups with their members, streams and lag",
-                 load=self.groups, template="groups.html", parameters=PAGED, cli="lockstep group ls"),
+                 load=self.groups, template="groups.html", parameters=(*PAGED, SORT_GROUPS), cli="lockstep group ls"),
             View(path="/groups/{group}", title="Group", summary="One group: members, owners, positions and lag",
                  load=self.group, template="group.html", cli="lockstep group show {group}"),
             View(path="/letters", title="Dead letters", summary="Streams of dead letters", load=self.letter_streams,
@@ -88,7 +109,8 @@ class StreamViews:
                 run=self.create, preview=self._would_create,
                 cli="lockstep stream create {name} --retain-age {days}d --shards {shards}", done="/streams"),
             Act(path="/streams/{stream}/publish", title="Publish", summary="Publish a record", run=self.publish,
-                preview=self._would_publish, fields=(VALUE, KEY, COUNT), cli="lockstep stream publish {stream} {value}",
+                preview=self._would_publish, fields=(VALUE, KEY, HEADERS, COUNT),
+                cli="lockstep stream publish {stream} {value}",
                 done="/streams/{stream}/records"),
             Act(path="/streams/{stream}/retention", title="Change retention",
                 summary="Change how long records are kept",
@@ -116,7 +138,8 @@ class StreamViews:
 
     def streams(self, asked: Asked) -> Tree:
         """One page of streams; only those of the page are opened."""
-        shown, page = paged(self._client.streams(), asked)
+        names = sorted_by(self._client.streams(), asked.values["sort"], lambda name: _last(self._sampler.rates(name)))
+        shown, page = paged(names, asked)
         return {"streams": [self._stream_row(name) for name in shown], "page": page}
 
     def _stream_row(self, name: str) -> dict[str, Any]:
@@ -140,7 +163,8 @@ class StreamViews:
             if name in (progress.stream, split_log(progress.stream)[0])
         ]
         return {
-            "name": name, "config": config, "bounds": views.bounds(self._client, name), "groups": readers,
+            "name": name, "config": config, "settings": _settings(config),
+            "bounds": views.bounds(self._client, name), "groups": readers,
             "groups_left_out": len(groups) - len(known), "promises": views.promises(self._client),
             "rate": self._sampler.rates(name), "rate_s": self._sampler.seconds,
             "letters": f"{name}{SUFFIX}" if f"{name}{SUFFIX}" in self._client.bus.names() else None,
@@ -171,15 +195,20 @@ class StreamViews:
         """Publish a record, or some copies of it."""
         key = asked.values["key"].encode() or None
         value, count = asked.values["value"].encode(), asked.values["count"]
+        headers = _headers(asked.values["headers"])
         with self._client.publisher(asked.names["stream"], create=False) as publisher:
-            receipts = [publisher.publish(value, key=key) for _ in range(count)]
+            receipts = [publisher.publish(value, key=key, headers=headers) for _ in range(count)]
             offsets = [receipt.result(10.0) for receipt in receipts]
         return {"offsets": offsets}
 
     def _would_publish(self, asked: Asked) -> Tree:
         size = len(asked.values["value"].encode())
         self._client.config(asked.names["stream"])
-        return {"effect": f"{asked.values['count']} records of {size} bytes are appended to {asked.names['stream']}."}
+        count, headers = asked.values["count"], _headers(asked.values["headers"])
+        many = "1 record" if count == 1 else f"{count:,} records"
+        rows = [{"key": asked.values["key"] or None, **{f"header {name}": value.decode() for name, value in headers}}]
+        return {"effect": f"{many} of {size:,} bytes {'is' if count == 1 else 'are'} appended to"
+                          f" {asked.names['stream']}.", "rows": rows}  # fmt: skip
 
     def alter(self, asked: Asked) -> Tree:
         """Keep records for so many days."""
@@ -223,7 +252,9 @@ class StreamViews:
 
     def groups(self, asked: Asked) -> Tree:
         """One page of groups; only the logs of those are read."""
-        shown, page = paged(self._client.groups.names(), asked)
+        names = self._client.groups.names()
+        names = sorted_by(names, asked.values["sort"], lambda name: _last(self._sampler.lags(name)))
+        shown, page = paged(names, asked)
         rows = []
         for name in shown:
             try:
@@ -354,6 +385,30 @@ class StreamViews:
         reason = "A handler gave up on them."
         link = f"/letters/{stream}"
         return [Problem(severity="warning", title=title, reason=reason, link=link, command=command, area="letters")]
+
+
+def _last(values: Sequence[float | None]) -> float | None:
+    """The newest value that was measured."""
+    return next((value for value in reversed(values) if value is not None), None)
+
+
+def _headers(text: str) -> list[tuple[str, bytes]]:
+    """The headers of a record; BadArgument for a line that is none."""
+    found = []
+    for line in text.splitlines():
+        name, equals, value = line.partition("=")
+        if line.strip() and not (name.strip() and equals):
+            raise BadArgument(name="headers", value=line[:80], reason="each line must be NAME=VALUE")
+        if line.strip():
+            found.append((name.strip(), value.encode()))
+    return found
+
+
+def _settings(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Each setting beside its default."""
+    defaults = StreamConfig().to_dict()
+    return [{"setting": name, "value": value, "default": defaults.get(name), "is_own": value != defaults.get(name)}
+            for name, value in config.items()]  # fmt: skip
 
 
 def _target(text: str, now_ms: int) -> str | int:
