@@ -152,8 +152,8 @@ class ProjectViews:
             past, row = names.get(lead.incarnation), now.get(lead.incarnation)
             is_now = row is not None and row.role == "active" and not any(known["is_now"] for known in rows)
             rows.append({
-                "epoch": lead.epoch, "engine": past.engine if past else None, "incarnation": lead.incarnation,
-                "host": past.host if past else None, "at_ms": None if lead.at_ns is None else lead.at_ns // 10**6,
+                "epoch": lead.epoch, "engine": lead.engine, "incarnation": lead.incarnation, "host": lead.host,
+                "at_ms": None if lead.at_ns is None else lead.at_ns // 10**6,
                 "is_now": is_now, "now": "leads" if is_now else _since_then(row, past.state if past else None),
             })  # fmt: skip
         oldest = leads[-1].epoch if leads else 0
