@@ -81,9 +81,9 @@ def _as(data: bytes, form: str) -> str | None:
         return None
     try:
         tree = json.loads(data) if form == "json" else _unpacked(data)
+        return json.dumps(tree, indent=2, ensure_ascii=False, default=_plain)
     except (ValueError, RecursionError):
         return None
-    return json.dumps(tree, indent=2, ensure_ascii=False, default=_plain)
 
 
 def _text(data: bytes) -> str | None:
@@ -102,13 +102,18 @@ def _unpacked(data: bytes) -> Any:
         message = "MsgPack can't be read here"
         raise ValueError(message) from None
     try:
-        tree = msgpack.unpackb(data, raw=False, strict_map_key=False)
+        tree = msgpack.unpackb(data, raw=False, strict_map_key=False, object_pairs_hook=_with_text_keys)
     except (msgpack.UnpackException, TypeError) as error:
         raise ValueError(str(error)) from None
     if not isinstance(tree, dict | list):
         message = "it is a single value"
         raise ValueError(message)
     return tree
+
+
+def _with_text_keys(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A map of MsgPack, whose keys may be anything, as JSON can have it."""
+    return {key if isinstance(key, str | int | float | None) else _plain(key): value for key, value in pairs}
 
 
 def _plain(value: Any) -> str:

@@ -33,6 +33,8 @@ from lockstep.streams.shards import split_log
 
 GROUPS_MAX = 200
 """Groups that the home page and a stream's page look at; of more they say that they do not."""
+PUBLISHED_MAX = 16 << 20
+"""Bytes that one request publishes at most."""
 VALUE = Parameter(
     name="value", label="Value", kind=Kind.LONG, required=True, characters_max=1 << 20, help="the value, as text"
 )
@@ -196,6 +198,7 @@ class StreamViews:
         key = asked.values["key"].encode() or None
         value, count = asked.values["value"].encode(), asked.values["count"]
         headers = _headers(asked.values["headers"])
+        _check_room(value, count)
         with self._client.publisher(asked.names["stream"], create=False) as publisher:
             receipts = [publisher.publish(value, key=key, headers=headers) for _ in range(count)]
             offsets = [receipt.result(10.0) for receipt in receipts]
@@ -203,6 +206,7 @@ class StreamViews:
 
     def _would_publish(self, asked: Asked) -> Tree:
         size = len(asked.values["value"].encode())
+        _check_room(asked.values["value"].encode(), asked.values["count"])
         self._client.config(asked.names["stream"])
         count, headers = asked.values["count"], _headers(asked.values["headers"])
         many = "1 record" if count == 1 else f"{count:,} records"
@@ -390,6 +394,13 @@ class StreamViews:
 def _last(values: Sequence[float | None]) -> float | None:
     """The newest value that was measured."""
     return next((value for value in reversed(values) if value is not None), None)
+
+
+def _check_room(value: bytes, count: int) -> None:
+    """BadArgument for more than one request may publish."""
+    if len(value) * count > PUBLISHED_MAX:
+        reason = f"{count:,} copies of {len(value):,} bytes are more than {PUBLISHED_MAX:,} bytes"
+        raise BadArgument(name="count", value=count, reason=reason)
 
 
 def _headers(text: str) -> list[tuple[str, bytes]]:
