@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import importlib
 import json
 import os
@@ -13,6 +14,7 @@ import sys
 from functools import cache
 from html import unescape
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -156,13 +158,55 @@ def test_the_request_of_an_act_is_its_preview_and_changes_nothing(console, parts
     assert "orders" in parts[0].streams()
 
 
+def test_the_form_of_each_act_offers_its_command_and_its_request(console):
+    token = console.credentials.issue("forms", Role.ADMIN)[1]
+    with ConsoleCaller(console.url, token) as get:
+        for act in console.app._acts.values():
+            page = get(re.sub(r"\{\w+\}", "orders", act.path))
+            assert copied(page, "cli", console.url).startswith("lockstep "), act.path
+            line = copied(page, "curl", console.url)
+            assert f"'{console.url}/api/v1{re.sub(r'{[a-z]+}', 'orders', act.path)}' -d " in line
+            assert '"dry_run": true' in line
+
+
+@pytest.mark.parametrize(("query", "command"), [
+    ("", "lockstep group delete billing"), ("?force=true", "lockstep group delete billing --force"),
+    ("?force=false", "lockstep group delete billing"),
+])  # fmt: skip
+def test_the_command_of_a_form_says_what_is_filled_in(console, query, command):
+    with ConsoleCaller(console.url, console.credentials.issue("filled", Role.ADMIN)[1]) as get:
+        assert re.sub(r" --bus .*", "", copied(get(f"/groups/billing/delete{query}"), "cli", "")) == command
+
+
+class ConsoleCaller:
+    """Gets pages over one connection."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+        self._headers = {"Authorization": f"Bearer {token}", "Accept": "text/html"}
+
+    def __enter__(self):
+        return self.get
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def get(self, path: str) -> str:
+        self._connection.request("GET", path, headers=self._headers)
+        answer = self._connection.getresponse()
+        text = answer.read().decode()
+        assert answer.status == 200, (path, text)
+        return text
+
+
 def test_a_name_is_one_word_for_a_shell(console):
     view = console.app._views["/schedules/{tenant}/{id}"]
     for name in (ODD, "{tenant}", "a\nb", "\x1b[2J", "\\", "'", "😀"):
-        command = command_of(view, Asked(path="/", names={"tenant": name, "id": "{tenant}"}), {})
-        shown = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, timeout=60)
-        words = shown.stdout.decode().split("\0")
-        assert words[:-1] == ["lockstep", "schedule", "why", "{tenant}", "--tenant", name]
+        for tenant, id_ in ((name, "{tenant}"), ("{id}", name)):
+            command = command_of(view, Asked(path="/", names={"tenant": tenant, "id": id_}), {})
+            shown = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, timeout=60)
+            words = shown.stdout.decode().split("\0")
+            assert words[:-1] == ["lockstep", "schedule", "why", id_, "--tenant", tenant]
 
 
 def test_what_a_page_filters_by_is_in_its_command():

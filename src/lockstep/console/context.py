@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 from lockstep.console.callers import form_token
 from lockstep.console.pages import crumbs, link
-from lockstep.console.port import Act, Asked, Kind, Parameter, Pillar, Site, View
+from lockstep.console.port import TRUE, Act, Asked, Kind, Parameter, Pillar, Site, View
 from lockstep.console.request import API
 from lockstep.log.urls import without_secret
 from lockstep.server.access import Principal
@@ -129,7 +129,7 @@ def _option(one: Parameter, value: Any) -> str:
     if not one.option or value in (one.default, "", None) or (one.is_scope and value == "default"):
         return ""
     if one.kind is Kind.FLAG:
-        return f" {one.option}"
+        return f" {one.option}" if str(value).lower() in TRUE else ""
     values = str(value).splitlines() if one.kind is Kind.LONG else [str(value)]
     return "".join(f" {one.option} {_quoted(each)}" for each in values)
 

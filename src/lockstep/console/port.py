@@ -19,7 +19,7 @@ from lockstep.streams.client import Lockstep
 
 Tree = Mapping[str, Any]
 ROWS, ROWS_MAX = 50, 500
-_TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
 class Kind(Enum):
@@ -84,9 +84,9 @@ class Parameter:
         if isinstance(given, bool):
             return given
         text = str(given).lower()
-        if text not in _TRUE + _FALSE:
+        if text not in TRUE + _FALSE:
             raise BadArgument(name=self.name, value=given, reason="it must be true or false")
-        return text in _TRUE
+        return text in TRUE
 
 
 DRY_RUN = Parameter(name="dry_run", kind=Kind.FLAG, default=False, help="say what it would do, and change nothing")
