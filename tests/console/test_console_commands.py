@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import http.client
 import importlib
 import json
@@ -111,6 +112,33 @@ def test_commands_of_acts_that_destroy_ask_first_and_can_be_tried(known):
             assert {"yes", "dry_run"} <= vars(parse(grammar(), words)).keys(), words
 
 
+def told_commands():
+    """Every command that pages and problems tell, with a name in place of what varies; not those of views and acts."""
+    folder = Path(lockstep.__file__).parent / "console"
+    for path in sorted(folder.glob("templates/*.html")):
+        for text in re.findall(r"<code>(lockstep [^<]*)</code>", path.read_text()):
+            plain = re.sub(r"\{%.*?%\}", "", text)
+            plain = re.sub(r"(--type|--dst) \{\{.*?\}\}", "", plain)
+            yield path.name, re.sub(r"\{\{.*?\}\}", "some", plain)
+    for path in sorted(set(folder.glob("*.py")) - {folder / "context.py"}):  # it has beginnings of commands
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        left_out = {part for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+        left_out |= {node.value for node in nodes if isinstance(node, ast.keyword) and node.arg == "cli"}
+        for node in nodes:
+            if isinstance(node, ast.JoinedStr | ast.Constant) and node not in left_out:
+                parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+                text = "".join(str(part.value) if isinstance(part, ast.Constant) else "some" for part in parts)
+                if text.startswith("lockstep "):
+                    yield path.name, text
+
+
+@pytest.mark.parametrize(("where", "command"), sorted({
+    (where, command) for where, command in told_commands() if "{" not in command
+}))  # fmt: skip
+def test_commands_that_pages_and_problems_tell_exist(where, command):
+    parse(grammar(), shlex.split(command)[1:])
+
+
 def copied(page: str, what: str, origin: str) -> str:
     """What the button copies: the text, with the address of the server in place."""
     [found] = re.findall(rf'<code id="copy-{what}">(.*?)</code>', page, re.DOTALL)
@@ -128,20 +156,22 @@ TARGETS = {
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_request_of_each_page_is_answered_by_the_server(console):
     token = console.credentials.issue("curl", Role.ADMIN)[1]
-    looked = set()
-    for view in console.app._views.values():
-        path = TARGETS.get(view.path, view.path)
-        if "{" in path and path != "/access/{id}":
-            continue  # their pages are asked for beside a fleet and engines
-        path = path.replace("{id}", console.credentials.tokens()[0].id)
-        query = "?q=a%26b%20%27c" if any(one.name == "q" for one in view.parameters) else ""
-        page = run(f"curl -s -H 'Authorization: Bearer {token}' '{console.url}{path}{query}'", "")
-        line = copied(page, "curl", console.url)
-        assert line.startswith("curl -s ")
-        looked.add(view.path)
-        status = run(f"{line} -o /dev/null -w '%{{http_code}}'", token)
-        assert status == "200", (line, status)
-        assert copied(page, "cli", console.url).startswith("lockstep ")
+    looked, lines = set(), []
+    with ConsoleCaller(console.url, token) as get:
+        for view in console.app._views.values():
+            path = TARGETS.get(view.path, view.path)
+            if "{" in path and path != "/access/{id}":
+                continue  # their pages are asked for beside a fleet and engines
+            path = path.replace("{id}", console.credentials.tokens()[0].id)
+            query = "?q=a%26b%20%27c" if any(one.name == "q" for one in view.parameters) else ""
+            page = get(f"{path}{query}")
+            line = copied(page, "curl", console.url)
+            assert line.startswith("curl -s ")
+            looked.add(view.path)
+            lines.append(line)
+            assert copied(page, "cli", console.url).startswith("lockstep ")
+    statuses = run("\n".join(f"{line} -o /dev/null -w '%{{http_code}} '" for line in lines), token).split()
+    assert [(line, status) for line, status in zip(lines, statuses, strict=True) if status != "200"] == []
     assert TARGETS.keys() < looked
 
 
