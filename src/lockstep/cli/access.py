@@ -101,7 +101,7 @@ ACCESS = Noun(
             purpose="Show the last changes that were made at the server: who, what, from where.",
             run="lockstep.cli.access:audit",
             arguments=_audit,
-            examples=("lockstep access audit", "lockstep access audit -n 500 --outcome failed --json"),
+            examples=("lockstep access audit", "lockstep access audit -n 500 --outcome done --json"),
         ),
     ),
 )
