@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lockstep.console.credentials import CredentialStore
 
 ROLES = ("viewer", "operator", "admin")
-Note = Callable[[str, str, str], None]
+Note = Callable[[str, str, str], object]
 LIFETIME_DEFAULT_S = 90 * 86_400.0
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,11 +17,12 @@ from urllib.parse import parse_qsl, quote, unquote
 from starlette.types import Receive, Scope, Send
 
 from lockstep.console.audit import AuditLog
+from lockstep.console.border import error_advice, error_message, error_reply, error_status
 from lockstep.console.credentials import SESSION_S, CredentialStore
-from lockstep.console.errors import FormForged, FormInvalid, NotConfirmed, RoleNeeded, SignInNeeded, TooFast
-from lockstep.console.limits import CHANGES, READS, SIGN_INS, RateLimits
+from lockstep.console.errors import FormForged, FormInvalid, NotConfirmed, RoleNeeded, SignInNeeded
+from lockstep.console.limits import CHANGES, READS, SIGN_INS, UNKNOWN_CHANGES, UNKNOWN_READS, RateLimits
 from lockstep.console.live import LivePages
-from lockstep.console.mounts import Mount
+from lockstep.console.mounts import Change, Mount, NotedApi
 from lockstep.console.openapi import document
 from lockstep.console.pages import Pages, crumbs, link
 from lockstep.console.port import DRY_RUN, Act, Asked, Pillar, Site, View
@@ -27,8 +30,7 @@ from lockstep.console.static import StaticFiles
 from lockstep.errors import BadArgument, LockstepError
 from lockstep.runtime import logger
 from lockstep.server.access import ANONYMOUS, Principal, Role
-from lockstep.server.answers import status_of
-from lockstep.server.bodies import Reply, parse_json, reply
+from lockstep.server.bodies import Reply, check_tree, parse_json, reply
 from lockstep.server.errors import MethodNotAllowed, RouteNotFound
 from lockstep.server.routes import Call, Route, Router
 
@@ -36,13 +38,8 @@ API = "/api/v1"
 COOKIE = "lockstep_session"
 HTML = "text/html; charset=utf-8"
 SIGN_IN, SIGN_OUT, LIVE, OPENAPI = "/sign-in", "/sign-out", "/live", "/openapi.json"
-_POLICY = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
-    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-)
-_PAGE_HEADERS = {"Content-Security-Policy": _POLICY, "Referrer-Policy": "same-origin", "X-Frame-Options": "DENY"}
 _FORM = b"application/x-www-form-urlencoded"
-_HEADERS_OF = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
+_PART = re.compile(r"\{(\w+)\}")
 _OWN = frozenset({"_form", "_step", "confirm", "dry_run"})
 
 
@@ -168,16 +165,27 @@ class ConsoleApp:
 
     def _admit(self, request: _Request, role: Role, area: str, *, changes: bool = False) -> Principal:
         """The caller, if it may do this and not too often."""
-        principal = self._principal(request)
+        try:
+            principal = self._principal(request)
+        except SignInNeeded:
+            self._refuse_unknown(request, changes=changes)
+            raise
         self._limits.take(principal.credential or request.address, CHANGES if changes else READS)
         if not principal.may(role, area):
             if principal.credential == "":
+                self._refuse_unknown(request, changes=changes)
                 raise SignInNeeded()
             if changes:
                 self._audit.event(principal, request.address, request.method, request.path, "refused")
             raise RoleNeeded(role=role.label, area=area, name=principal.name, own=principal.role.label,
                              scope=", ".join(principal.scope))  # fmt: skip
         return principal
+
+    def _refuse_unknown(self, request: _Request, *, changes: bool) -> None:
+        """Note an attempt of somebody without a valid credential; TooFast for too many, so that the log stays small."""
+        self._limits.take(f"unknown {request.address}", UNKNOWN_CHANGES if changes else UNKNOWN_READS)
+        if changes:
+            self._audit.event(ANONYMOUS, request.address, request.method, request.path, "refused")
 
     # what is asked
 
@@ -193,6 +201,8 @@ class ConsoleApp:
         raw = request.raw_path
         is_api = request.is_api
         if is_api:
+            if not raw.startswith(API.encode()):  # parts of the prefix are escaped
+                raise RouteNotFound(path=request.path)
             raw = raw[len(API) :] or b"/"
         route, names = self._router.find("GET", raw)
         view, act = self._views.get(route.path), self._acts.get(route.path)
@@ -203,8 +213,6 @@ class ConsoleApp:
             return self._form(act, request, names)
         if request.method == "POST" and act is not None:
             return self._do(act, request, names, is_api=is_api)
-        from lockstep.server.errors import MethodNotAllowed
-
         allowed = [
             method for method, has in (("GET", view is not None or not is_api), ("POST", act is not None)) if has
         ]
@@ -230,7 +238,7 @@ class ConsoleApp:
     def _context(self, view: View | Act, asked: Asked, tree: Mapping[str, Any]) -> dict[str, Any]:
         return {
             **self._shared_context(asked.principal), "view": view, "asked": asked, "tree": tree,
-            "path": asked.path, "crumbs": self._crumbs(asked.path), "cli": _filled(view.cli, asked.names),
+            "path": asked.path, "crumbs": self._crumbs(asked.path), "cli": _command(view.cli, asked.names),
             "acts": self._acts_of(view, asked), "is_live": isinstance(view, View) and view.is_live,
         }  # fmt: skip
 
@@ -300,7 +308,7 @@ class ConsoleApp:
         if done.get("shown_once"):
             return self._form_page(act, asked, step="done", preview=done)
         where = link(_path_of(act.done, names), _scope(act, asked.values))
-        return Reply(b"", 303, HTML, {**_PAGE_HEADERS, "Location": where})
+        return Reply(b"", 303, HTML, {"Location": where})
 
     def _run_for_api(self, act: Act, asked: Asked, given: Mapping[str, Any]) -> Reply:
         if DRY_RUN.read(given.get("dry_run")):
@@ -334,6 +342,7 @@ class ConsoleApp:
             if principal.session:  # a page of somebody else may have had the browser send it
                 raise SignInNeeded()
             tree = parse_json(request.body) if request.body else {}
+            check_tree(tree)
             if not isinstance(tree, dict):
                 raise FormInvalid(faults="The body must be a JSON object")
             return tree
@@ -384,7 +393,7 @@ class ConsoleApp:
             return self._html(self._pages.page("sign_in.html", context), 403)
         principal, session = found
         self._audit.event(principal, request.address, "Sign in", SIGN_IN, "done")
-        return Reply(b"", 303, HTML, {**_PAGE_HEADERS, "Location": "/", "Set-Cookie": self._cookie(session, SESSION_S)})
+        return Reply(b"", 303, HTML, {"Location": "/", "Set-Cookie": self._cookie(session, SESSION_S)})
 
     def _sign_out(self, request: _Request) -> Reply:
         principal = self._principal(request)
@@ -393,7 +402,7 @@ class ConsoleApp:
                 raise FormForged()
             self._credentials.sign_out(principal.session)
             self._audit.event(principal, request.address, "Sign out", SIGN_OUT, "done")
-        return Reply(b"", 303, HTML, {**_PAGE_HEADERS, "Location": SIGN_IN, "Set-Cookie": self._cookie("", 0)})
+        return Reply(b"", 303, HTML, {"Location": SIGN_IN, "Set-Cookie": self._cookie("", 0)})
 
     def _cookie(self, value: str, age_s: int) -> str:
         secure = "; Secure" if self._secure else ""
@@ -403,6 +412,8 @@ class ConsoleApp:
 
     async def _serve_live(self, request: _Request, receive: Receive, send: Send) -> None:
         """GET /live?path=PATH: the content of a page whenever it changes."""
+        if request.method != "GET":
+            raise MethodNotAllowed(method=request.method, path=LIVE, allowed="GET")
         given = _query(request.query)
         path, _, query = given.get("path", "/").partition("?")
         wanted = replace(request, method="GET", path=path, raw_path=path.encode(), query=query.encode())
@@ -414,7 +425,8 @@ class ConsoleApp:
         asked = self._asked(view, wanted, names, principal)
 
         def rendered() -> str:
-            self._still_admitted(request, view)
+            if not self._is_still(principal, request, view):
+                raise SignInNeeded()
             return self._pages.content(view.template, self._context(view, asked, view.load(asked)))
 
         async def render() -> str:
@@ -423,48 +435,48 @@ class ConsoleApp:
         key = f"{principal.credential}\0{principal.session}\0{path}?{query}"
         await self.live.serve(key, render, receive, send)
 
-    def _still_admitted(self, request: _Request, view: View) -> None:
-        principal = self._principal(request)
-        if not principal.may(view.role, view.area):
-            raise SignInNeeded()
+    def _is_still(self, principal: Principal, request: _Request, view: View) -> bool:
+        """Whether who opened a live page has the same credential as then, and it still allows that."""
+        now = self._principal(request)
+        return now.credential == principal.credential and now.may(view.role, view.area)
 
     async def _pass_on(self, mount: Mount, request: _Request, scope: Scope, receive: Receive, send: Send) -> None:
         is_change = request.method not in ("GET", "HEAD")
-        role = Role.OPERATOR if is_change else Role.VIEWER
+        raw = request.raw_path
+        if not raw.startswith(f"{mount.prefix}/".encode()):  # parts of the prefix are escaped
+            raise RouteNotFound(path=request.path)
+        inner = {**scope, "path": request.path[len(mount.prefix) :], "raw_path": raw[len(mount.prefix) :]}
+        role = mount.role(request.method, inner["raw_path"])
         principal = await self._in_thread(lambda: self._admit(request, role, mount.area, changes=is_change))
         if is_change and principal.session:
             raise SignInNeeded()
-        path = request.path[len(mount.prefix) :]
-        if is_change:
-            await self._in_thread(self._audit.event, principal, request.address, f"{request.method} {mount.title}",
-                                  request.path, "begun")  # fmt: skip
-        inner = {**scope, "path": path, "raw_path": request.raw_path[len(mount.prefix) :]}
         waiting = [{"type": "http.request", "body": request.body, "more_body": False}]
 
         async def replayed() -> Any:
             return waiting.pop() if waiting else await receive()
 
-        await mount.app(inner, replayed, send)
+        if not is_change:
+            await mount.app(inner, replayed, send)
+            return
+        change = Change(principal=principal, address=request.address, method=request.method, path=request.path,
+                        body=request.body)  # fmt: skip
+        await NotedApi(mount, self._audit).change(change, inner, replayed, send)
 
     # answers
 
     def _html(self, text: str, status: int = 200) -> Reply:
-        return Reply(text.encode("utf-8", "replace"), status, HTML, _PAGE_HEADERS)
+        return Reply(text.encode("utf-8", "replace"), status, HTML)
 
     def _refused(self, request: _Request, error: LockstepError) -> Reply:
-        status = _status(error)
-        message = type(error).template.format(**error.params)
-        advice = " ".join([type(error).advice.format(**error.params), *getattr(error, "__notes__", [])]).strip()
-        headers = (
-            {"Retry-After": "1"} if status in (429, 503) else {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-        )
+        status = error_status(error)
         if request.wants_page:
             if isinstance(error, SignInNeeded):
-                return Reply(b"", 303, HTML, {**_PAGE_HEADERS, "Location": SIGN_IN})
+                return Reply(b"", 303, HTML, {"Location": SIGN_IN})
             context = {**self._shared_context(ANONYMOUS), "path": request.path, "status": status, "code": error.code,
-                       "message": message, "advice": advice, "asked": None, "is_live": False}  # fmt: skip
+                       "message": error_message(error), "advice": error_advice(error), "asked": None,
+                       "is_live": False}  # fmt: skip
             return self._html(self._pages.page("error.html", context), status)
-        return reply({"error": {"code": error.code, "message": message, "advice": advice}}, status, headers)
+        return error_reply(error)
 
     def _failed(self, request: _Request, error: Exception) -> Reply:
         number = self._site.runtime.new_id().hex()
@@ -472,14 +484,6 @@ class ConsoleApp:
         logger.error("A request failed", exc_info=error, extra=detail)
         told = {"code": "INTERNAL", "message": "Something went wrong.", "advice": f"Look for {number} in the log."}
         return reply({"error": told}, 500)
-
-
-def _status(error: LockstepError) -> int:
-    if isinstance(error, SignInNeeded):
-        return 401
-    if isinstance(error, TooFast):
-        return 429
-    return 405 if isinstance(error, MethodNotAllowed) else status_of(error)
 
 
 def _query(raw: bytes) -> dict[str, str]:
@@ -508,10 +512,13 @@ def _scope(act: Act, values: Mapping[str, Any]) -> dict[str, Any]:
     return {field.name: values[field.name] for field in act.fields if field.is_scope and field.name in values}
 
 
+def _command(template: str, names: Mapping[str, str]) -> str:
+    """A command with names in it, quoted: whoever copies it must not run what somebody wrote into a name."""
+    return _filled(template, {name: shlex.quote(text) for name, text in names.items()})
+
+
 def _filled(template: str, names: Mapping[str, str]) -> str:
-    for name, text in names.items():
-        template = template.replace(f"{{{name}}}", text)
-    return template
+    return _PART.sub(lambda part: names.get(part[1], part[0]), template)
 
 
 def _without_password(url: str) -> str:

@@ -10,6 +10,7 @@ from types import TracebackType
 from lockstep.console.administration import AdministrationViews
 from lockstep.console.app import ConsoleApp
 from lockstep.console.audit import AuditLog
+from lockstep.console.border import ProxyAddress, SafeHeaders, body_limit, refusal
 from lockstep.console.credentials import CredentialStore
 from lockstep.console.home import HomeView
 from lockstep.console.mounts import Mount
@@ -60,17 +61,19 @@ class Console:
         self.credentials = CredentialStore(client, runtime)
         self.audit = AuditLog(client, runtime, socket.gethostname())
         found = [*pillars, AdministrationViews(self.credentials, self.audit).pillar()]
-        anonymous = is_local if options.anonymous is None else options.anonymous
+        is_open = is_local and not options.behind_proxy  # whom a proxy lets through is not on this machine
+        anonymous = is_open if options.anonymous is None else options.anonymous
+        is_secure = options.tls is not None or options.behind_proxy
         self.app = ConsoleApp(
             site, [HomeView(found).pillar(), *found], self.credentials, self.audit, mounts=mounts, anonymous=anonymous,
-            secure_cookie=options.tls is not None or options.behind_proxy,
+            secure_cookie=is_secure,
         )  # fmt: skip
-        check = None if is_local else _Everybody()
-        guard = Guard(Operation(self.app, site), token=None, check=check, runtime=runtime, limits=limits,
-                      open_paths=OPEN_PATHS)  # fmt: skip
-        self._server = RestServer(
-            guard, bound or bind(options.host, options.port, "The console"), options.host, tls=options.tls
-        )
+        guard = Guard(Operation(self.app, site), token=None, check=None if is_open else _Everybody(), runtime=runtime,
+                      limits=limits, open_paths=OPEN_PATHS, refuse=refusal, body_limit=body_limit)  # fmt: skip
+        served = SafeHeaders(guard, is_tls=is_secure)
+        app = ProxyAddress(served) if options.behind_proxy else served
+        listening = bound or bind(options.host, options.port, "The console")
+        self._server = RestServer(app, listening, options.host, tls=options.tls)
         self.url = self._server.url
 
     def close(self) -> None:

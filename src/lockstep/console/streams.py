@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lockstep.console import records
+from lockstep.console.errors import StreamReserved
+from lockstep.console.ledger import is_own
 from lockstep.console.port import PAGED, Act, Asked, Kind, Parameter, Pillar, Problem, Site, Tree, View, paged
 from lockstep.console.sampler import Sampler
 from lockstep.errors import LockstepError
@@ -152,6 +154,7 @@ class StreamViews:
 
     def _would_create(self, asked: Asked) -> Tree:
         days, shards = asked.values["days"], asked.values["shards"]
+        _check_not_own(asked.values["name"])
         return {"effect": f"Stream {asked.values['name']} is made with {shards} shards and keeps {days} days."}
 
     def publish(self, asked: Asked) -> Tree:
@@ -164,6 +167,7 @@ class StreamViews:
         return {"offsets": offsets}
 
     def _would_publish(self, asked: Asked) -> Tree:
+        _check_not_own(asked.names["stream"])
         size = len(asked.values["value"].encode())
         self._client.config(asked.names["stream"])
         return {"effect": f"{asked.values['count']} records of {size} bytes are appended to {asked.names['stream']}."}
@@ -174,6 +178,7 @@ class StreamViews:
         return {"config": config.to_dict()}
 
     def _would_alter(self, asked: Asked) -> Tree:
+        _check_not_own(asked.names["stream"])
         now = self._client.config(asked.names["stream"]).retain_age_s
         after = asked.values["days"] * 86_400.0
         rows = [{"setting": "retain_age_s", "before": now, "after": after}]
@@ -186,6 +191,7 @@ class StreamViews:
 
     def _would_trim(self, asked: Asked) -> Tree:
         before = asked.values["before"]
+        _check_not_own(asked.names["stream"])
         rows = [
             {
                 "shard": one["shard"],
@@ -203,6 +209,7 @@ class StreamViews:
         return {"deleted": asked.names["stream"]}
 
     def _would_delete(self, asked: Asked) -> Tree:
+        _check_not_own(asked.names["stream"])
         held = sum(one["records"] for one in views.bounds(self._client, asked.names["stream"]))
         return {"effect": f"Stream {asked.names['stream']} and its {held:,} records are removed for good."}
 
@@ -281,6 +288,7 @@ class StreamViews:
         return {"sent": redrive(self._client, asked.names["stream"], limit=asked.values["limit"])}
 
     def _would_redrive(self, asked: Asked) -> Tree:
+        _check_not_own(asked.names["stream"])
         held = sum(one["records"] for one in views.bounds(self._client, asked.names["stream"]))
         count = min(held, asked.values["limit"])
         return {"effect": f"Up to {count:,} letters that were not sent back yet are published to where they came from."}
@@ -331,6 +339,12 @@ class StreamViews:
         reason = "A handler gave up on them."
         link = f"/letters/{stream}"
         return [Problem(severity="warning", title=title, reason=reason, link=link, command=command, area="letters")]
+
+
+def _check_not_own(stream: str) -> None:
+    """An act on the server's own records could make somebody an admin, or take something out of the audit log."""
+    if is_own(stream):
+        raise StreamReserved(stream=stream)
 
 
 def _target(text: str) -> str | int:

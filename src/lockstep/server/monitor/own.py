@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lockstep.server.access import Role
 from lockstep.server.bodies import TEXT, Reply
 from lockstep.server.monitor.changes import CHANGES, EVENT_STREAM
 from lockstep.server.monitor.sensu import parse_body
@@ -43,7 +44,7 @@ class OwnRoutes:
             work=Work.CHANGE, tag="monitor", body={"client": "web-1", "check": "disk", "by": "ann", "reason": "known"},
         )  # fmt: skip
         reload = Route(
-            method="POST", path="/settings", handle=self.reload, summary="Put settings in force",
+            method="POST", path="/settings", handle=self.reload, summary="Put settings in force", role=Role.ADMIN,
             work=Work.CHANGE, tag="monitor", body={"settings": {"checks": {}}, "digest": "", "by": "ann"},
         )  # fmt: skip
         health = Route(

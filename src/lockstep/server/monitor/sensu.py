@@ -10,6 +10,7 @@ from lockstep.monitor.core.documents import MESSAGE_MAX, REDACTED_KEYS, redact
 from lockstep.monitor.core.results import fault_of
 from lockstep.monitor.settings.services import look_at_client
 from lockstep.monitor.settings.validation import look_at
+from lockstep.server.access import Role
 from lockstep.server.bodies import Reply, check_tree, parse_json
 from lockstep.server.errors import BadBody
 from lockstep.server.monitor.site import PAGE, MonitorSite, answer, compact, empty
@@ -67,6 +68,7 @@ class ClientRoutes:
                   answers={201: {"name": "web-1"}}),
             route("GET", "/clients/{client}", self.one, "A client"),
             route("DELETE", "/clients/{client}", self.delete, "Resolve a client's events and forget it",
+                  role=Role.ADMIN,
                   query={"invalidate": "true: ignore what it sends from now on",
                          "invalidate_expire": "for so many seconds"}),
             route("GET", "/clients/{client}/history", self.history, "The last statuses of a client's checks"),

@@ -12,6 +12,7 @@ from lockstep.schedule import bodies
 from lockstep.schedule.requests import ALL_TYPES, DryRun, PutCron, RemoveCron
 from lockstep.schedule.times import java_text
 from lockstep.schedule.validation import checked_cron, cron_type, event_id
+from lockstep.server.access import Role
 from lockstep.server.bodies import Reply, parse_json, reply, rows_reply
 from lockstep.server.errors import BadBody
 from lockstep.server.routes import Call, Route, Work
@@ -44,7 +45,8 @@ class BigBenRoutes:
                   summary="All nodes, and which of them is the Master", answers={200: examples.CLUSTER}),
             Route(method="POST", path="/events/tenant/register", handle=self.register, work=Work.CHANGE, strict=False,
                   summary="Register a tenant, or give it other settings; answers with all tenants",
-                  body=examples.TENANT, answers={200: {"mail": examples.TENANT_MASKED}, 400: examples.NO_TENANT}),
+                  role=Role.ADMIN, body=examples.TENANT,
+                  answers={200: {"mail": examples.TENANT_MASKED}, 400: examples.NO_TENANT}),
             Route(method="GET", path="/events/tenants", handle=self.tenants, strict=False,
                   summary="All tenants, without their secrets", answers={200: {"mail": examples.TENANT_MASKED}}),
             Route(method="POST", path="/events/schedule", handle=self.schedule, work=Work.CHANGE, strict=False,
