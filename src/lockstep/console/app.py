@@ -138,8 +138,6 @@ class ConsoleApp:
             answered = self._refused(request, error)
         except Exception as error:  # noqa: BLE001  # a defect: told by a number, with the trace in the log
             answered = self._failed(request, error)
-        if request.method == "HEAD":
-            answered = replace(answered, body=b"")
         await answered.response()(scope, receive, send)
 
     async def _in_thread(self, function: Any, *arguments: Any) -> Any:

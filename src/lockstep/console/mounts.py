@@ -36,6 +36,11 @@ class Mount:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_router", Router(self.routes))
 
+    @property
+    def name(self) -> str:
+        """What the first part of a path below the prefix names, as `monitor`."""
+        return self.prefix.rpartition("/")[2]
+
     def route(self, method: str, path: bytes) -> Route | None:
         """The route of a path below the prefix, after the name; None if there is none."""
         _, _, rest = path.lstrip(b"/").partition(b"/")

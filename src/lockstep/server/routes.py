@@ -52,6 +52,18 @@ class Call:
 Handle = Callable[[Call], Reply]
 
 
+@dataclass(frozen=True, slots=True)
+class Text:
+    """An example of an answer that is no JSON."""
+
+    text: str
+    media_type: str
+
+
+class ByName(dict[str, Any]):
+    """An example of an object whose properties are names, each with a value of the same shape."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
     """A method and path with its handler and what OpenAPI says of it.
