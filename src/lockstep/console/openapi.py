@@ -111,6 +111,9 @@ def _mounted(mount: Mount, route: Route) -> Tree:
     statuses = (400, 404, 409, *_ANY) if not is_monitor else (400, 404, 409, 500, *_ANY)
     responses: Tree = dict(own)
     for status in statuses:
+        if route.answers.get(status, "") is None:  # some come without a body, which a document has no word for
+            responses[str(status)] = {"description": f"{_MEANINGS[status]}; the body may be empty"}
+            continue
         known = own.get(str(status), {}).get("content", {}).get(JSON, {})
         kinds = [*([known["schema"]] if known else []), *({"$ref": f"#/components/schemas/{name}"} for name in told)]
         answer = {**known, "schema": {"anyOf": kinds}}

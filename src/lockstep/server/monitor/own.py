@@ -62,7 +62,7 @@ class OwnRoutes:
         reload = Route(
             method="POST", path="/settings", handle=self.reload, summary="Put settings in force", role=Role.ADMIN,
             work=Work.CHANGE, tag="monitor", body={"settings": {"checks": {}}, "digest": "", "by": "ann"},
-            answers={202: {"digest": ""}},
+            answers={200: {"digest": ""}},
         )  # fmt: skip
         health = Route(
             method="GET", path=HEALTHZ, handle=lambda _: Reply(b"ok\n", media_type=TEXT),

@@ -253,7 +253,8 @@ class EventRoutes:
             answers={200: [{"name": "disk", "clients": ["web-1"]}], 404: None},
         )
         yield route("GET", "/aggregates/{name}/results/{severity}", self.aggregate_results,
-                    "Members of a severity, grouped by what they say", query=age, answers={**_LIST, 400: None, 404: None})  # fmt: skip
+                    "Members of a severity, grouped by what they say", query=age,
+                    answers={**_LIST, 400: None, 404: None})  # fmt: skip
 
     def _of_silences(self) -> Iterator[Route]:
         example = {"subscription": "client:web-1", "check": "disk", "expire": 3600, "reason": "new disk"}
