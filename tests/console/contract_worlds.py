@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,9 +20,7 @@ from fleet_world import FleetWorld
 from run_worlds import put
 
 import lockstep
-from lockstep.console.apis import MonitorApis
-from lockstep.console.assembly import opened_parts
-from lockstep.console.fleet import FleetViews
+from lockstep.console.assembly import add_fleets, opened_parts
 from lockstep.console.fleets import Fleet, Fleets
 from lockstep.console.port import Site
 from lockstep.console.server import Console, ConsoleOptions
@@ -109,26 +108,26 @@ def contract(folder: Path) -> Iterator[Contract]:
         scheduler = closing.enter_context(client.scheduler("jobs"))
         scheduler.after("1h", {"a": 1}, id="e1")
         scheduler.every("0 9 * * *", "x", id="c1")
+        with client.subscriber("jobs.fired.default", initial="earliest", create=False) as fired:
+            scheduler.after("0s", {"a": 2}, id="e0")
+            assert fired.poll(20.0)
         parts = closing.enter_context(opened_parts(client, "local", folder))
-        pillars = [pillar for pillar in parts.pillars if pillar.name != "fleet"]
         site = Site(client, client.runtime, "local")
         fleets = OneFleet(site, folder / "fleet")
         closing.callback(fleets.close)
-        apis = MonitorApis(fleets)
-        closing.callback(apis.close)
         _fill_fleet(fleets.world)
-        mounts = [mount for mount in parts.mounts if mount.area != "fleet"]
-        console = closing.enter_context(
-            Console(client, ConsoleOptions(cluster="local"), pillars=[*pillars, FleetViews(site, fleets).pillar()],
-                    mounts=[*mounts, apis.mount()])
-        )  # fmt: skip
+        parts.pillars[:] = [pillar for pillar in parts.pillars if pillar.name != "fleet"]
+        parts.mounts[:] = [mount for mount in parts.mounts if mount.area != "fleet"]
+        add_fleets(site, fleets, parts, closing)
+        options = ConsoleOptions(cluster="local")
+        console = closing.enter_context(Console(client, options, pillars=parts.pillars, mounts=parts.mounts))
         tokens = {role: console.credentials.issue(role.label, role)[1] for role in Role}
         yield Contract(client, console, tokens, fleets.world, project)
 
 
 def _fill_project(world: World) -> None:
-    for engine in ("a", "b"):
-        world.report(engine)
+    for engine, role in (("a", "active"), ("b", "standby")):
+        world.report(engine, role=role, at_ns=time.time_ns())
     world.beat(7)
     body = Decision({}, 0, 0, states=Statement(to_yaml(world.graph.project), ("q/sums",))).body()
     log = world.bus.open(world.streams.sequence)

@@ -37,7 +37,7 @@ from lockstep.server.routes import Call, Route, Router
 API = "/api/v1"
 COOKIE = "lockstep_session"
 HTML = "text/html; charset=utf-8"
-SIGN_IN, SIGN_OUT, LIVE, OPENAPI = "/sign-in", "/sign-out", "/live", "/openapi.json"
+SIGN_IN, SIGN_OUT, LIVE, OPENAPI, GRAFANA = "/sign-in", "/sign-out", "/live", "/openapi.json", "/grafana.json"
 _FORM = b"application/x-www-form-urlencoded"
 _PART = re.compile(r"\{(\w+)\}")
 _OWN = frozenset({"_form", "_step", "confirm", "dry_run"})
@@ -54,6 +54,13 @@ class _Request:
     headers: Mapping[bytes, bytes]
     address: str
     body: bytes
+
+    @classmethod
+    def of(cls, scope: Scope, body: bytes) -> _Request:
+        """The request of a scope, with its body."""
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        address = (scope.get("client") or ("",))[0]
+        return cls(scope["method"], scope["path"], scope["raw_path"], scope["query_string"], headers, address, body)
 
     @property
     def is_api(self) -> bool:
@@ -120,11 +127,7 @@ class ConsoleApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         message = await receive()
-        request = _Request(
-            scope["method"], scope["path"], scope["raw_path"], scope["query_string"],
-            {name.lower(): value for name, value in scope["headers"]},
-            (scope.get("client") or ("",))[0], message.get("body", b""),
-        )  # fmt: skip
+        request = _Request.of(scope, message.get("body", b""))
         try:
             if request.path == LIVE:
                 await self._serve_live(request, receive, send)
@@ -142,6 +145,25 @@ class ConsoleApp:
 
     async def _in_thread(self, function: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+
+    def label(self, scope: Scope) -> str:
+        """The route of a request, for counts: one of those in the document."""
+        path, raw = scope["path"], scope["raw_path"]
+        mount = next((one for one in self._mounts if path.startswith(f"{one.prefix}/")), None)
+        if mount is not None:
+            route = mount.route(scope["method"], raw[len(mount.prefix) :])
+            return f"{mount.prefix}/{{{mount.name}}}{'/...' if route is None else route.path}"
+        if path in (LIVE, SIGN_IN, SIGN_OUT, OPENAPI, GRAFANA) or path.startswith("/static/"):
+            return "/static" if path.startswith("/static/") else str(path)
+        prefix = API if raw.startswith(f"{API}/".encode()) else ""
+        try:
+            return prefix + self._router.find("GET", raw[len(prefix) :])[0].path
+        except LockstepError:
+            return "unknown"
+
+    def check_may_look(self, scope: Scope) -> None:
+        """Refuse a caller that may not look at pages: SignInNeeded, RoleNeeded or TooFast."""
+        self._admit(_Request.of(scope, b""), Role.VIEWER, "home")
 
     # who asks
 
@@ -192,6 +214,8 @@ class ConsoleApp:
             return self._static.reply(request.path, request.headers.get(b"if-none-match", b""))
         if request.path == OPENAPI:
             return self._openapi
+        if request.path == GRAFANA:
+            return self._static.dashboard()
         if request.path == SIGN_IN:
             return self._sign_in(request)
         if request.path == SIGN_OUT and request.method == "POST":

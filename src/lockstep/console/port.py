@@ -6,7 +6,7 @@ which tells what it would do, and is carried out when it is confirmed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -191,6 +191,10 @@ class Pillar:
     """What is wrong now; bounded in calls, as the home page asks all pillars."""
     figures: Callable[[], Sequence[tuple[str, str, str]]] = tuple
     """Figures of the home page: label, value, link."""
+    metrics: Callable[[], Iterable[Any]] = tuple
+    """Families for /metrics, bounded in labels."""
+    parts: Callable[[], Iterable[Mapping[str, Any]]] = tuple
+    """What it looks at, for /readyz: kind, name, role, leader, epoch, and the reason if something is wrong."""
 
     @property
     def pages(self) -> list[View]:

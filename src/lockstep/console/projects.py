@@ -50,6 +50,7 @@ class ProjectViews:
 
     def __init__(self, site: Site, watch: ProjectWatch, rows: Any) -> None:
         self._site, self._watch, self._rows = site, watch, rows
+        self.watch = watch
 
     def start(self) -> None:
         """Listen to engines in the background. Without, who is silent is known five seconds after a page is opened."""

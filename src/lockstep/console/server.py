@@ -14,7 +14,7 @@ from lockstep.console.border import ProxyAddress, SafeHeaders, body_limit, refus
 from lockstep.console.credentials import CredentialStore
 from lockstep.console.home import HomeView
 from lockstep.console.mounts import Mount
-from lockstep.console.operation import HEALTHZ, READYZ, Operation
+from lockstep.console.operation import HEALTHZ, METRICS, READYZ, Operation
 from lockstep.console.port import Pillar, Site
 from lockstep.server.guard import Guard, Limits
 from lockstep.server.serving import RestServer, TlsFiles, bind
@@ -22,7 +22,7 @@ from lockstep.server.tokens import is_loopback
 from lockstep.streams.client import Lockstep
 
 LIMITS = Limits(requests=256, bodies=32, body_bytes=16 << 20, body_s=30.0)
-OPEN_PATHS = frozenset({HEALTHZ, READYZ})
+OPEN_PATHS = frozenset({HEALTHZ, READYZ, METRICS})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,8 +68,9 @@ class Console:
             site, [HomeView(found).pillar(), *found], self.credentials, self.audit, mounts=mounts, anonymous=anonymous,
             secure_cookie=is_secure,
         )  # fmt: skip
-        guard = Guard(Operation(self.app, site), token=None, check=None if is_open else _Everybody(), runtime=runtime,
-                      limits=limits, open_paths=OPEN_PATHS, refuse=refusal, body_limit=body_limit)  # fmt: skip
+        operation = Operation(self.app, site, found)
+        guard = Guard(operation, token=None, check=None if is_open else _Everybody(), runtime=runtime, limits=limits,
+                      open_paths=OPEN_PATHS, refuse=refusal, body_limit=body_limit)  # fmt: skip
         served = SafeHeaders(guard, is_tls=is_secure)
         app = ProxyAddress(served) if options.behind_proxy else served
         listening = bound or bind(options.host, options.port, "The console")
