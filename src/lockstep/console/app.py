@@ -38,6 +38,8 @@ API = "/api/v1"
 COOKIE = "lockstep_session"
 HTML = "text/html; charset=utf-8"
 SIGN_IN, SIGN_OUT, LIVE, OPENAPI, GRAFANA = "/sign-in", "/sign-out", "/live", "/openapi.json", "/grafana.json"
+METRICS_AREA = "metrics"
+"""What the scope of a token must have for /metrics."""
 _FORM = b"application/x-www-form-urlencoded"
 _PART = re.compile(r"\{(\w+)\}")
 _OWN = frozenset({"_form", "_step", "confirm", "dry_run"})
@@ -162,8 +164,9 @@ class ConsoleApp:
             return "unknown"
 
     def check_may_look(self, scope: Scope) -> None:
-        """Refuse a caller that may not look at pages: SignInNeeded, RoleNeeded or TooFast."""
-        self._admit(_Request.of(scope, b""), Role.VIEWER, "home")
+        """Refuse a caller that may not see metrics: SignInNeeded. They cost little however often they are asked for."""
+        if not self._principal(_Request.of(scope, b"")).may(Role.VIEWER, METRICS_AREA):
+            raise SignInNeeded()
 
     # who asks
 

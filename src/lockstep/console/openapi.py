@@ -114,11 +114,12 @@ def _mounted(mount: Mount, route: Route) -> Tree:
         if route.answers.get(status, "") is None:  # some come without a body, which a document has no word for
             responses[str(status)] = {"description": f"{_MEANINGS[status]}; the body may be empty"}
             continue
-        known = own.get(str(status), {}).get("content", {}).get(JSON, {})
+        content = own.get(str(status), {}).get("content", {})
+        known = content.get(JSON, {})
         kinds = [*([known["schema"]] if known else []), *({"$ref": f"#/components/schemas/{name}"} for name in told)]
         answer = {**known, "schema": {"anyOf": kinds}}
         text = own.get(str(status), {}).get("description") or _MEANINGS[status]
-        responses[str(status)] = {"description": text, "content": {JSON: answer}}
+        responses[str(status)] = {"description": text, "content": {**content, JSON: answer}}
     name = {"in": "path", "name": mount.name, "required": True, "description": "which one",
             "schema": {"type": "string", "minLength": 1}}  # fmt: skip
     return {

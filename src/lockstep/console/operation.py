@@ -58,11 +58,14 @@ class Operation:
             return reply({"status": "ok"})
         try:
             if path == METRICS:
-                await asyncio.to_thread(self._app.check_may_look, scope)
-                return await asyncio.to_thread(self._metrics.reply)
+                return await asyncio.to_thread(self._figures, scope)
             return await self._readiness(scope)
         except LockstepError as error:
             return error_reply(error)
+
+    def _figures(self, scope: Scope) -> Reply:
+        self._app.check_may_look(scope)
+        return self._metrics.reply()
 
     async def _readiness(self, scope: Scope) -> Reply:
         is_well, parts = await self._looked()
