@@ -17,6 +17,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent))
 
+import requests
 import schemathesis
 from contract_worlds import Contract, contract
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -38,6 +39,7 @@ CHECKS = [
 EXAMPLES, EXAMPLES_SOAK = 4, 150
 SEED = 20_261_120
 CALLERS = (Role.ADMIN, Role.ADMIN, *Role, None)
+ADDRESS_MAX = 60_000
 ENDLESS = ("/live", "/changes")
 NAMES = {
     "stream": "orders", "group": "readers", "tenant": "default", "id": "e1", "host": "web-1", "check": "disk",
@@ -110,7 +112,11 @@ class Run:
         if is_example and example is not None:
             case.body, case.media_type = example, "application/json"
         headers = {} if role is None else {"Authorization": f"Bearer {self.world.tokens[role]}"}
-        answer = case.call(base_url=self.world.url, headers=headers, timeout=30, allow_redirects=False)
+        try:
+            answer = case.call(base_url=self.world.url, headers=headers, timeout=30, allow_redirects=False)
+        except requests.RequestException:  # an address that is far too long is not read to its end
+            assert len(case.as_curl_command()) > ADDRESS_MAX
+            return
         self.statuses[answer.status_code] += 1
         where = (operation.method, operation.path, answer.status_code)
         if answer.status_code == 500:

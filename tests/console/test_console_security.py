@@ -5,8 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import shutil
+import ssl
+import subprocess
 import sys
+import warnings
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
@@ -17,17 +22,22 @@ sys.path.append(str(Path(__file__).parent))
 from console_worlds import ConsoleWorld
 
 import lockstep
+from lockstep.cli.commands import NOUNS
+from lockstep.cli.parser import build, parse
+from lockstep.console.app import _without_password
 from lockstep.console.assembly import opened_parts
 from lockstep.console.audit import redacted
 from lockstep.console.border import POLICY
 from lockstep.console.errors import TlsNeeded
 from lockstep.console.server import Console, ConsoleOptions
 from lockstep.server.access import Credential, Role, digest
+from lockstep.server.serving import TlsFiles
 from lockstep.streams.client import Lockstep
 
 VIEWER, OPERATOR, ADMIN = Role.VIEWER, Role.OPERATOR, Role.ADMIN
 OWN = ("console.tokens", "console.sessions", "console.audit")
 STOLEN = "lockstep_stolen"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -120,6 +130,39 @@ def test_behind_a_proxy_nobody_is_anonymous_and_cookies_are_secure(client, tmp_p
 def test_without_a_proxy_forwarded_addresses_are_not_believed(served):
     served.ask("POST", "/api/v1/streams/orders/publish", b"{}", X_Forwarded_For="203.0.113.9")
     assert served.console.audit.rows()[0]["from"] == "127.0.0.1"
+
+
+def test_it_listens_on_this_machine_alone_unless_told_otherwise(served):
+    assert ConsoleOptions().host == "127.0.0.1"
+    assert parse(build(NOUNS, "1"), ["serve"]).host == "127.0.0.1"
+    listening = served.console._server._socket.getsockname()
+    assert listening[0] == "127.0.0.1"
+
+
+def test_with_a_certificate_it_speaks_tls_of_today_and_says_so(client, tmp_path):
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
+            "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]  # fmt: skip
+    subprocess.run(made, check=True, capture_output=True)
+    with serving(client, tmp_path / "state", tls=TlsFiles(certificate, key)) as served:
+        trusted = ssl.create_default_context(cafile=str(certificate))
+        connection = http.client.HTTPSConnection(served.host, timeout=20, context=trusted)
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        connection.request("POST", "/sign-in", urlencode({"token": served.token(VIEWER)}), form)
+        answer = connection.getresponse()
+        assert answer.status == 303
+        assert "; Secure" in answer.headers["Set-Cookie"]
+        assert answer.headers["Strict-Transport-Security"]
+        connection.close()
+        old = ssl.create_default_context(cafile=str(certificate))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+        old.set_ciphers("ALL:@SECLEVEL=0")
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            http.client.HTTPSConnection(served.host, timeout=20, context=old).connect()
 
 
 # pages of others
@@ -372,6 +415,38 @@ def test_what_is_secret_is_in_no_record_of_the_audit_log():
                                          "props": [{"sasl.password": "***", "ssl.key.pem": "***"}]}}  # fmt: skip
 
 
+def test_no_password_of_the_bus_is_on_a_page():
+    for url, shown in (
+        ("kafka://ann:hidden@broker:9092/x", "kafka://***@broker:9092/x"), ("memory:", "memory:"),
+        ("redis://:hidden@h:1,h2:2?tls=true", "redis://***@h:1,h2:2?tls=true"), ("lmdb:./a@b", "lmdb:./a@b"),
+        ("kafka://h:9092?password=hidden&acks=all", "kafka://h:9092?password=***&acks=all"),
+        ("kafka://ann:hid@den@broker:9092", "kafka://***@broker:9092"),
+    ):  # fmt: skip
+        assert _without_password(url) == shown
+
+
+def test_no_token_is_in_an_answer_or_in_the_log(served, caplog, monkeypatch):
+    caplog.set_level("DEBUG")
+    secret = served.token(ADMIN)
+
+    def broken(_asked):
+        message = "a defect"
+        raise RuntimeError(message)
+
+    app = served.console.app
+    monkeypatch.setitem(app._views, "/streams", replace(app._views["/streams"], load=broken))
+    with_token = {"Authorization": f"Bearer {secret}", "Cookie": f"lockstep_session={secret}"}
+    for target in ("/api/v1/streams", "/streams", "/api/v1/nowhere", f"/api/v1/streams?q={secret}x"):
+        answer = served.ask("GET", target, **with_token)
+        assert answer.status in (404, 500), target
+        assert b"a defect" not in answer.body
+        assert b"Traceback" not in answer.body
+        assert secret.encode() not in answer.body
+    served.ask("GET", "/api/v1/streams", Authorization=f"Bearer {secret}wrong")
+    assert "A request failed" in caplog.text
+    assert secret not in caplog.text
+
+
 # how much
 
 
@@ -409,3 +484,37 @@ def test_a_live_page_ends_when_its_token_is_revoked(served):
 def test_live_pages_are_for_get_alone(served):
     for method in ("POST", "HEAD", "PUT"):
         assert served.ask(method, "/live?path=/").status == 405
+
+
+def test_a_live_page_ends_when_its_session_ends(served):
+    token = served.token(ADMIN)
+    form = {"Content_Type": "application/x-www-form-urlencoded"}
+    signed_in = served.ask("POST", "/sign-in", urlencode({"token": token}).encode(), **form)
+    cookie = signed_in.headers["Set-Cookie"].partition(";")[0]
+    connection = http.client.HTTPConnection(served.host, timeout=20)
+    connection.request("GET", "/live?path=/streams", headers={"Cookie": cookie})
+    answer = connection.getresponse()
+    assert answer.readline().startswith(b"id: ")
+    served.console.credentials.sign_out(cookie.partition("=")[2])
+    assert b"event: ended" in answer.read(), "also where everybody may look: the page has the name and acts of who went"
+    connection.close()
+
+
+# the page
+
+
+def test_each_promise_of_the_page_names_a_test_that_exists():
+    page = (ROOT / "docs" / "security-model.md").read_text()
+    section = page.partition("## The server of `lockstep serve`")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", section, re.MULTILINE)[2:]
+    assert len(rows) > 25
+    known = {name for path in (ROOT / "tests" / "console").glob("test_*.py")
+             for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)}  # fmt: skip
+    for promise, tests in rows:
+        named = re.findall(r"`(test_\w+)`", tests)
+        assert named, promise
+        assert set(named) <= known, (promise, set(named) - known)
+    own = set(re.findall(r"^def (test_\w+)", Path(__file__).read_text(), re.MULTILINE))
+    assert own - {"test_each_promise_of_the_page_names_a_test_that_exists"} <= {
+        name for _, tests in rows for name in re.findall(r"`(test_\w+)`", tests)
+    }, "each test here belongs to a promise"

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from starlette.types import Receive, Scope, Send
 
-from lockstep.console.audit import AuditLog
+from lockstep.console.audit import AuditLog, redacted
 from lockstep.console.border import error_advice, error_message, error_reply, error_status
 from lockstep.console.credentials import SESSION_S, CredentialStore
 from lockstep.console.errors import FormForged, FormInvalid, NotConfirmed, RoleNeeded, SignInNeeded
@@ -547,9 +547,7 @@ def _filled(template: str, names: Mapping[str, str]) -> str:
 
 
 def _without_password(url: str) -> str:
-    scheme, mark, rest = url.partition("://")
-    user, at, host = rest.rpartition("@")
-    return f"{scheme}{mark}{'***@' if at and user else ''}{host}" if mark else url
+    return str(redacted(url))
 
 
 def _unused(_call: Call) -> Reply:

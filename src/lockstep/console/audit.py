@@ -18,7 +18,7 @@ KEPT_S = 400 * 86_400.0
 KEPT_ROWS = 10_000
 """Records that a server holds for its page; the stream has all."""
 _PAIR = re.compile(r"(?i)([?&;][^=&\s]*(?:token|secret|passw|pwd|key)[^=&\s]*=)[^&;\s]+")
-_USER = re.compile(r"(\w+://)[^/@\s]+@")
+_USER = re.compile(r"(\w+://)[^/\s]+@")
 _SECRET = ("secret", "token", "password", "passwd", "pwd", "digest", "shown_once", "authorization", "api_key",
            "private_key", "access_key", "cookie", "sasl.", "ssl.key")  # fmt: skip
 TEXT_MAX, ITEMS_MAX = 1_000, 50
