@@ -12,6 +12,7 @@ from urllib.parse import urlencode, urlsplit
 from lockstep.console.administration import AdministrationViews
 from lockstep.console.app import ConsoleApp
 from lockstep.console.audit import AuditLog
+from lockstep.console.border import SafeHeaders
 from lockstep.console.credentials import CredentialStore
 from lockstep.console.home import HomeView
 from lockstep.console.mounts import Mount
@@ -112,6 +113,6 @@ class ConsoleWorld:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        asyncio.run(self.app(scope, receive, send))
+        asyncio.run(SafeHeaders(self.app, is_tls=False)(scope, receive, send))
         told = {name.decode().lower(): text.decode() for name, text in sent[0]["headers"]}
         return Answer(sent[0]["status"], told, b"".join(message.get("body", b"") for message in sent[1:]))

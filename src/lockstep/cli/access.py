@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 OUTCOMES = ("begun", "done", "refused", "failed")
 ROLES = ("viewer", "operator", "admin")
-Note = Callable[[str, str, str], None]
+Note = Callable[[str, str, str], object]
 LIFETIME_DEFAULT_S = 90 * 86_400.0
 
 

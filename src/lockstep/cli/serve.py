@@ -37,6 +37,8 @@ def _serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-cert", metavar="FILE", help="certificate with its chain, PEM; needed off loopback")
     parser.add_argument("--tls-key", metavar="FILE", help="its key, PEM")
     parser.add_argument("--behind-proxy", action="store_true", help="a proxy in front of it does TLS")
+    parser.add_argument("--grafana", action="store_true",
+                        help="print a dashboard over /metrics, to import into Grafana, and end")  # fmt: skip
     parser.add_argument("--sign-in", action="store_true", help="on loopback, too, only bearers of tokens may look")
 
 
@@ -71,6 +73,8 @@ TOP = alone(
 
 def serve(options: argparse.Namespace, output: Output) -> int:
     """Serve until asked to end."""
+    if options.grafana:
+        return _print_dashboard(output)
     from lockstep.console.assembly import opened_parts
     from lockstep.console.server import Console, check_exposure
     from lockstep.server.serving import bind
@@ -89,6 +93,13 @@ def serve(options: argparse.Namespace, output: Output) -> int:
         while not stopping.wait(_LOOK_S):
             pass
     return stopping.code
+
+
+def _print_dashboard(output: Output) -> int:
+    from lockstep.console.static import dashboard_text
+
+    output.line(dashboard_text().rstrip())
+    return 0
 
 
 def _options(options: argparse.Namespace) -> ConsoleOptions:

@@ -9,12 +9,12 @@ from lockstep.console.audit import AuditLog
 from lockstep.console.callers import Callers, check_form
 from lockstep.console.context import PageContext, path_of, scope_of
 from lockstep.console.errors import FormInvalid, NotConfirmed, SignInNeeded
-from lockstep.console.pages import HTML, PAGE_HEADERS, Pages, link, page_reply
+from lockstep.console.pages import HTML, Pages, link, page_reply
 from lockstep.console.port import DRY_RUN, Act, Asked, Download
 from lockstep.console.request import API, Request, query_of
 from lockstep.errors import BadArgument, LockstepError
 from lockstep.server.access import Principal
-from lockstep.server.bodies import Reply, parse_json, reply
+from lockstep.server.bodies import Reply, check_tree, parse_json, reply
 
 _FORM = b"application/x-www-form-urlencoded"
 _OWN = frozenset({"_form", "_step", "confirm", "dry_run"})
@@ -53,11 +53,11 @@ class ActRunner:
             return self._page(act, asked, step="preview", preview=act.preview(asked), fault=fault, status=422)
         done = self._carried_out(act, asked)
         if isinstance(done, Download):
-            return done.reply(PAGE_HEADERS)
+            return done.reply()
         if done.get("shown_once"):
             return self._page(act, asked, step="done", preview=done)
         where = link(path_of(act.done, asked.names), scope_of(act, asked.values))
-        return Reply(b"", 303, HTML, {**PAGE_HEADERS, "Location": where})
+        return Reply(b"", 303, HTML, {"Location": where})
 
     def _for_api(self, act: Act, asked: Asked, given: Mapping[str, Any]) -> Reply:
         if DRY_RUN.read(given.get("dry_run")):
@@ -65,7 +65,7 @@ class ActRunner:
         if act.confirm and given.get("confirm") != asked.names[act.confirm]:
             raise NotConfirmed(what=act.title, name=asked.names[act.confirm])
         done = self._carried_out(act, asked)
-        return done.reply({}) if isinstance(done, Download) else reply(done)
+        return done.reply() if isinstance(done, Download) else reply(done)
 
     def _carried_out(self, act: Act, asked: Asked) -> Mapping[str, Any] | Download:
         """Carry out an act between two records of the audit log."""
@@ -92,6 +92,7 @@ class ActRunner:
             if principal.session:  # a page of somebody else may have had the browser send it
                 raise SignInNeeded()
             tree = parse_json(request.body) if request.body else {}
+            check_tree(tree)
             if not isinstance(tree, dict):
                 raise FormInvalid(faults="The body must be a JSON object")
             return tree

@@ -12,26 +12,28 @@ from starlette.types import Receive, Scope, Send
 
 from lockstep.console.acts import ActRunner
 from lockstep.console.audit import AuditLog
+from lockstep.console.border import error_advice, error_message, error_reply, error_status
 from lockstep.console.callers import SIGN_IN, SIGN_OUT, Callers
 from lockstep.console.context import PageContext, path_of
 from lockstep.console.credentials import CredentialStore
-from lockstep.console.errors import SignInNeeded, TooFast
+from lockstep.console.errors import SignInNeeded
 from lockstep.console.live import LivePages
-from lockstep.console.mounts import Mount
+from lockstep.console.mounts import Change, Mount, NotedApi
 from lockstep.console.openapi import document
-from lockstep.console.pages import HTML, PAGE_HEADERS, Pages, page_reply
+from lockstep.console.pages import HTML, Pages, page_reply
 from lockstep.console.port import Asked, Pillar, Site, View
 from lockstep.console.request import API, LIVE, Request, query_of
 from lockstep.console.static import StaticFiles
 from lockstep.errors import BadArgument, LockstepError
 from lockstep.runtime import logger
 from lockstep.server.access import ANONYMOUS, Principal, Role
-from lockstep.server.answers import status_of
 from lockstep.server.bodies import Reply, reply
-from lockstep.server.errors import MethodNotAllowed
+from lockstep.server.errors import MethodNotAllowed, RouteNotFound
 from lockstep.server.routes import Call, Route, Router
 
-OPENAPI = "/openapi.json"
+OPENAPI, GRAFANA = "/openapi.json", "/grafana.json"
+METRICS_AREA = "metrics"
+"""What the scope of a token must have for /metrics."""
 
 
 class ConsoleApp:
@@ -84,23 +86,45 @@ class ConsoleApp:
             answered = self._refused(request, error)
         except Exception as error:  # noqa: BLE001  # a defect: told by a number, with the trace in the log
             answered = self._failed(request, error)
-        if request.method == "HEAD":
-            answered = replace(answered, body=b"")
         await answered.response()(scope, receive, send)
 
     async def _in_thread(self, function: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+
+    def label(self, scope: Scope) -> str:
+        """The route of a request, for counts: one of those in the document."""
+        path, raw = scope["path"], scope["raw_path"]
+        mount = next((one for one in self._mounts if path.startswith(f"{one.prefix}/")), None)
+        if mount is not None:
+            route = mount.route(scope["method"], raw[len(mount.prefix) :])
+            return f"{mount.prefix}/{{{mount.name}}}{'/...' if route is None else route.path}"
+        if path in (LIVE, SIGN_IN, SIGN_OUT, OPENAPI, GRAFANA) or path.startswith("/static/"):
+            return "/static" if path.startswith("/static/") else str(path)
+        prefix = API if raw.startswith(f"{API}/".encode()) else ""
+        try:
+            return prefix + self._router.find("GET", raw[len(prefix) :])[0].path
+        except LockstepError:
+            return "unknown"
+
+    def check_may_look(self, scope: Scope) -> None:
+        """Refuse a caller that may not see metrics: SignInNeeded. They cost little however often they are asked for."""
+        if not self._callers.principal(Request.of(scope, {})).may(Role.VIEWER, METRICS_AREA):
+            raise SignInNeeded()
 
     def _answer(self, request: Request) -> Reply:
         if request.path.startswith("/static/"):
             return self._static.reply(request.path, request.headers.get(b"if-none-match", b""))
         if request.path == OPENAPI:
             return self._openapi
+        if request.path == GRAFANA:
+            return self._static.dashboard()
         if request.path == SIGN_IN:
             return self._sign_in(request)
         if request.path == SIGN_OUT and request.method == "POST":
             return _sent_on(SIGN_IN, self._callers.sign_out(request))
-        raw = (request.raw_path[len(API) :] or b"/") if request.is_api else request.raw_path
+        raw = request.raw_path
+        if request.is_api:
+            raw = _without_prefix(request, API) or b"/"
         route, names = self._router.find("GET", raw)
         view, act = self._views.get(route.path), self._acts.get(route.path)
         if request.method in ("GET", "HEAD"):
@@ -135,6 +159,8 @@ class ConsoleApp:
 
     async def _serve_live(self, request: Request, receive: Receive, send: Send) -> None:
         """GET /live?path=PATH: the content of a page whenever it changes."""
+        if request.method != "GET":
+            raise MethodNotAllowed(method=request.method, path=LIVE, allowed="GET")
         given = query_of(request.query)
         path, _, query = given.get("path", "/").partition("?")
         wanted = replace(request, method="GET", path=path, raw_path=path.encode(), query=query.encode())
@@ -146,7 +172,8 @@ class ConsoleApp:
         asked = _asked(view, wanted, names, principal)
 
         def rendered() -> str:
-            self._still_admitted(request, view)
+            if not self._is_still(principal, request, view):
+                raise SignInNeeded()
             return self._pages.content(view.template, self._context.of(view, asked, view.load(asked)))
 
         async def render() -> str:
@@ -155,45 +182,42 @@ class ConsoleApp:
         key = f"{principal.credential}\0{principal.session}\0{path}?{query}"
         await self.live.serve(key, render, receive, send)
 
-    def _still_admitted(self, request: Request, view: View) -> None:
-        principal = self._callers.principal(request)
-        if not principal.may(view.role, view.area):
-            raise SignInNeeded()
+    def _is_still(self, principal: Principal, request: Request, view: View) -> bool:
+        """Whether who opened a live page has the same credential as then, and it still allows that."""
+        now = self._callers.principal(request)
+        return now.credential == principal.credential and now.may(view.role, view.area)
 
     async def _pass_on(self, mount: Mount, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
         is_change = request.method not in ("GET", "HEAD")
-        role = Role.OPERATOR if is_change else Role.VIEWER
+        inner = {**scope, "path": request.path[len(mount.prefix) :], "raw_path": _without_prefix(request, mount.prefix)}
+        role = mount.role(request.method, inner["raw_path"])
         principal = await self._in_thread(lambda: self._callers.admit(request, role, mount.area, changes=is_change))
         if is_change and principal.session:
             raise SignInNeeded()
-        path = request.path[len(mount.prefix) :]
-        if is_change:
-            await self._in_thread(self._audit.event, principal, request.address, f"{request.method} {mount.title}",
-                                  request.path, "begun")  # fmt: skip
-        inner = {**scope, "path": path, "raw_path": request.raw_path[len(mount.prefix) :]}
         waiting = [{"type": "http.request", "body": request.body, "more_body": False}]
 
         async def replayed() -> Any:
             return waiting.pop() if waiting else await receive()
 
-        await mount.app(inner, replayed, send)
+        if not is_change:
+            await mount.app(inner, replayed, send)
+            return
+        change = Change(principal=principal, address=request.address, method=request.method, path=request.path,
+                        body=request.body)  # fmt: skip
+        await NotedApi(mount, self._audit).change(change, inner, replayed, send)
 
     # errors
 
     def _refused(self, request: Request, error: LockstepError) -> Reply:
-        status = _status(error)
-        message = type(error).template.format(**error.params)
-        advice = " ".join([type(error).advice.format(**error.params), *getattr(error, "__notes__", [])]).strip()
-        headers = (
-            {"Retry-After": "1"} if status in (429, 503) else {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-        )
+        status = error_status(error)
         if request.wants_page:
             if isinstance(error, SignInNeeded):
-                return Reply(b"", 303, HTML, {**PAGE_HEADERS, "Location": SIGN_IN})
+                return Reply(b"", 303, HTML, {"Location": SIGN_IN})
             context = {**self._context.shared(ANONYMOUS), "path": request.path, "status": status, "code": error.code,
-                       "message": message, "advice": advice, "asked": None, "is_live": False}  # fmt: skip
+                       "message": error_message(error), "advice": error_advice(error), "asked": None,
+                       "is_live": False}  # fmt: skip
             return page_reply(self._pages.page("error.html", context), status)
-        return reply({"error": {"code": error.code, "message": message, "advice": advice}}, status, headers)
+        return error_reply(error)
 
     def _failed(self, request: Request, error: Exception) -> Reply:
         number = self._site.runtime.new_id().hex()
@@ -215,16 +239,15 @@ def _asked(view: View, request: Request, names: Mapping[str, str], principal: Pr
     return Asked(path=path, names=names, values=values, given=given, principal=principal, address=request.address)
 
 
+def _without_prefix(request: Request, prefix: str) -> bytes:
+    """The path after a prefix, as it was sent; RouteNotFound where parts of the prefix are escaped."""
+    if not f"{request.raw_path.decode('latin-1')}/".startswith(f"{prefix}/"):
+        raise RouteNotFound(path=request.path)
+    return request.raw_path[len(prefix) :]
+
+
 def _sent_on(where: str, cookie: str) -> Reply:
-    return Reply(b"", 303, HTML, {**PAGE_HEADERS, "Location": where, "Set-Cookie": cookie})
-
-
-def _status(error: LockstepError) -> int:
-    if isinstance(error, SignInNeeded):
-        return 401
-    if isinstance(error, TooFast):
-        return 429
-    return 405 if isinstance(error, MethodNotAllowed) else status_of(error)
+    return Reply(b"", 303, HTML, {"Location": where, "Set-Cookie": cookie})
 
 
 def _unused(_call: Call) -> Reply:

@@ -14,8 +14,8 @@ from importlib import metadata
 from typing import Any, TypeVar
 
 from lockstep import __version__
+from lockstep.console.audit import redacted
 from lockstep.errors import LockstepError
-from lockstep.log.urls import without_secret
 from lockstep.streams import views
 from lockstep.streams.client import Lockstep
 from lockstep.streams.shards import split_log
@@ -149,7 +149,7 @@ class _Budget:
 def _bus(client: Lockstep, _budget: _Budget) -> dict[str, Any]:
     look = getattr(client.bus, "check", None)  # embedded buses have nothing to set wrong
     found = [] if look is None else [f"{each.server}: {each.problem}" for each in look()]
-    return {"bus": without_secret(client.url), "promises": views.promises(client), "findings": found}
+    return {"bus": redacted(client.url), "promises": views.promises(client), "findings": found}
 
 
 def _streams(client: Lockstep, budget: _Budget) -> list[Any]:

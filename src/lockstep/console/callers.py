@@ -9,7 +9,7 @@ from collections.abc import Callable
 from lockstep.console.audit import AuditLog
 from lockstep.console.credentials import SESSION_S, CredentialStore
 from lockstep.console.errors import FormForged, RoleNeeded, SignInNeeded
-from lockstep.console.limits import CHANGES, READS, SIGN_INS, RateLimits
+from lockstep.console.limits import CHANGES, READS, SIGN_INS, UNKNOWN_CHANGES, UNKNOWN_READS, RateLimits
 from lockstep.console.request import COOKIE, Request, query_of
 from lockstep.server.access import ANONYMOUS, Principal, Role
 
@@ -50,16 +50,27 @@ class Callers:
 
     def admit(self, request: Request, role: Role, area: str, *, changes: bool = False) -> Principal:
         """The caller, if it may do this and not too often."""
-        principal = self.principal(request)
+        try:
+            principal = self.principal(request)
+        except SignInNeeded:
+            self._refuse_unknown(request, changes=changes)
+            raise
         self._limits.take(principal.credential or request.address, CHANGES if changes else READS)
         if not principal.may(role, area):
             if principal.credential == "":
+                self._refuse_unknown(request, changes=changes)
                 raise SignInNeeded()
             if changes:
                 self._audit.event(principal, request.address, request.method, request.path, "refused")
             raise RoleNeeded(role=role.label, area=area, name=principal.name, own=principal.role.label,
                              scope=", ".join(principal.scope))  # fmt: skip
         return principal
+
+    def _refuse_unknown(self, request: Request, *, changes: bool) -> None:
+        """Note an attempt of somebody without a valid credential; TooFast for too many, so that the log stays small."""
+        self._limits.take(f"unknown {request.address}", UNKNOWN_CHANGES if changes else UNKNOWN_READS)
+        if changes:
+            self._audit.event(ANONYMOUS, request.address, request.method, request.path, "refused")
 
     def sign_in(self, request: Request) -> str | None:
         """Begin a session with the token of a form; its cookie, or None for a token that is not valid."""

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
 
+from lockstep.console.audit import redacted
 from lockstep.console.callers import form_token
 from lockstep.console.pages import crumbs, link
 from lockstep.console.port import TRUE, Act, Asked, Kind, Parameter, Pillar, Site, View
 from lockstep.console.request import API
-from lockstep.log.urls import without_secret
 from lockstep.server.access import Principal
 from lockstep.server.errors import RouteNotFound
 from lockstep.server.routes import Router
@@ -32,7 +32,7 @@ class PageContext:
         self._site, self._pillars, self._acts, self._router = site, pillars, list(acts), router
         self._paths = {view.path for pillar in pillars for view in pillar.views}
         url = site.client.url
-        self._bus = without_secret(url)
+        self._bus = str(redacted(url))
         self._bus_option = "" if self._bus != url or url == "memory:" else f" --bus {shlex.quote(url)}"
 
     def shared(self, principal: Principal) -> dict[str, Any]:

@@ -5,7 +5,7 @@ UsageError                                         exit 2
 NotFound                                           exit 3
   CredentialNotFound
 Forbidden                                          exit 5
-  SignInNeeded RoleNeeded FormForged
+  SignInNeeded RoleNeeded FormForged StreamReserved
 Unavailable                                        exit 6
   TooFast BundleBusy
 """
@@ -61,6 +61,14 @@ class RoleNeeded(Forbidden):
     code = "ROLE_NEEDED"
     template = "This needs the role {role} for {area}; {name} has the role {own} for {scope}."
     advice = "Ask an admin for a token with that role: 'lockstep access add NAME --role {role}'."
+
+
+class StreamReserved(Forbidden):
+    """A stream on which the server keeps tokens, sessions or the audit log."""
+
+    code = "STREAM_RESERVED"
+    template = "The stream {stream!r} holds the server's own records."
+    advice = "Only the server writes it, and only an admin reads it: use the pages Access and Audit."
 
 
 class FormForged(Forbidden):

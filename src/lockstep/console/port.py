@@ -6,7 +6,7 @@ which tells what it would do, and is carried out when it is confirmed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -123,9 +123,9 @@ class Download:
     about: Tree = field(default_factory=dict)
     """What the audit log notes of it."""
 
-    def reply(self, headers: Mapping[str, str]) -> Reply:
+    def reply(self) -> Reply:
         """As it is answered: to be stored, not to be shown."""
-        told = {**headers, "Content-Disposition": f'attachment; filename="{self.name}"'}
+        told = {"Content-Disposition": f'attachment; filename="{self.name}"'}
         return Reply(self.data, media_type=self.media_type, headers=told)
 
 
@@ -213,6 +213,10 @@ class Pillar:
     """What is wrong now; bounded in calls, as the home page asks all pillars."""
     figures: Callable[[], Sequence[tuple[str, str, str]]] = tuple
     """Figures of the home page: label, value, link."""
+    metrics: Callable[[], Iterable[Any]] = tuple
+    """Families for /metrics, bounded in labels."""
+    parts: Callable[[], Iterable[Mapping[str, Any]]] = tuple
+    """What it looks at, for /readyz: kind, name, role, leader, epoch, and the reason if something is wrong."""
 
     @property
     def pages(self) -> list[View]:

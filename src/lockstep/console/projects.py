@@ -55,6 +55,7 @@ class ProjectViews:
         self._site, self._watch, self._rows = site, watch, rows
         self._cluster = "" if site.cluster == CLUSTER else f" --cluster {shlex.quote(site.cluster)}"
         self._option = f"--project {{project}}{self._cluster}"
+        self.watch = watch
 
     def start(self) -> None:
         """Listen to engines in the background. Without, who is silent is known five seconds after a page is opened."""

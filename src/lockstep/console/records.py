@@ -7,10 +7,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from lockstep.console.errors import StreamReserved
+from lockstep.console.ledger import is_own
 from lockstep.console.port import Asked, Kind, Parameter
 from lockstep.errors import BadArgument
 from lockstep.log.offsets import step_back
 from lockstep.log.port import Log
+from lockstep.server.access import Role
 from lockstep.streams.client import Lockstep
 from lockstep.streams.cursor import first_at
 from lockstep.streams.record import Record
@@ -36,6 +39,8 @@ PARAMETERS = (START, AT, FORM, SHARD, COUNT)
 
 def read(client: Lockstep, stream: str, asked: Asked) -> dict[str, Any]:
     """Records of one shard from where the query says, oldest first, at most as many as it says."""
+    if is_own(stream) and asked.principal.role < Role.ADMIN:
+        raise StreamReserved(stream=stream)
     logs = client.logs(stream)
     shard, count = asked.values["shard"], asked.values["count"]
     if shard >= len(logs):

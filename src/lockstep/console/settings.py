@@ -10,13 +10,13 @@ from importlib.util import find_spec
 from typing import Any
 
 from lockstep import __version__
+from lockstep.console.audit import redacted
 from lockstep.console.bundle import MEDIA_TYPE, PARTS, BundleLimits, bundle_of
 from lockstep.console.credentials import SESSION_S, CredentialStore
 from lockstep.console.errors import BundleBusy
 from lockstep.console.limits import CHANGES, READS, SIGN_INS
 from lockstep.console.live import VIEWERS_MAX
 from lockstep.console.port import Act, Asked, Download, Site, Tree, View
-from lockstep.log.urls import without_secret
 from lockstep.server.access import Role
 from lockstep.server.guard import Limits
 
@@ -85,7 +85,7 @@ class SettingsViews:
         facts, limits = self._facts, self._facts.limits
         return {
             "server": {
-                "bus": without_secret(self._site.client.url), "cluster": self._site.cluster, "machine": facts.server,
+                "bus": redacted(self._site.client.url), "cluster": self._site.cluster, "machine": facts.server,
                 "listens on": f"{facts.host}:{facts.port}", "encryption": facts.encryption,
                 "callers without a token": "may look" if facts.anonymous else "are asked to sign in",
                 "state folder": facts.state or None, "lockstep": __version__, "python": platform.python_version(),

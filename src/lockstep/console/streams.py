@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lockstep.console import records
+from lockstep.console.errors import StreamReserved
+from lockstep.console.ledger import is_own
 from lockstep.console.port import (
     PAGED,
     Act,
@@ -191,6 +193,7 @@ class StreamViews:
 
     def _would_create(self, asked: Asked) -> Tree:
         days, shards = asked.values["days"], asked.values["shards"]
+        _check_not_own(asked.values["name"])
         return {"effect": f"Stream {asked.values['name']} is made with {shards} shards and keeps {days} days."}
 
     def publish(self, asked: Asked) -> Tree:
@@ -205,6 +208,7 @@ class StreamViews:
         return {"offsets": offsets}
 
     def _would_publish(self, asked: Asked) -> Tree:
+        _check_not_own(asked.names["stream"])
         size = len(asked.values["value"].encode())
         _check_room(asked.values["value"].encode(), asked.values["count"])
         self._client.config(asked.names["stream"])
@@ -220,6 +224,7 @@ class StreamViews:
         return {"config": config.to_dict()}
 
     def _would_alter(self, asked: Asked) -> Tree:
+        _check_not_own(asked.names["stream"])
         now = self._client.config(asked.names["stream"]).retain_age_s
         after = asked.values["days"] * 86_400.0
         rows = [{"setting": "retain_age_s", "before": now, "after": after}]
@@ -232,6 +237,7 @@ class StreamViews:
 
     def _would_trim(self, asked: Asked) -> Tree:
         before = asked.values["before"]
+        _check_not_own(asked.names["stream"])
         rows = [
             {
                 "shard": one["shard"],
@@ -249,6 +255,7 @@ class StreamViews:
         return {"deleted": asked.names["stream"]}
 
     def _would_delete(self, asked: Asked) -> Tree:
+        _check_not_own(asked.names["stream"])
         held = sum(one["records"] for one in views.bounds(self._client, asked.names["stream"]))
         return {"effect": f"Stream {asked.names['stream']} and its {held:,} records are removed for good."}
 
@@ -333,6 +340,7 @@ class StreamViews:
         return {"sent": redrive(self._client, asked.names["stream"], limit=asked.values["limit"])}
 
     def _would_redrive(self, asked: Asked) -> Tree:
+        _check_not_own(asked.names["stream"])
         held = sum(one["records"] for one in views.bounds(self._client, asked.names["stream"]))
         count = min(held, asked.values["limit"])
         return {"effect": f"Up to {count:,} letters that were not sent back yet are published to where they came from."}
@@ -443,3 +451,9 @@ def _change(progress: StreamProgress | None, log: Log, after: int) -> dict[str, 
         "stream": log.name, "next before": None if progress is None else progress.next, "next after": after,
         "lag before": None if progress is None else progress.lag, "lag after": records_between(log, after, bounds.next),
     }  # fmt: skip
+
+
+def _check_not_own(stream: str) -> None:
+    """An act on the server's own records could make somebody an admin, or take something out of the audit log."""
+    if is_own(stream):
+        raise StreamReserved(stream=stream)
