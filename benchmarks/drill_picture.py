@@ -1,8 +1,8 @@
 """Draws the moving picture of the first page from a real drill: what a subscriber got while engines were killed.
 
-    python benchmarks/drill_picture.py            # draws docs/pictures/drill.svg from docs/pictures/drill.json
-    python benchmarks/drill_picture.py --run      # runs `lockstep drill` first and writes its figures there
-    python benchmarks/drill_picture.py --frames 5 # also writes that many frames to build/, to look at
+python benchmarks/drill_picture.py            # draws docs/pictures/drill.svg from docs/pictures/drill.json
+python benchmarks/drill_picture.py --run      # runs `lockstep drill` first and writes its figures there
+python benchmarks/drill_picture.py --frames 5 # also writes that many frames to build/, to look at
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def draw(drill: Drill, shown_s: float | None = None) -> str:
     """Return the SVG. With `shown_s` it stands still as it is at that second of the run."""
     scale = Scale(drill)
     parts = [_head(drill), _title(drill), _axes(scale), _flow(drill, scale, shown_s)]
-    parts += [_fault(number, fault, scale, shown_s) for number, fault in enumerate(drill.faults)]
+    parts += [_fault(fault, scale, shown_s) for fault in drill.faults]
     return "\n".join([*parts, _verdict(drill, shown_s), "</svg>", ""])
 
 
@@ -154,22 +154,27 @@ def _flow(drill: Drill, scale: Scale, shown_s: float | None) -> str:
     reached = scale.seconds if shown_s is None else shown_s
     width, full = scale.x(reached) - LEFT, WIDTH - RIGHT - LEFT
     moving = _animate("width", f"0;{full};{full}", _times()) if shown_s is None else ""
-    return f"""  <clipPath id="shown"><rect x="{LEFT}" y="0" width="{width:.1f}" height="{HEIGHT}">{moving}</rect></clipPath>
+    shown = f'<rect x="{LEFT}" y="0" width="{width:.1f}" height="{HEIGHT}">{moving}</rect>'
+    return f"""  <clipPath id="shown">{shown}</clipPath>
   <g clip-path="url(#shown)">
     <path d="{area}" fill="{LINE}" fill-opacity="0.22"/>
     <path d="M{line}" fill="none" stroke="{LINE}" stroke-width="1.6" stroke-linejoin="round"/>
   </g>"""
 
 
-def _fault(number: int, fault: Fault, scale: Scale, shown_s: float | None) -> str:
+def _fault(fault: Fault, scale: Scale, shown_s: float | None) -> str:
     x, end = scale.x(fault.at_s), scale.x(fault.at_s + fault.silence_s)
     is_shown = shown_s is None or shown_s >= fault.at_s
     moving = _appear(fault.at_s / scale.seconds) if shown_s is None else ""
+    top, ground, width = TOP, HEIGHT - BOTTOM, max(end - x, 1.5)
+    is_late = x > 0.75 * WIDTH
+    text = f'x="{x - 6:.1f}" text-anchor="end"' if is_late else f'x="{x + 6:.1f}"'
+    said = f"{escape(fault.by)} goes on after {fault.silence_s:.2f} s"
     return f"""  <g opacity="{int(is_shown)}">{moving}
-    <rect x="{x:.1f}" y="{TOP}" width="{max(end - x, 1.5):.1f}" height="{HEIGHT - TOP - BOTTOM}" fill="{SILENCE}"/>
-    <path d="M{x:.1f} {TOP - 24}V{HEIGHT - BOTTOM}" stroke="{FAULT}" stroke-width="1.4" stroke-dasharray="4 3"/>
-    <text class="fault" x="{x + 6:.1f}" y="{TOP - 14}">kill -9 {escape(fault.engine)}</text>
-    <text class="small" x="{x + 6:.1f}" y="{TOP + 1}">{escape(fault.by)} goes on after {fault.silence_s:.2f} s</text>
+    <rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{ground - top}" fill="{SILENCE}"/>
+    <path d="M{x:.1f} {top - 24}V{ground}" stroke="{FAULT}" stroke-width="1.4" stroke-dasharray="4 3"/>
+    <text class="fault" {text} y="{top - 14}">kill -9 {escape(fault.engine)}</text>
+    <text class="small" {text} y="{top + 1}">{said}</text>
   </g>"""
 
 
