@@ -111,3 +111,35 @@ def test_every_public_name_of_the_api_reference_has_a_docstring():
             item = getattr(module, public)
             if inspect.isclass(item) or inspect.isfunction(item):
                 assert inspect.getdoc(item), f"{name}.{public}"
+
+
+ARCHITECTURE = DOCS / "architecture.md"
+PATH = re.compile(r"`((?:src|tests|docs|requirements|benchmarks|examples)/[\w./-]*|pyproject\.toml|Makefile)`")
+
+
+def changes() -> list[list[str]]:
+    text = ARCHITECTURE.read_text().partition("\n## Where do I change X\n")[2].partition("\n## ")[0]
+    return [
+        [cell.strip() for cell in line.strip("|").split(" |")] for line in text.splitlines() if line.startswith("| ")
+    ][2:]
+
+
+def test_every_path_that_the_architecture_names_exists():
+    paths = PATH.findall(ARCHITECTURE.read_text())
+    assert len(paths) > 60
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_every_package_has_its_place_in_the_architecture():
+    source = ROOT / "src" / "lockstep"
+    packages = {f"src/lockstep/{path.name}" for path in source.iterdir() if (path / "__init__.py").exists()}
+    assert packages <= set(PATH.findall(ARCHITECTURE.read_text()))
+
+
+def test_at_least_twenty_changes_say_where_to_begin_and_which_test_tells_the_rest():
+    rows = changes()
+    assert len(rows) >= 20
+    for row in rows:
+        assert len(row) == 4, row
+        assert PATH.search(row[1]), row
+        assert PATH.search(row[3]), row
