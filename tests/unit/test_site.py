@@ -9,6 +9,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -143,3 +144,45 @@ def test_at_least_twenty_changes_say_where_to_begin_and_which_test_tells_the_res
         assert len(row) == 4, row
         assert PATH.search(row[1]), row
         assert PATH.search(row[3]), row
+
+
+def test_the_glossary_has_each_word_once_in_order_with_one_sentence_and_where_it_appears():
+    rows = re.findall(r"^\| \*\*(.+?)\*\* \| (.+) \| (\[.+\)) \|$", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    words = [word.lower() for word, *_ in rows]
+    assert len(rows) == (DOCS / "glossary.md").read_text().count("\n| **") > 80
+    assert words == sorted(set(words))
+    for word, said, _ in rows:
+        assert said.endswith("."), word
+        assert not re.search(r"\.\s", said), f"{word}: more than one sentence"
+
+
+def test_a_word_of_the_glossary_appears_on_the_pages_that_it_names():
+    for line in (DOCS / "glossary.md").read_text().splitlines():
+        if line.startswith("| **"):
+            words, _, where = [cell.strip(" *") for cell in line.strip("|").split(" | ")]
+            for link in LINK.findall(where):
+                text = (DOCS / link.partition("#")[0]).read_text().lower()
+                assert any(word.rstrip("e").lower() in text for word in words.split(", ")), (words, link)
+
+
+def recipe(target: str) -> list[str]:
+    """The commands of a target of the Makefile."""
+    text = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert text, target
+    return [line.strip().replace("$(BIN)", ".venv/bin") for line in text[1].splitlines()]
+
+
+def test_pre_commit_does_what_make_check_does_and_downloads_nothing():
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert [repo["repo"] for repo in config["repos"]] == ["local"]
+    hooks = config["repos"][0]["hooks"]
+    assert {hook["language"] for hook in hooks} == {"system"}
+    assert [hook["entry"] for hook in hooks] == recipe("check")
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "README.md"])
+def test_targets_that_a_page_shows_are_in_the_makefile_with_a_line_of_help(page):
+    shown = re.findall(r"^make ([a-z-]+)", (ROOT / page).read_text(), re.MULTILINE)
+    assert "check" in shown
+    for target in shown:
+        assert re.search(rf"^{target}:.*## \S", (ROOT / "Makefile").read_text(), re.MULTILINE), target
