@@ -17,11 +17,14 @@ from typing import Any
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 DATA, PICTURE = PICTURES / "drill.json", PICTURES / "drill.svg"
-STEP_S = 0.25
-EVENTS, RATE = 480_000, 6_000.0
+MEAN_S = 1.0
+"""The line is the mean over so long; the marks below it are single arrivals."""
+EVENTS, RATE = 420_000, 6_000.0
 
 WIDTH, HEIGHT = 860, 340
-LEFT, RIGHT, TOP, BOTTOM = 64, 18, 92, 46
+LEFT, RIGHT, TOP, BOTTOM = 64, 18, 92, 82
+MARKS = 20
+"""The height of a mark."""
 PLAY_S, HOLD_S = 9.0, 3.0
 """How long the line takes to be drawn, and how long the whole of it stays before it begins again."""
 INK, SOFT, LINE, FAULT, SILENCE = "#1f2933", "#52606d", "#1f5f8b", "#b3261e", "#f6cfc9"
@@ -49,8 +52,8 @@ class Drill:
     identical: bool
     lost: int
     doubled: int
-    rates: Sequence[tuple[float, float]]
-    """Middle of each step in seconds from the first event, and events a second in it."""
+    arrivals: Sequence[tuple[float, int]]
+    """When a piece of the output came, in seconds from the first event, and the events in it."""
     faults: Sequence[Fault]
 
     @classmethod
@@ -58,20 +61,28 @@ class Drill:
         """Read it from the plain data of `DATA`."""
         return cls(**tree | {"faults": [Fault(**fault) for fault in tree["faults"]]})
 
+    def rates(self) -> list[tuple[float, float]]:
+        """Seconds, and the events a second in the time of `MEAN_S` around them."""
+        steps = int(self.seconds * 10) + 1
+        return [(step / 10, self._rate(step / 10)) for step in range(steps)]
+
+    def _rate(self, at: float) -> float:
+        first, last = max(at - MEAN_S / 2, 0.0), min(at + MEAN_S / 2, self.seconds)
+        return sum(events for when, events in self.arrivals if first <= when < last) / (last - first)
+
 
 def run() -> dict[str, Any]:
     """Kill engines for real, and return what arrived as plain data."""
     from datetime import UTC, datetime
 
     from lockstep.bench import measure
-    from lockstep.drill.arrivals import rates
     from lockstep.drill.options import DrillOptions
     from lockstep.drill.run import run_drill
     from lockstep.drill.telling import Silence
 
     result = run_drill(DrillOptions(events=EVENTS, rate=RATE), Silence())
     found, tree = result.measured, result.tree()
-    points = rates(found.arrivals, STEP_S)
+    ends = [0, *(arrival.events for arrival in found.arrivals)]
     return {
         "command": f"lockstep drill --events {EVENTS} --rate {RATE:.0f}",
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
@@ -81,7 +92,10 @@ def run() -> dict[str, Any]:
         "identical": tree["identical"],
         "lost": tree["lost"],
         "doubled": tree["doubled"],
-        "rates": [[round(at - found.began_at, 3), round(rate)] for at, rate in points],
+        "arrivals": [
+            [round(arrival.at - found.began_at, 3), arrival.events - before]
+            for arrival, before in zip(found.arrivals, ends, strict=False)
+        ],
         "faults": [
             {"at_s": fault.at_s, "engine": fault.engine, "by": fault.by, "silence_s": fault.silence_s}
             for fault in result.faults
@@ -94,7 +108,7 @@ class Scale:
 
     def __init__(self, drill: Drill) -> None:
         self.seconds = drill.seconds
-        self.top = max(rate for _, rate in drill.rates) * 1.08
+        self.top = max(rate for _, rate in drill.rates()) * 1.08
 
     def x(self, seconds: float) -> float:
         """Left to right."""
@@ -129,28 +143,30 @@ def _head(drill: Drill) -> str:
 
 
 def _title(drill: Drill) -> str:
-    said = f"{drill.events:,} events through two engines on {drill.machine}; {drill.date}"
+    what = "Events a second at a subscriber, the mean over a second; below, each arrival"
+    said = f"{what}. {drill.events:,} events, two engines on {drill.machine}, {drill.date}"
     return f"""  <text class="name" x="20" y="28">$ {escape(drill.command)}</text>
-  <text class="small" x="20" y="47">Events a second at a subscriber. {escape(said)}</text>"""
+  <text class="small" x="20" y="47">{escape(said)}</text>"""
 
 
 def _axes(scale: Scale) -> str:
     lines = []
-    for rate in range(0, int(scale.top) + 1, 5_000 if scale.top < 25_000 else 10_000):
+    for rate in range(0, int(scale.top) + 1, 2_000 if scale.top < 14_000 else 5_000):
         y = scale.y(rate)
         lines.append(f'  <path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#e4e7eb"/>')
         lines.append(f'  <text class="small" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{rate:,}</text>')
     for second in range(0, int(scale.seconds) + 1, 10):
         x = scale.x(second)
-        lines.append(f'  <text class="small" x="{x:.1f}" y="{HEIGHT - 26}" text-anchor="middle">{second} s</text>')
+        lines.append(f'  <text class="small" x="{x:.1f}" y="{HEIGHT - 30}" text-anchor="middle">{second} s</text>')
     return "\n".join(lines)
 
 
 def _flow(drill: Drill, scale: Scale, shown_s: float | None) -> str:
-    points = [(at, rate) for at, rate in drill.rates if at <= scale.seconds]
+    points = drill.rates()
     line = "L".join(f"{scale.x(at):.1f} {scale.y(rate):.1f}" for at, rate in points)
     ground = HEIGHT - BOTTOM
     area = f"M{scale.x(points[0][0]):.1f} {ground}L{line}L{scale.x(points[-1][0]):.1f} {ground}Z"
+    marks = "".join(f"M{scale.x(at):.1f} {ground + 8}v{MARKS}" for at, _ in drill.arrivals)
     reached = scale.seconds if shown_s is None else shown_s
     width, full = scale.x(reached) - LEFT, WIDTH - RIGHT - LEFT
     moving = _animate("width", f"0;{full};{full}", _times()) if shown_s is None else ""
@@ -159,6 +175,7 @@ def _flow(drill: Drill, scale: Scale, shown_s: float | None) -> str:
   <g clip-path="url(#shown)">
     <path d="{area}" fill="{LINE}" fill-opacity="0.22"/>
     <path d="M{line}" fill="none" stroke="{LINE}" stroke-width="1.6" stroke-linejoin="round"/>
+    <path d="{marks}" stroke="{LINE}" stroke-width="1"/>
   </g>"""
 
 
@@ -171,8 +188,8 @@ def _fault(fault: Fault, scale: Scale, shown_s: float | None) -> str:
     text = f'x="{x - 6:.1f}" text-anchor="end"' if is_late else f'x="{x + 6:.1f}"'
     said = f"{escape(fault.by)} goes on after {fault.silence_s:.2f} s"
     return f"""  <g opacity="{int(is_shown)}">{moving}
-    <rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{ground - top}" fill="{SILENCE}"/>
-    <path d="M{x:.1f} {top - 24}V{ground}" stroke="{FAULT}" stroke-width="1.4" stroke-dasharray="4 3"/>
+    <rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{ground - top + MARKS + 8}" fill="{SILENCE}"/>
+    <path d="M{x:.1f} {top - 24}V{ground + MARKS + 8}" stroke="{FAULT}" stroke-width="1.4" stroke-dasharray="4 3"/>
     <text class="fault" {text} y="{top - 14}">kill -9 {escape(fault.engine)}</text>
     <text class="small" {text} y="{top + 1}">{said}</text>
   </g>"""
