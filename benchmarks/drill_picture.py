@@ -25,7 +25,7 @@ WIDTH, HEIGHT = 860, 340
 LEFT, RIGHT, TOP, BOTTOM = 64, 18, 92, 82
 MARKS = 20
 """The height of a mark."""
-PLAY_S, HOLD_S = 9.0, 3.0
+PLAY_S, HOLD_S = 7.0, 4.0
 """How long the line takes to be drawn, and how long the whole of it stays before it begins again."""
 INK, SOFT, LINE, FAULT, SILENCE = "#1f2933", "#52606d", "#1f5f8b", "#b3261e", "#f6cfc9"
 

@@ -13,7 +13,7 @@ DOCS = Path(__file__).parent
 
 project = "Lockstep"
 author = "The Lockstep authors"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns: list[str] = []
 html_theme = "furo"
 html_title = "Lockstep"
@@ -24,7 +24,6 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_inline"]
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
-autodoc_class_signature = "separated"
 add_module_names = False
 highlight_language = "text"
 
