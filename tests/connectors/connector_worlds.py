@@ -75,7 +75,7 @@ class World:
         self.last = 0
 
     def come_out(self, *numbers: int) -> None:
-        """Blocks behind the last one, each with an event of its number."""
+        """Blocks after the last one, each with an event of its number."""
         self.blocks_come_out(*((number, [event(number)]) for number in numbers))
 
     def blocks_come_out(self, *blocks: tuple[int, Sequence[Event]]) -> None:

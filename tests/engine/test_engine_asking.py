@@ -1,4 +1,4 @@
-"""Requests and replies: who asks gets the answer of whoever leads, once, and nothing is left behind."""
+"""Requests and replies: a client gets the answer of the engine that leads, once, and nothing stays on the streams."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def die_all(cluster: ReplaceCluster) -> None:
 def test_an_engine_joins_between_a_replace_and_the_first_beat_behind_it(tmp_path):
     cluster = begun(tmp_path)
     a = cluster.nodes["a"]
-    # Given a leader that stands still before it can say that anything behind the new model is published
+    # Given a leader that stands still before it can say that anything after the new model is published
     a.slow(20.0)
     cluster.ask_later("replace", replace_params())
     cluster.until(lambda: is_replaced(cluster))

@@ -206,7 +206,7 @@ def test_trimming_without_a_place_for_snapshots_is_answered(cluster):
 # Once
 
 
-@pytest.mark.parametrize("how", ["at once", "one after the other", "behind a takeover"])
+@pytest.mark.parametrize("how", ["at once", "one after the other", "after a takeover"])
 def test_a_request_that_is_repeated_with_the_same_id_acts_once(cluster, tmp_path, how):
     active, _ = pair(cluster)
     send(cluster, 1, 2, 3)
@@ -218,7 +218,7 @@ def test_a_request_that_is_repeated_with_the_same_id_acts_once(cluster, tmp_path
         cluster.advance(2.0)
     else:
         cluster.ask("persist", params, id="the-one")
-    if how == "behind a takeover":
+    if how == "after a takeover":
         cluster.ask_later("state", {"value": "stopped"}, id_="stop")
         cluster.advance(0.5)
         cluster.ask("state", {"value": "running"}, id="go")
@@ -263,7 +263,7 @@ def with_minima() -> Graph:
     return compile_project(replace(project, queries=(more,)))
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before it is decided", "behind it"])
+@pytest.mark.parametrize("after", [False, True], ids=["before it is decided", "after it"])
 def test_a_leader_that_dies_over_a_new_model_leaves_it_to_the_next(cluster, after):
     # Given a leader that dies at the entry which states the new model
     active, standby = pair(cluster)

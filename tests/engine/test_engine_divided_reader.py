@@ -67,7 +67,7 @@ def row(number: int, **other: object) -> Event:
 
 
 def fed(folder: Path, shards: int, blocks: list[list[Event]], entry_events: int = 3) -> LocalEngine:
-    """An engine with input that is sequenced, and one first batch behind it, so that all shards are at work.
+    """An engine with input that is sequenced, and one first batch after it, so that all shards are at work.
 
     A bus in memory is called as the folder, so that each needs a name of its own.
     """

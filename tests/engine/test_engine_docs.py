@@ -45,7 +45,7 @@ WITH_MODELS = [
     DOCS / "reference" / "models-yaml.md",
     DOCS / "howto" / "models.md",
     DOCS / "howto" / "custom-windows.md",
-    DOCS.parent / "README.md",
+    DOCS / "learn" / "first-model.md",
 ]
 FENCE = re.compile(r"^```(yaml|xml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -93,7 +93,7 @@ def places(cluster: LocalCluster, stream: str) -> list[Place]:
 
 
 def without_copies(found: list[Place]) -> list[Place]:
-    """As readers take them: what is not behind the last one is a copy."""
+    """As readers take them: what is not after the last one is a copy."""
     kept: list[Place] = []
     for place in found:
         if not kept or place > kept[-1]:

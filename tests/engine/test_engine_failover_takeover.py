@@ -163,8 +163,8 @@ def test_both_engines_are_killed_and_started_again(cluster):
         (".C", 0, True),
     ],
     ids=[
-        "before its mark", "behind its mark", "before its barrier", "behind its barrier", "behind all barriers",
-        "before its first frame", "behind its first frame", "behind all frames", "before its beat", "behind its beat",
+        "before its mark", "after its mark", "before its barrier", "after its barrier", "after all barriers",
+        "before its first frame", "after its first frame", "after all frames", "before its beat", "after its beat",
     ],
 )  # fmt: skip
 def test_the_standby_may_die_while_it_takes_over(cluster, stream, skip, after):

@@ -338,7 +338,7 @@ def write_and_die(folder: str, where: str) -> None:
     if where == "amid pages":
         pages = _Failing(pages)
     else:
-        call = {"before the rename": "fsync", "behind the rename": "replace"}[where]
+        call = {"before the rename": "fsync", "after the rename": "replace"}[where]
         real = getattr(os, call)
 
         def die(*args: object) -> None:
@@ -354,14 +354,14 @@ def write_and_die(folder: str, where: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.acceptance
-@pytest.mark.parametrize("where", ["amid pages", "before the rename", "behind the rename"])
+@pytest.mark.parametrize("where", ["amid pages", "before the rename", "after the rename"])
 def test_a_writer_killed_at_any_moment_leaves_a_store_that_is_fine(store, where):
     put(store, 1)
     child = subprocess.run([sys.executable, __file__, str(store.folder), where], check=False, timeout=100)
     assert child.returncode == -signal.SIGKILL
     folder = store.folder / snapshot_name(2, "x")
     (left,) = folder.iterdir()
-    if where == "behind the rename":
+    if where == "after the rename":
         assert numbers(store) == [1, 2]
         return
     # Then it is not taken for one, and what it left is large and goes

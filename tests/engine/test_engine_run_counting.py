@@ -65,7 +65,7 @@ def test_a_record_of_a_newer_kind_stops_the_reader():
 
 
 def test_only_entries_that_count_are_seen():
-    # Given two leaders' records on one log: what the first one writes behind the second's mark does not count
+    # Given two leaders' records on one log: what the first one writes after the second's mark does not count
     log = Grid().bus(ThreadRuntime()).create("s", CONTROL_STREAM)
     first = [Entry(1, "old", number, "", "") for number in (1, 2)]
     states = []
@@ -183,7 +183,7 @@ def test_a_record_that_is_no_frame_is_an_empty_block_under_whose_number_it_is_sh
 
 @pytest.mark.parametrize("refused", [HEAD_DAMAGED, frame([9], client=ANNA, first_id=9)], ids=["garbage", "gap"])
 def test_what_is_refused_is_shown_also_if_nothing_comes_behind_it(engine, refused):
-    # Given a record that comes alone, behind everything that is published
+    # Given a record that comes alone, after everything that is published
     put(input_log(engine, "q/in"), frame([1], client=ANNA))
     run_all(engine)
     put(input_log(engine, "q/in"), refused)

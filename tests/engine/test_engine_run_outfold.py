@@ -161,7 +161,7 @@ def _cutting(draw, blocks: Blocks) -> list[bytes]:
 
 
 def _may_follow(state: OutState, frame: bytes) -> bool:
-    """Whether a leader may have written this: it never writes behind a gap."""
+    """Whether a leader may have written this: it never writes after a gap."""
     head = read_head(frame)
     begins = (head.first, head.part) if head.part else (head.previous, 10**9)
     return begins <= (state.last, state.part or 10**9) and not (state.part and head.first < state.last <= head.last)

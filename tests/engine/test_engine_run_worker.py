@@ -255,7 +255,7 @@ def test_a_worker_goes_on_hot_where_it_is_and_is_rebuilt_elsewhere(engine, worke
         asked.append(len(asked))
         return {}
 
-    # Given orders that follow each other, then one that was given before, then one behind
+    # Given orders that follow each other, then one that was given before, then one after them
     for orders, loads in (([(0, 2), (2, 3)], 1), ([(3, 4)], 1), ([(3, 4)], 2), ([(6, 8)], 3)):
         workers.run(engine.setup, 0, orders, stored, lambda: None)
         assert len(asked) == loads

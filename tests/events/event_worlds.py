@@ -69,7 +69,7 @@ class Desk:
             self.out.append([pack([value], producer=NO_PRODUCER, sequence=0, created_ns=0)])
 
     def come_out(self, *blocks: tuple[int, Sequence[Event]]) -> None:
-        """Blocks behind the last one."""
+        """Blocks after the last one."""
         self.put(*self.frames(*blocks, previous=self.last))
         self.last = blocks[-1][0]
 

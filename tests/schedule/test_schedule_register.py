@@ -1,4 +1,4 @@
-"""The register of tenants: a long control stream is shortened, and whoever is behind reads the same."""
+"""The register of tenants: a long control stream is shortened, and a reader that is behind reads the same."""
 
 from __future__ import annotations
 

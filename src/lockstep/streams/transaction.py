@@ -87,7 +87,7 @@ class Transaction:
     def get(self, name: str) -> bytes | None:
         """State kept under a name, as this transaction leaves it.
 
-        If somebody changes it before the commit, the commit raises Conflict and writes nothing.
+        If it changes before the commit, the commit raises Conflict and writes nothing.
         """
         key = self._key(name)
         if key in self._cells:
@@ -127,9 +127,7 @@ class Transaction:
     def _write(self, changes: port.Transaction) -> list[int]:
         for cell, wanted in self._expected.items():
             if changes.get(cell) != wanted:
-                raise Conflict(
-                    reason="Somebody else changed the state this transaction began with; nothing was written."
-                )
+                raise Conflict(reason="The state that this transaction began with has changed; nothing was written.")
         offsets: list[int] = []
         for log, run in groupby(self._records, key=lambda record: record.log):
             if changes.identity(log.name) != log.identity:
@@ -217,7 +215,7 @@ class GroupTransaction(Transaction):
     def _write_confirms(self, changes: port.Transaction) -> bool:
         """Inside the transaction nobody else writes, so the end of the group's log says who owns what right now.
 
-        False if this was committed before: whoever was not told so may try again, and it still counts once.
+        False if this was committed before: after a lost answer it can be tried again, and counts once.
         """
         grouplog = self._member.grouplog
         state = grouplog.state_in(changes, self._member.group_state)
