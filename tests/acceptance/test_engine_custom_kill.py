@@ -19,12 +19,12 @@ from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.model.builder import ProjectBuilder
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.run.asking import Asker
-from lockstep.engine.run.beats import last_beat
-from lockstep.engine.run.feeding import EventPublisher, out_batches
-from lockstep.engine.run.reading import values_between
-from lockstep.engine.run.records import origin_of
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.output.feeding import EventPublisher, out_batches
+from lockstep.engine.runtime.output.records import origin_of
+from lockstep.engine.runtime.requests.asking import Asker
+from lockstep.engine.runtime.sequence.beats import last_beat
+from lockstep.engine.runtime.sequence.reading import values_between
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.engine.windows.interpreter import Interpreter
 from lockstep.streams.client import Lockstep, connect
 

@@ -22,11 +22,11 @@ from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import Connector, CopyWindow, SourceWindow
-from lockstep.engine.run.beats import Beat
-from lockstep.engine.run.decisions import Decision, Statement, encode
-from lockstep.engine.run.position import Position, Tally
-from lockstep.engine.run.reading import head_of, values_between
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.sequence.beats import Beat
+from lockstep.engine.runtime.sequence.decisions import Decision, Statement, encode
+from lockstep.engine.runtime.sequence.position import Position, Tally
+from lockstep.engine.runtime.sequence.reading import head_of, values_between
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.events import Events
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.streams.client import connect

@@ -28,9 +28,9 @@ from lockstep.engine.model.parts import Connector
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow, SourceWindow
-from lockstep.engine.run.cluster import project_status
-from lockstep.engine.run.decisions import Decision, Statement, encode
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.control.cluster import project_status
+from lockstep.engine.runtime.sequence.decisions import Decision, Statement, encode
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.log.memory import Grid
 from lockstep.server.access import Role
 from lockstep.streams.client import Lockstep

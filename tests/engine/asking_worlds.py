@@ -6,8 +6,8 @@ import dataclasses
 import json
 from collections.abc import Callable
 
-from lockstep.engine.run.asking import Answerer, Asker, Request
-from lockstep.engine.run.streams import REQUESTS, ProjectStreams
+from lockstep.engine.runtime.requests.asking import Answerer, Asker, Request
+from lockstep.engine.runtime.sequence.streams import REQUESTS, ProjectStreams
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.memory import Grid
 from lockstep.testing.virtual import VirtualRuntime

@@ -11,16 +11,16 @@ from lockstep.engine.events.block import InputBlock
 from lockstep.engine.kernels.span import Results
 from lockstep.engine.model.changes import compare
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.run.catalog import compiled
-from lockstep.engine.run.decisions import Decision
-from lockstep.engine.run.eras import Past
-from lockstep.engine.run.feeding import EventPublisher
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.reading import Range, RangeReader
-from lockstep.engine.run.replacing import Seat, Standing, empty_windows, page_changes, replace_model, seated
-from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
-from lockstep.engine.run.standing import inputs_of, restating, statement_of
-from lockstep.engine.run.streams import ProjectStreams, sources
+from lockstep.engine.runtime.output.feeding import EventPublisher
+from lockstep.engine.runtime.sequence.catalog import compiled
+from lockstep.engine.runtime.sequence.decisions import Decision
+from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.reading import Range, RangeReader
+from lockstep.engine.runtime.sequence.sequencing import Sequencer, SequencerOptions
+from lockstep.engine.runtime.sequence.standing import inputs_of, restating, statement_of
+from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources
+from lockstep.engine.runtime.worker.eras import Past
+from lockstep.engine.runtime.worker.replacing import Seat, Standing, empty_windows, page_changes, replace_model, seated
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.engine.windows.interpreter import Interpreter
 from lockstep.engine.windows.operator import BadEvent

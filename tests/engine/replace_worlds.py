@@ -18,11 +18,11 @@ from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow, SourceWindow, Window
-from lockstep.engine.run.catalog import compiled
-from lockstep.engine.run.decisions import Decision, counted
-from lockstep.engine.run.feeding import out_batches
-from lockstep.engine.run.reading import values_between
-from lockstep.engine.run.streams import ProjectStreams, sources
+from lockstep.engine.runtime.output.feeding import out_batches
+from lockstep.engine.runtime.sequence.catalog import compiled
+from lockstep.engine.runtime.sequence.decisions import Decision, counted
+from lockstep.engine.runtime.sequence.reading import values_between
+from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources
 from lockstep.log.port import Bus
 
 WANTED = frozenset({"q/left", "q/sums"})

@@ -17,9 +17,9 @@ from test_engine_docs import STREAMS as PAGE
 from test_engine_docs import section, table
 
 from lockstep.engine.errors import RequestTimedOut
-from lockstep.engine.run import asking
-from lockstep.engine.run.asking import REPLIES, Answerer, Asker, Reply, Request, reply_of, request_of
-from lockstep.engine.run.streams import REQUESTS
+from lockstep.engine.runtime.requests import asking
+from lockstep.engine.runtime.requests.asking import REPLIES, Answerer, Asker, Reply, Request, reply_of, request_of
+from lockstep.engine.runtime.sequence.streams import REQUESTS
 from lockstep.errors import (
     DataError,
     StreamNotFound,

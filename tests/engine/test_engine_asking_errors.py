@@ -11,11 +11,11 @@ import pytest
 from asking_worlds import STREAMS, World, echo
 
 from lockstep.engine.errors import ModelMismatch, RequestRefused, RequestTimedOut
-from lockstep.engine.run import asking
-from lockstep.engine.run.asking import Answerer, Asker, Reply, Request, who_leads
-from lockstep.engine.run.reports import Report, write_report
-from lockstep.engine.run.spool import all_errors
-from lockstep.engine.run.streams import REPORTS, ProjectStreams
+from lockstep.engine.runtime.control.reports import Report, write_report
+from lockstep.engine.runtime.output.spool import all_errors
+from lockstep.engine.runtime.requests import asking
+from lockstep.engine.runtime.requests.asking import Answerer, Asker, Reply, Request, who_leads
+from lockstep.engine.runtime.sequence.streams import REPORTS, ProjectStreams
 from lockstep.errors import (
     AppendUncertain,
     BadArgument,

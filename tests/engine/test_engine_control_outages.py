@@ -9,7 +9,7 @@ from failover_worlds import WANTED, finish, pair, send
 from local_cluster import LocalCluster, LocalNode
 from run_worlds import sums_graph
 
-from lockstep.engine.spark import engine as engine_module
+from lockstep.engine.runtime import engine as engine_module
 from lockstep.errors import ServerUnreachable
 from lockstep.testing.faults import FaultPlan
 

@@ -14,12 +14,12 @@ from lockstep.core.snapshots import Reach
 from lockstep.engine.errors import ModelMismatch, SourceReplaced
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
-from lockstep.engine.run import trimming
-from lockstep.engine.run.beats import last_beat
-from lockstep.engine.run.catalog import stated
-from lockstep.engine.run.feeding import out_batches
-from lockstep.engine.run.position import Position
-from lockstep.engine.spark import assembly
+from lockstep.engine.runtime.control import assembly
+from lockstep.engine.runtime.output.feeding import out_batches
+from lockstep.engine.runtime.sequence.beats import last_beat
+from lockstep.engine.runtime.sequence.catalog import stated
+from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.snapshots import trimming
 
 ALL = WANTED | WANTED_THEN
 APPENDS = 24

@@ -22,18 +22,18 @@ from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import Window
-from lockstep.engine.run.barriers import encode_barrier
-from lockstep.engine.run.beats import Beat
-from lockstep.engine.run.decisions import Decision, encode
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.reading import BrokenFrame
-from lockstep.engine.run.records import bad_tree, broken_tree, notice_trees
-from lockstep.engine.run.reports import Report
-from lockstep.engine.run.sidelog import numbered
-from lockstep.engine.run.snapshot import HEAD, VERSION, Head, encode_head, unseal
-from lockstep.engine.run.spool import SpoolPart
-from lockstep.engine.run.streams import ProjectStreams
-from lockstep.engine.spark.engine import EngineOptions
+from lockstep.engine.runtime.control.reports import Report
+from lockstep.engine.runtime.engine import EngineOptions
+from lockstep.engine.runtime.output.barriers import encode_barrier
+from lockstep.engine.runtime.output.records import bad_tree, broken_tree, notice_trees
+from lockstep.engine.runtime.output.sidelog import numbered
+from lockstep.engine.runtime.output.spool import SpoolPart
+from lockstep.engine.runtime.sequence.beats import Beat
+from lockstep.engine.runtime.sequence.decisions import Decision, encode
+from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.reading import BrokenFrame
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
+from lockstep.engine.runtime.snapshots.snapshot import HEAD, VERSION, Head, encode_head, unseal
 from lockstep.engine.windows.function_calls import CALLS
 from lockstep.engine.windows.function_special import SPECIALS
 from lockstep.engine.windows.operator import BadEvent, Notice

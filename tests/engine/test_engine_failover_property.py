@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from local_cluster import LocalCluster
 from model_strategies import models, scripts, shardable_models
 
-from lockstep.engine.run import divided_reader, history, parts, publishing, worker
+from lockstep.engine.runtime.output import publishing
+from lockstep.engine.runtime.worker import divided_reader, history, parts, worker
 from memory_wire import MemoryServer
 
 SETTINGS = settings(max_examples=40, suppress_health_check=list(HealthCheck))

@@ -25,9 +25,10 @@ from lockstep.engine.errors import (
 )
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.frames import cut_frames, decode_frame, read_head
-from lockstep.engine.run import publishing, worker
-from lockstep.engine.run.beats import last_beat
-from lockstep.engine.run.spool import Spool, SpoolPart
+from lockstep.engine.runtime.output import publishing
+from lockstep.engine.runtime.output.spool import Spool, SpoolPart
+from lockstep.engine.runtime.sequence.beats import last_beat
+from lockstep.engine.runtime.worker import worker
 
 SOME = tuple((block, f"{block:02x}" * 8) for block in (2, 3, 7, 30))
 

@@ -10,11 +10,11 @@ from persist_worlds import OURS, head, numbers
 from persist_worlds import PAGES as STATE
 
 from lockstep.core.sequence import SequenceState
-from lockstep.engine.run.decisions import PersistPoint
-from lockstep.engine.run.persister import Persister, failure_note
-from lockstep.engine.run.persisting import SnapshotStore, snapshot_name
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.setup import EngineSetup
+from lockstep.engine.runtime.sequence.decisions import PersistPoint
+from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.setup import EngineSetup
+from lockstep.engine.runtime.snapshots.persister import Persister, failure_note
+from lockstep.engine.runtime.snapshots.persisting import SnapshotStore, snapshot_name
 from lockstep.runtime import ThreadRuntime
 
 ME = "me"

@@ -25,9 +25,9 @@ from test_engine_docs import SNAPSHOT as PAGE
 from test_engine_docs import section, table
 
 from lockstep.engine.errors import SnapshotRefused
-from lockstep.engine.run import persistfile
-from lockstep.engine.run.persisting import SnapshotInfo, SnapshotStore, snapshot_name
-from lockstep.engine.run.snapshot import HEAD, seal
+from lockstep.engine.runtime.snapshots import persistfile
+from lockstep.engine.runtime.snapshots.persisting import SnapshotInfo, SnapshotStore, snapshot_name
+from lockstep.engine.runtime.snapshots.snapshot import HEAD, seal
 
 
 @pytest.fixture

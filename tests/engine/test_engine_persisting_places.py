@@ -18,9 +18,9 @@ import pytest
 from persist_worlds import OURS, PAGES, file_of, head, make_old, numbers, put, reasons
 
 from lockstep.engine.errors import SnapshotFolderUnusable
-from lockstep.engine.run import persistdisk
-from lockstep.engine.run.persisting import SnapshotStore, snapshot_name
-from lockstep.engine.run.snapshot import HEAD
+from lockstep.engine.runtime.snapshots import persistdisk
+from lockstep.engine.runtime.snapshots.persisting import SnapshotStore, snapshot_name
+from lockstep.engine.runtime.snapshots.snapshot import HEAD
 from lockstep.errors import BadArgument
 
 

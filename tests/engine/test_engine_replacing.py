@@ -23,11 +23,11 @@ from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow, CopyWindow, Retention, SourceWindow, UnionWindow, Window
-from lockstep.engine.run import history as history_module
-from lockstep.engine.run.eras import read_past
-from lockstep.engine.run.feeding import EventPublisher
-from lockstep.engine.run.replacing import missing_history
-from lockstep.engine.run.streams import sources
+from lockstep.engine.runtime.output.feeding import EventPublisher
+from lockstep.engine.runtime.sequence.streams import sources
+from lockstep.engine.runtime.worker import history as history_module
+from lockstep.engine.runtime.worker.eras import read_past
+from lockstep.engine.runtime.worker.replacing import missing_history
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import DataError
 

@@ -12,10 +12,12 @@ from run_worlds import frame, input_log, put, run_all, sums_graph, told
 
 from lockstep.core.sequence import SequenceState
 from lockstep.engine.events.frames import read_head
-from lockstep.engine.run import beats, position, publishing, snapshot
-from lockstep.engine.run.beats import last_beat, whole_position
-from lockstep.engine.run.position import Position, Tally
-from lockstep.engine.run.snapshot import VERSION, Head, decode_head, encode_head
+from lockstep.engine.runtime.output import publishing
+from lockstep.engine.runtime.sequence import beats, position
+from lockstep.engine.runtime.sequence.beats import last_beat, whole_position
+from lockstep.engine.runtime.sequence.position import Position, Tally
+from lockstep.engine.runtime.snapshots import snapshot
+from lockstep.engine.runtime.snapshots.snapshot import VERSION, Head, decode_head, encode_head
 from lockstep.errors import RecordTooLarge, StoreFull
 from lockstep.events.clients import ClientTail
 from lockstep.log.batch import pack

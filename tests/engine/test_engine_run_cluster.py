@@ -9,10 +9,10 @@ import pytest
 from cluster_worlds import COUNTS, NOW, SECOND, World
 from run_worlds import put
 
-from lockstep.engine.run.cluster import IN_STEP_S, SILENT_S, Listening, project_status
-from lockstep.engine.run.published import first_published_ns
-from lockstep.engine.run.reports import all_reports, latest_reports, parse_report
-from lockstep.engine.run.streams import REPORTS
+from lockstep.engine.runtime.control.cluster import IN_STEP_S, SILENT_S, Listening, project_status
+from lockstep.engine.runtime.control.published import first_published_ns
+from lockstep.engine.runtime.control.reports import all_reports, latest_reports, parse_report
+from lockstep.engine.runtime.sequence.streams import REPORTS
 from lockstep.errors import DataError
 from lockstep.log.port import Bounds, Entry
 from lockstep.runtime import ThreadRuntime

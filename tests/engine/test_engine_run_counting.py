@@ -23,10 +23,10 @@ from run_worlds import (
 from lockstep.core.sequence import Entry, Mark, SequenceState
 from lockstep.engine.events.frames import read_head
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.run.decisions import Decision, counted, decode, encode
-from lockstep.engine.run.position import Position, Tally
-from lockstep.engine.run.reading import RangeReader
-from lockstep.engine.run.streams import CONTROL_STREAM
+from lockstep.engine.runtime.sequence.decisions import Decision, counted, decode, encode
+from lockstep.engine.runtime.sequence.position import Position, Tally
+from lockstep.engine.runtime.sequence.reading import RangeReader
+from lockstep.engine.runtime.sequence.streams import CONTROL_STREAM
 from lockstep.errors import DataError
 from lockstep.log.memory import Grid
 from lockstep.runtime import ThreadRuntime

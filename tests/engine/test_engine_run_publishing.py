@@ -13,13 +13,15 @@ from lockstep.engine.errors import BufferGap, OutputBroken
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import cut_frames, decode_frame, read_head
-from lockstep.engine.run import beats, publishing, worker
-from lockstep.engine.run.barriers import is_barrier
-from lockstep.engine.run.beats import Beat, last_beat, trim_beats
-from lockstep.engine.run.feeding import OutFold
-from lockstep.engine.run.publishing import Publisher, merge_counts
-from lockstep.engine.run.reading import values_between
-from lockstep.engine.run.spool import Spool
+from lockstep.engine.runtime.output import publishing
+from lockstep.engine.runtime.output.barriers import is_barrier
+from lockstep.engine.runtime.output.feeding import OutFold
+from lockstep.engine.runtime.output.publishing import Publisher, merge_counts
+from lockstep.engine.runtime.output.spool import Spool
+from lockstep.engine.runtime.sequence import beats
+from lockstep.engine.runtime.sequence.beats import Beat, last_beat, trim_beats
+from lockstep.engine.runtime.sequence.reading import values_between
+from lockstep.engine.runtime.worker import worker
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.log.port import Bus, Log
 

@@ -12,13 +12,13 @@ from lockstep.core.sequence import Entry, Mark
 from lockstep.engine.errors import InputChanged, LogShortened, LogTooShort, SequenceBroken
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.run import sequencing
-from lockstep.engine.run.decisions import Decision, counted, encode
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.reading import RangeReader, values_between
-from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
-from lockstep.engine.run.standing import inputs_of
-from lockstep.engine.run.streams import ProjectStreams, sources
+from lockstep.engine.runtime.sequence import sequencing
+from lockstep.engine.runtime.sequence.decisions import Decision, counted, encode
+from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.reading import RangeReader, values_between
+from lockstep.engine.runtime.sequence.sequencing import Sequencer, SequencerOptions
+from lockstep.engine.runtime.sequence.standing import inputs_of
+from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources
 from lockstep.log.memory import Grid
 from lockstep.testing.virtual import VirtualRuntime
 

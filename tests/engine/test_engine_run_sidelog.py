@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from lockstep.engine.run import sidelog
-from lockstep.engine.run.reading import values_between
-from lockstep.engine.run.sidelog import SideLog
+from lockstep.engine.runtime.output import sidelog
+from lockstep.engine.runtime.output.sidelog import SideLog
+from lockstep.engine.runtime.sequence.reading import values_between
 from lockstep.log.batch import Batch, BatchView
 from lockstep.log.config import StreamConfig
 from lockstep.log.memory import Grid

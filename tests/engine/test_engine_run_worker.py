@@ -18,11 +18,11 @@ from run_worlds import frame, input_log, put, recent_graph, run_all, sums_graph,
 from lockstep.engine.compute.workers import HotWorkers
 from lockstep.engine.errors import BusNotShared, LogTooShort, ModelMismatch, SnapshotDamaged
 from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.run import snapshot
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.snapshot import HEAD, Head, decode_head, encode_head, seal, unseal
-from lockstep.engine.run.spool import Spool
-from lockstep.engine.run.worker import ShardWorker, check_host
+from lockstep.engine.runtime.output.spool import Spool
+from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.snapshots import snapshot
+from lockstep.engine.runtime.snapshots.snapshot import HEAD, Head, decode_head, encode_head, seal, unseal
+from lockstep.engine.runtime.worker.worker import ShardWorker, check_host
 from lockstep.engine.spark import hot
 from lockstep.errors import FormatTooNew, ServerUnreachable
 from lockstep.log.urls import open_bus
@@ -355,7 +355,7 @@ def test_a_worker_on_another_host_does_not_make_a_bus_of_its_own(engine, tmp_pat
 
 
 def test_a_worker_takes_large_histories_in_pieces(engine, monkeypatch):
-    monkeypatch.setattr("lockstep.engine.run.worker._REPLAY_EVENTS", 3)
+    monkeypatch.setattr("lockstep.engine.runtime.worker.worker._REPLAY_EVENTS", 3)
     worker = worker_of(engine)
     worker.run(8, 8, dict)
     # Three pieces
@@ -365,7 +365,7 @@ def test_a_worker_takes_large_histories_in_pieces(engine, monkeypatch):
 
 
 def test_a_large_order_leaves_its_output_in_parts_that_can_be_published_before_it_ends(engine, monkeypatch):
-    monkeypatch.setattr("lockstep.engine.run.worker.PART_EVENTS", 3)
+    monkeypatch.setattr("lockstep.engine.runtime.worker.worker.PART_EVENTS", 3)
     worker, spool = worker_of(engine), Spool(engine.setup.spool(0))
     noted: list[int] = []
     monkeypatch.setattr(Spool, "note", lambda _, progress: noted.append(progress.block))
@@ -380,7 +380,7 @@ def test_a_large_order_leaves_its_output_in_parts_that_can_be_published_before_i
 def test_the_output_is_the_same_however_an_order_is_divided(tmp_path, monkeypatch):
     found = []
     for events in (1, 2, 5, 1_000):
-        monkeypatch.setattr("lockstep.engine.run.worker.PART_EVENTS", events)
+        monkeypatch.setattr("lockstep.engine.runtime.worker.worker.PART_EVENTS", events)
         engine = LocalEngine(recent_graph(), frozenset({"q/recent", "q/sums"}), tmp_path / str(events))
         for one in range(1, 12):
             event = Event(Opcode.INSERT, Flag.NORMAL, (one, "AB"[one % 2], 1.5, one * 10**6))

@@ -15,7 +15,7 @@ from lockstep import events
 from lockstep.engine.errors import SparkInUse
 from lockstep.engine.model.loading import parse_yaml
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.spark.engine import Engine, EngineOptions
+from lockstep.engine.runtime.engine import Engine, EngineOptions
 from lockstep.engine.spark.query import OBSERVED, SHARD_VARIABLE
 from lockstep.engine.spark.rows import PUSHDOWN, register
 from lockstep.engine.spark.session import hosts_without, start_session, stop_session

@@ -35,7 +35,7 @@ from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import encode_frame
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.run.beats import Beat
+from lockstep.engine.runtime.sequence.beats import Beat
 from lockstep.engine.spark.filters import bounds_of
 from lockstep.engine.spark.rows import LockstepSource, PushingSource
 from lockstep.engine.spark.window_columns import EventForm, checked_schema, frame_schema, own_columns, to_arrow

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from lockstep.core.sequence import Entry, Mark
-from lockstep.engine.run.beats import Beat, last_beat
-from lockstep.engine.run.decisions import Decision, decode, encode
-from lockstep.engine.run.position import Position
+from lockstep.engine.runtime.sequence.beats import Beat, last_beat
+from lockstep.engine.runtime.sequence.decisions import Decision, decode, encode
+from lockstep.engine.runtime.sequence.position import Position
 from lockstep.errors import DataError
 from lockstep.log.batch import NO_PRODUCER, BatchView, pack
 from lockstep.log.config import StreamConfig

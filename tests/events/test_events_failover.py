@@ -10,9 +10,9 @@ from event_worlds import SCHEMA, Desk, blocks_in, event
 from lockstep.engine.errors import SourceDiffers
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.frames import decode_frame
-from lockstep.engine.run.beats import Beat
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.reading import values_between
+from lockstep.engine.runtime.sequence.beats import Beat
+from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.reading import values_between
 from lockstep.errors import BadName, TimedOut
 from lockstep.events import failover
 from lockstep.events.failover import FailoverPublisher, RoleChange

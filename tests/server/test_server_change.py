@@ -11,7 +11,7 @@ from server_worlds import BASE, View, served
 
 from lockstep.engine.errors import RequestRefused
 from lockstep.engine.model.loading import parse_yaml, to_xml, to_yaml
-from lockstep.engine.run.asking import Asker
+from lockstep.engine.runtime.requests.asking import Asker
 from lockstep.errors import BadArgument, DataError, Unavailable
 from lockstep.runtime import ThreadRuntime
 from lockstep.server.models import below

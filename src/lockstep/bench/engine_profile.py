@@ -17,15 +17,15 @@ from lockstep.bench.scratch import scratch_folder
 from lockstep.engine.events.frames import cut_frames
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.loading import to_yaml
-from lockstep.engine.run.history import LogHistory
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.publishing import Publisher
-from lockstep.engine.run.reading import Range, RangeReader
-from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
-from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.snapshot import seal
-from lockstep.engine.run.spool import Spool, SpoolPart
-from lockstep.engine.run.standing import inputs_of
+from lockstep.engine.runtime.output.publishing import Publisher
+from lockstep.engine.runtime.output.spool import Spool, SpoolPart
+from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.reading import Range, RangeReader
+from lockstep.engine.runtime.sequence.sequencing import Sequencer, SequencerOptions
+from lockstep.engine.runtime.sequence.standing import inputs_of
+from lockstep.engine.runtime.setup import EngineSetup
+from lockstep.engine.runtime.snapshots.snapshot import seal
+from lockstep.engine.runtime.worker.history import LogHistory
 from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime

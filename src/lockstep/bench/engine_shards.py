@@ -16,11 +16,11 @@ from lockstep.bench.scratch import scratch_folder
 from lockstep.engine.events.frames import cut_frames
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.kernels.span import Results
-from lockstep.engine.run.history import LogHistory
-from lockstep.engine.run.parts import PartFolder
-from lockstep.engine.run.reading import Range, RangeReader
-from lockstep.engine.run.replacing import Seat
-from lockstep.engine.run.streams import FRAME_BYTES
+from lockstep.engine.runtime.sequence.reading import Range, RangeReader
+from lockstep.engine.runtime.sequence.streams import FRAME_BYTES
+from lockstep.engine.runtime.worker.history import LogHistory
+from lockstep.engine.runtime.worker.parts import PartFolder
+from lockstep.engine.runtime.worker.replacing import Seat
 from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime

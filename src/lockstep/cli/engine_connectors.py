@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from lockstep.connectors.mailer import Mailer
     from lockstep.connectors.running import Connectors
     from lockstep.engine.model.graph import Graph, Node
-    from lockstep.engine.run.streams import ProjectStreams
-    from lockstep.engine.spark.engine import Engine
-    from lockstep.engine.spark.options import Progress
+    from lockstep.engine.runtime.control.options import Progress
+    from lockstep.engine.runtime.engine import Engine
+    from lockstep.engine.runtime.sequence.streams import ProjectStreams
     from lockstep.streams.client import Lockstep
 
 
@@ -41,7 +41,7 @@ def prepared(graph: Graph, client: Lockstep, options: argparse.Namespace, wanted
 @contextmanager
 def connected(connectors: Connectors, engine: Engine) -> Iterator[None]:
     """Run them while this engine leads."""
-    from lockstep.engine.run.conducting import ACTIVE
+    from lockstep.engine.runtime.control.conducting import ACTIVE
 
     connectors.start(lambda: engine.role == ACTIVE)
     try:

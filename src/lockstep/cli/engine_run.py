@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from lockstep.connectors.mailer import Mailer
     from lockstep.connectors.running import Connectors
     from lockstep.engine.model.graph import Graph, Node
-    from lockstep.engine.run.conducting import RoleChange
-    from lockstep.engine.run.streams import ProjectStreams
-    from lockstep.engine.spark.engine import Engine, EngineOptions, EngineStatus
+    from lockstep.engine.runtime.control.conducting import RoleChange
+    from lockstep.engine.runtime.engine import Engine, EngineOptions, EngineStatus
+    from lockstep.engine.runtime.sequence.streams import ProjectStreams
     from lockstep.log.port import Bus
     from lockstep.streams.client import Lockstep
 
@@ -160,9 +160,9 @@ def _live(
 ) -> int:
     """From the start of Spark until the last words."""
     from lockstep.engine.model.validation import cautions
-    from lockstep.engine.run import keeping
-    from lockstep.engine.run.streams import ProjectStreams
-    from lockstep.engine.spark.engine import Engine
+    from lockstep.engine.runtime.engine import Engine
+    from lockstep.engine.runtime.sequence.streams import ProjectStreams
+    from lockstep.engine.runtime.snapshots import keeping
     from lockstep.runtime import ThreadRuntime
 
     published = with_subscribed(graph, published_windows(graph, options.publish))
@@ -259,8 +259,8 @@ def _in_force(
     bus: Bus, streams: ProjectStreams, graph: Graph, published: list[Node], *, is_chosen: bool
 ) -> tuple[Graph, list[Node]]:
     """The model in force and what it publishes, if the given one is it or was replaced; `is_chosen`: by --publish."""
-    from lockstep.engine.run.catalog import compiled, published_nodes, stated
-    from lockstep.engine.run.standing import model_to_run
+    from lockstep.engine.runtime.sequence.catalog import compiled, published_nodes, stated
+    from lockstep.engine.runtime.sequence.standing import model_to_run
 
     found = stated(bus, streams) if streams.sequence in bus.names() else None
     if found is None:
@@ -275,7 +275,7 @@ def _in_force(
 
 def _persist(client: Lockstep, streams: ProjectStreams, output: Output) -> None:
     """Before a planned stop one engine writes a snapshot, so that whoever starts next has little to replay."""
-    from lockstep.engine.run.asking import Asker
+    from lockstep.engine.runtime.requests.asking import Asker
 
     try:
         Asker(client.bus, streams, client.runtime).ask("persist", {}, timeout_s=_PERSIST_S)
@@ -311,7 +311,7 @@ def _serve_metrics(project: str, engine: Engine, taken: socket.socket) -> None:
     """On loopback only; it ends with the process. The server binds the port itself, so it is let go just before."""
     from prometheus_client import CollectorRegistry, start_http_server
 
-    from lockstep.engine.spark.metrics import EngineMetrics
+    from lockstep.engine.runtime.control.metrics import EngineMetrics
 
     registry = CollectorRegistry()
     registry.register(EngineMetrics(project, engine.status))
@@ -354,8 +354,8 @@ def _shared(url: str) -> str:
 
 
 def _options(options: argparse.Namespace, url: str) -> EngineOptions:
-    from lockstep.engine.run.election import usual_lease_s
-    from lockstep.engine.spark.engine import EngineOptions
+    from lockstep.engine.runtime.control.election import usual_lease_s
+    from lockstep.engine.runtime.engine import EngineOptions
 
     return EngineOptions(
         cluster=options.cluster,

@@ -20,8 +20,8 @@ from lockstep.drill.records import Injected
 from lockstep.drill.stage import QUIET_S_MAX, STEP_S_MAX, Stage
 from lockstep.drill.telling import Telling
 from lockstep.engine.errors import NoStandby
-from lockstep.engine.run.asking import Asker
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.requests.asking import Asker
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.errors import Unavailable
 
 _SILENT: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from hashlib import blake2b
 
 from lockstep.engine.model.graph import Node
-from lockstep.engine.run.beats import whole_position
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.reading import head_of, values_between
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.sequence.beats import whole_position
+from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.reading import head_of, values_between
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.errors import BadArgument
 from lockstep.log.port import Bus, Log
 

@@ -21,9 +21,9 @@ from lockstep.engine.events.csvform import CsvOptions, read_csv, write_csv
 from lockstep.engine.events.frames import cut_frames, read_head
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.kernels.span import Span
-from lockstep.engine.run.feeding import EventPublisher
-from lockstep.engine.run.position import Position, Tally
-from lockstep.engine.run.reading import values_between
+from lockstep.engine.runtime.output.feeding import EventPublisher
+from lockstep.engine.runtime.sequence.position import Position, Tally
+from lockstep.engine.runtime.sequence.reading import values_between
 from lockstep.streams.client import connect
 
 EVENTS, BLOCK = 300, 2

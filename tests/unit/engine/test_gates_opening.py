@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.engine.gates.opening import gate_address, open_gate
 from lockstep.engine.gates.packages import needed
-from lockstep.engine.spark.options import EngineOptions
+from lockstep.engine.runtime.control.options import EngineOptions
 from lockstep.errors import BadConfig, ExtraMissing
 from lockstep.runtime import ThreadRuntime
 

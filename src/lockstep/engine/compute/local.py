@@ -20,9 +20,9 @@ from lockstep.engine.compute.planner import BatchPlanner, Offset, SequenceTail
 from lockstep.engine.compute.port import STATE_FILE, BatchFigures, Compute, check_runner
 from lockstep.engine.compute.workers import HotWorkers
 from lockstep.engine.errors import ComputeFailed, SnapshotDamaged
-from lockstep.engine.run.outages import BUS_AWAY, through_outages
-from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.snapshot import HEAD, Pages, seal, unseal
+from lockstep.engine.runtime.sequence.outages import BUS_AWAY, through_outages
+from lockstep.engine.runtime.setup import EngineSetup
+from lockstep.engine.runtime.snapshots.snapshot import HEAD, Pages, seal, unseal
 from lockstep.errors import LockstepError, TimedOut
 from lockstep.log.port import Bus, LogWaiter
 from lockstep.runtime import Runtime, Task, Waiter, logger

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lockstep.engine.run.publishing import merge_counts
-from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.spool import Fill, Progress, Spool
+from lockstep.engine.runtime.output.publishing import merge_counts
+from lockstep.engine.runtime.output.spool import Fill, Progress, Spool
+from lockstep.engine.runtime.setup import EngineSetup
 from lockstep.errors import IllegalState
 
 STATE_FILE = "state.lmdb"

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.engine.run.kept import note_kept
-from lockstep.engine.run.outages import BUS_AWAY
-from lockstep.engine.run.persisting import SnapshotStore
-from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.snapshot import Pages
-from lockstep.engine.run.spool import Spool
-from lockstep.engine.run.worker import ShardWorker
+from lockstep.engine.runtime.output.spool import Spool
+from lockstep.engine.runtime.sequence.outages import BUS_AWAY
+from lockstep.engine.runtime.setup import EngineSetup
+from lockstep.engine.runtime.snapshots.kept import note_kept
+from lockstep.engine.runtime.snapshots.persisting import SnapshotStore
+from lockstep.engine.runtime.snapshots.snapshot import Pages
+from lockstep.engine.runtime.worker.worker import ShardWorker
 from lockstep.errors import LockstepError
 from lockstep.log.port import Bus
 from lockstep.runtime import ThreadRuntime

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from lockstep.engine.compute.port import BatchFigures, Compute, check_runner
 from lockstep.engine.errors import SparkFailed, SparkNotStarted
-from lockstep.engine.run.setup import EngineSetup
+from lockstep.engine.runtime.setup import EngineSetup
 from lockstep.engine.spark.listener import FigureListener
 from lockstep.engine.spark.query import start_query
 from lockstep.engine.spark.session import (

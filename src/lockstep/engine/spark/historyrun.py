@@ -20,19 +20,19 @@ from lockstep.engine.events.csvform import CsvOutput, write_csv
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.plan import Plan, make_plan
-from lockstep.engine.run.decisions import Decision, counted
-from lockstep.engine.run.feeding import out_batches
-from lockstep.engine.run.files import FileOutcome, first_refused, output_files, window_of
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.publishing import Publisher
-from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.spool import Progress as Computed
-from lockstep.engine.run.spool import Spool
-from lockstep.engine.run.streams import ProjectStreams
-from lockstep.engine.spark.assembly import divided_windows
+from lockstep.engine.runtime.control.assembly import divided_windows
+from lockstep.engine.runtime.control.options import Progress, silent
+from lockstep.engine.runtime.engine import EngineOptions, EngineStatus, check_shards
+from lockstep.engine.runtime.files import FileOutcome, first_refused, output_files, window_of
+from lockstep.engine.runtime.output.feeding import out_batches
+from lockstep.engine.runtime.output.publishing import Publisher
+from lockstep.engine.runtime.output.spool import Progress as Computed
+from lockstep.engine.runtime.output.spool import Spool
+from lockstep.engine.runtime.sequence.decisions import Decision, counted
+from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
+from lockstep.engine.runtime.setup import EngineSetup
 from lockstep.engine.spark.computing import spark_reason
-from lockstep.engine.spark.engine import EngineOptions, EngineStatus, check_shards
-from lockstep.engine.spark.options import Progress, silent
 from lockstep.engine.spark.processor import RESULT
 from lockstep.engine.spark.session import check_shared, lent_session, start_session, stop_session
 from lockstep.engine.spark.settings import check_engine
@@ -211,7 +211,7 @@ def _evaluation(setup: str, orders: Sequence[tuple[int, int]]) -> Callable[[Iter
     def evaluate(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        from lockstep.engine.run.setup import EngineSetup
+        from lockstep.engine.runtime.setup import EngineSetup
         from lockstep.engine.spark.hot import run_orders_patiently
 
         for shard in [shard for batch in batches for shard in batch.column("id").to_pylist()]:

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from lockstep.engine.compute.workers import Done, HotWorkers
-from lockstep.engine.run.outages import BUS_AWAY, Pauses
-from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.snapshot import Pages
+from lockstep.engine.runtime.sequence.outages import BUS_AWAY, Pauses
+from lockstep.engine.runtime.setup import EngineSetup
+from lockstep.engine.runtime.snapshots.snapshot import Pages
 from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime

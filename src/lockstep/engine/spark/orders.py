@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     from lockstep.engine.compute.planner import BatchPlanner, SequenceTail
-    from lockstep.engine.run.setup import EngineSetup
+    from lockstep.engine.runtime.setup import EngineSetup
     from lockstep.log.port import LogWaiter
 
 _IDLE_S = 0.1
@@ -82,7 +82,7 @@ class OrderReader(DataSourceStreamReader):
     def _planned(self) -> BatchPlanner:
         if self._planner is None:
             from lockstep.engine.compute.planner import BatchPlanner
-            from lockstep.engine.run.setup import EngineSetup
+            from lockstep.engine.runtime.setup import EngineSetup
 
             setup = EngineSetup.of(self._text)
             self._sequence = _Sequence(setup)

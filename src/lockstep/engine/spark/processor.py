@@ -31,7 +31,7 @@ class WindowProcessor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002
         """Evaluate the orders of one shard."""
         # Here, not at the top: of the processes that Spark makes for this class only one does the work.
-        from lockstep.engine.run.setup import EngineSetup
+        from lockstep.engine.runtime.setup import EngineSetup
         from lockstep.engine.spark.hot import run_orders_patiently
 
         shard, orders = key[0], sorted((row["start"], row["stop"]) for row in rows)
@@ -51,7 +51,7 @@ class WindowProcessor(StatefulProcessor):
         return {name[0]: bytes(page[0]) for name, page in self._pages.iterator()}
 
     def _stored_head(self) -> bytes | None:
-        from lockstep.engine.run.snapshot import HEAD
+        from lockstep.engine.runtime.snapshots.snapshot import HEAD
 
         found = self._pages.getValue((HEAD,)) if self._pages.containsKey((HEAD,)) else None
         return None if found is None else bytes(found[0])

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming.query import StreamingQuery
 
-from lockstep.engine.run.setup import EngineSetup
+from lockstep.engine.runtime.setup import EngineSetup
 from lockstep.engine.spark.orders import OrderSource
 from lockstep.engine.spark.processor import RESULT, WindowProcessor
 

@@ -12,10 +12,10 @@ from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.loading import load_model
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import SourceWindow
-from lockstep.engine.run.catalog import project_graph, published_windows
-from lockstep.engine.run.files import source_of, window_of
-from lockstep.engine.run.inputs import own_input
-from lockstep.engine.run.streams import EVENT_STREAM, ProjectStreams
+from lockstep.engine.runtime.files import source_of, window_of
+from lockstep.engine.runtime.sequence.catalog import project_graph, published_windows
+from lockstep.engine.runtime.sequence.inputs import own_input
+from lockstep.engine.runtime.sequence.streams import EVENT_STREAM, ProjectStreams
 from lockstep.engine.spark import option_texts as texts
 from lockstep.engine.spark.option_texts import parsed, required
 from lockstep.engine.spark.rows_options import WriteOptions

@@ -18,8 +18,8 @@ from lockstep.engine.errors import HistoryTrimmed, OutputBroken, RowsLost
 from lockstep.engine.events.columns import EventBatch, Int64s
 from lockstep.engine.events.shaping import shaped
 from lockstep.engine.model.graph import Node
-from lockstep.engine.run.beats import Beats
-from lockstep.engine.run.feeding import OutFold, WholeBlocks
+from lockstep.engine.runtime.output.feeding import OutFold, WholeBlocks
+from lockstep.engine.runtime.sequence.beats import Beats
 from lockstep.engine.spark import window_positions as positions
 from lockstep.engine.spark.filters import bounds_of
 from lockstep.engine.spark.rows_bus import OpenBus, check_host, open_shared, opened, this_host

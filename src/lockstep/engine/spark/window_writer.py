@@ -13,7 +13,7 @@ from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.frames import encode_frame
 from lockstep.engine.model.graph import Node
 from lockstep.engine.model.windows import SourceWindow
-from lockstep.engine.run.streams import FRAME_BYTES, FRAME_LIMIT
+from lockstep.engine.runtime.sequence.streams import FRAME_BYTES, FRAME_LIMIT
 from lockstep.engine.spark.rows_columns import Rows
 from lockstep.engine.spark.window_columns import EventForm
 from lockstep.engine.spark.window_options import WindowWriteOptions, usual_opcode

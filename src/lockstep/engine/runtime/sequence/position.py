@@ -1,0 +1,188 @@
+"""How far a project's sequence was read: enough to go on reading from there, and to drop what came twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+from google_crc32c import extend
+
+from lockstep.core.sequence import SequenceState
+from lockstep.engine.events.frames import FrameHead
+from lockstep.engine.runtime.sequence.decisions import Decision, known_fields
+from lockstep.errors import DataError
+from lockstep.log.batch import BatchView
+
+REQUESTS_REMEMBERED = 64
+"""A request whose entry came twice must not be carried out twice."""
+CLIENTS_REMEMBERED = 4096
+"""Clients of all inputs whose last number is known. Those that sent nothing for longest are forgotten first."""
+PRODUCERS_REMEMBERED = 4096
+"""Publishers without a client's name whose last record is known, so that a copy of it is not taken again.
+
+As many as readers of streams remember: an append that is sent again may come after those of many others.
+"""
+_COPIED_BYTES = 4096
+"""Copying more than that costs more than looking at it where it lies."""
+
+Sender = tuple[str, int]
+"""The producer of a record's batch, and the record's number among all of that producer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The fold of the sequence log and of the inputs up to one entry."""
+
+    sequence: SequenceState = field(default_factory=SequenceState)
+    ends: Mapping[str, int] = field(default_factory=dict)
+    """For each input, by the path of its source, the offset up to which it is taken."""
+    block: int = 0
+    """The number of the last block."""
+    events: int = 0
+    clients: Mapping[str, int] = field(default_factory=dict)
+    """For each client that numbers its messages, by the path of the source and its id, the last number taken.
+
+    The most recent client stands last.
+    """
+    stated_at: int = -1
+    """Where on the sequence log the model in force is stated; -1: nowhere yet."""
+    requests: tuple[str, ...] = ()
+    """The last requests that entries answered."""
+    running: bool = True
+    """Whether input is taken."""
+    producers: Mapping[str, int] = field(default_factory=dict)
+    """For each publisher without a client's name the last record taken, as `clients`."""
+
+    @property
+    def number(self) -> int:
+        """The number of the last entry."""
+        return self.sequence.number
+
+    def tree(self) -> dict[str, Any]:
+        """As plain values. Of thousands of clients and producers a plain copy is made, not one name by name."""
+        known = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in known.items()} | {
+            "sequence": asdict(self.sequence)
+        }
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any]) -> Position:
+        """Back from plain values; clients that were left out are none."""
+        if not isinstance(tree["ends"], Mapping):
+            raise DataError(reason="A position does not name its inputs; an older version wrote it.")
+        sequence = SequenceState(**known_fields(SequenceState, tree["sequence"], "The sequence of a position"))
+        known = {**known_fields(cls, dict(tree), "A position"), "sequence": sequence, "ends": dict(tree["ends"])}
+        requests, clients = tuple(tree.get("requests", ())), tree.get("clients") or {}
+        return cls(**{**known, "requests": requests, "clients": clients})
+
+    def after(self, sequence: SequenceState, decision: Decision, tally: Tally) -> Position:
+        """Behind the entry that made the sequence what it is."""
+        stated_at = self.stated_at if decision.states is None or self.knows(decision) else sequence.upto
+        requests = self.requests
+        if decision.request is not None and decision.request not in requests:
+            requests = (*requests, decision.request)[-REQUESTS_REMEMBERED:]
+        running = self.running if decision.running is None else decision.running
+        producers = {} if decision.reset else tally.producers  # an engine that begins there does not know them
+        return Position(
+            sequence, decision.ends, tally.block, tally.events, tally.clients, stated_at, requests, running,
+            producers,
+        )  # fmt: skip
+
+    def only(self, sources: Iterable[str]) -> Position:
+        """Without the clients and producers of inputs that are not among these sources."""
+        kept = set(sources)
+        clients, producers = (
+            {name: last for name, last in known.items() if name.rpartition("/")[0] in kept}
+            for known in (self.clients, self.producers)
+        )
+        return replace(self, clients=clients, producers=producers)
+
+    def knows(self, decision: Decision) -> bool:
+        """Whether what an entry asks for was done before."""
+        return decision.request is not None and decision.request in self.requests
+
+
+@dataclass(slots=True)
+class Tally:
+    """Numbers blocks as their frames go by: the leader and every reader count with this, and so they agree."""
+
+    block: int
+    events: int
+    clients: dict[str, int]
+    crc: int = 0
+    """The checksum of the frames of the entry at hand."""
+    producers: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, position: Position) -> Tally:
+        """Going on from a position."""
+        return cls(position.block, position.events, dict(position.clients), producers=dict(position.producers))
+
+    def sum_up(self, value: bytes) -> None:
+        """Add a frame to the checksum; without its own at its end, behind which every frame looks alike."""
+        if len(value) < _COPIED_BYTES:
+            self.crc = extend(self.crc, value[:-4])
+        else:
+            self.crc = extend(self.crc, np.frombuffer(value, np.uint8)[:-4])
+
+    def sum_up_batch(self, view: BatchView) -> None:
+        """Add a stored batch of records to the checksum."""
+        self.crc = extend(self.crc, view.raw)
+
+    def take(self, head: FrameHead | None, source: str, sender: Sender | None = None) -> int | None:
+        """Number the blocks of a frame of input `source`; how many at its beginning are left out, as they came before.
+
+        A record that is no frame, and a frame before which messages of its client are missing, is one empty block, and
+        the answer is None: it has a number, under which it is reported. A record of a `sender` whose number came before
+        is a copy, which a bus may store, and is left out.
+        """
+        if sender is not None and (head is None or head.client is None) and self._is_copy(sender, source):
+            return 0 if head is None else head.blocks
+        known = None if head is None else self._known(head, source)
+        if head is None or known is None:
+            self.block += 1
+        elif known < head.blocks:
+            self.block += head.blocks - known
+            self.events += head.events
+        return known
+
+    def take_records(self, count: int, source: str, sender: Sender | None) -> int:
+        """Number the records of a stored batch, one block each; how many at its beginning are copies, and left out.
+
+        `sender` is the producer, and the number of the first record.
+        """
+        known = 0 if sender is None else min(max(self._latest(sender, source, count) - sender[1] + 1, 0), count)
+        self.block += count - known
+        self.events += count - known
+        return known
+
+    def pass_gap(self) -> None:
+        """Records that were gone before anybody took them are one empty block, under which they are reported."""
+        self.block += 1
+
+    def _is_copy(self, sender: Sender, source: str) -> bool:
+        return sender[1] <= self._latest(sender, source, 1)
+
+    def _latest(self, sender: Sender, source: str, count: int) -> int:
+        """The last record of a producer so far; from now on it is the last of these."""
+        producer, last = f"{source}/{sender[0]}", sender[1] + count - 1
+        latest = self.producers.pop(producer, -1)  # so that the order is that of their last records
+        self.producers[producer] = max(latest, last)
+        if len(self.producers) > PRODUCERS_REMEMBERED:
+            del self.producers[next(iter(self.producers))]
+        return latest
+
+    def _known(self, head: FrameHead, source: str) -> int | None:
+        if head.client is None:
+            return 0
+        client, first, last = f"{source}/{head.client.hex()}", head.first, head.first + head.blocks - 1
+        latest = self.clients.get(client, first - 1)
+        if first > latest + 1:
+            return None
+        self.clients.pop(client, None)  # so that the order is that of their last messages
+        self.clients[client] = max(latest, last)
+        if len(self.clients) > CLIENTS_REMEMBERED:
+            del self.clients[next(iter(self.clients))]
+        return min(latest + 1 - first, head.blocks)

@@ -1,0 +1,291 @@
+"""Another model at an entry of the sequence log, while the project runs.
+
+Windows that the change does not touch keep their pages. The others get the state that they would have if they had
+always been so: history is replayed through the new model, silently, up to the entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lockstep.engine.errors import LogTooShort, SourceReplaced
+from lockstep.engine.events.frame_layout import FrameHead, layout_of, read_head
+from lockstep.engine.kernels import pages
+from lockstep.engine.kernels.division import duty_of
+from lockstep.engine.kernels.evaluator import Evaluator
+from lockstep.engine.model.changes import compare
+from lockstep.engine.model.graph import Graph, Node
+from lockstep.engine.model.guard import clock_of
+from lockstep.engine.model.plan import make_plan
+from lockstep.engine.model.plan_state import Keeping, retention_of
+from lockstep.engine.model.windows import CopyWindow
+from lockstep.engine.runtime.output.barriers import is_barrier
+from lockstep.engine.runtime.sequence.inputs import open_inputs
+from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.reading import RangeReader, end_of, values_between
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
+from lockstep.engine.runtime.worker.divided_reader import DividedReader, Reader
+from lockstep.engine.runtime.worker.eras import Past, PastReader, read_past
+from lockstep.engine.runtime.worker.history import LogHistory
+from lockstep.engine.runtime.worker.parts import PartFolder
+from lockstep.engine.windows.counts import WindowCounts
+from lockstep.errors import StreamNotFound
+from lockstep.log.offsets import step_back
+from lockstep.log.port import Bus, Log
+
+_REPLAY_EVENTS = 200_000
+_LAST_RECORDS = 64
+"""Of an out stream: barriers stand among the last ones, one for each change of the lead."""
+_MODEL = "model"
+"""The page of the clock and of all counts."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seat:
+    """Where a worker sits: its streams, and which part of the model is its own."""
+
+    bus: Bus
+    streams: ProjectStreams
+    shard: int = 0
+    shards: int = 1
+    parts: PartFolder | None = None
+    """Where shards on this machine leave pieces of input for each other."""
+
+    def reader(self, plain: RangeReader, evaluator: Evaluator) -> Reader:
+        """Reads what an evaluator needs."""
+        needed = plain.only(evaluator.needed)
+        if not evaluator.divided_inputs:
+            return needed
+        parts = self.parts if plain.is_plain else None
+        return DividedReader(needed, evaluator.divided_inputs, evaluator.graph.fingerprint, parts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """What a worker has: its model, which windows it shows, all pages of their state, and how to read the past."""
+
+    graph: Graph
+    wanted: frozenset[str]
+    pages: Mapping[str, bytes]
+    marks: Sequence[Position]
+    past: Past
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replaced:
+    """What a worker goes on with; `pages` are all pages of the new state, of which none counts as changed."""
+
+    evaluator: Evaluator
+    history: LogHistory
+    position: Position
+    past: Past
+    pages: Mapping[str, bytes]
+
+
+def replace_model(before: Standing, end: Position, graph: Graph, wanted: frozenset[str], seat: Seat) -> Replaced:
+    """Go over to another model at the entry before `end`, which is the end of the range that the entry is."""
+    position = end.only(end.ends)
+    past = before.past.changed(position, graph)
+    stale = stale_windows(before.graph, graph, seat, begun=wanted - before.wanted)
+    rebuilt = Standing(graph=graph, wanted=wanted, pages={}, marks=(), past=past)
+    if stale - untouched_windows(before.graph, graph):
+        _check_held(past, seat, stale)
+        rebuilt = replay(rebuilt, position, seat)
+    found = merged_pages(before.pages, rebuilt.pages, _active(graph, seat), stale)
+    marks = _merged_marks(*before.marks, *rebuilt.marks, position)
+    return _replaced(replace(rebuilt, pages=found, marks=marks), position, seat)
+
+
+def empty_windows(
+    before: Standing,  # noqa: ARG001 - as replace_model has it
+    end: Position,
+    graph: Graph,
+    wanted: frozenset[str],
+    seat: Seat,
+) -> Replaced:
+    """Begin anew at the entry before `end`, with this model or another: no rows, no counts, no clock and no past."""
+    position = end.only(end.ends)
+    fresh = Standing(graph=graph, wanted=wanted, pages={}, marks=(), past=Past.begin(position, graph))
+    return _replaced(fresh, position, seat)
+
+
+def seated(standing: Standing, seat: Seat) -> tuple[Evaluator, LogHistory]:
+    """An evaluator that goes on from pages, with the history that it reads."""
+    reader = PastReader(seat.bus, standing.graph, seat.streams, standing.past)
+    schemas = {node.path: node.schema for node in standing.graph.nodes}
+    history = LogHistory(reader, schemas, standing.marks)
+    evaluator = Evaluator(standing.graph, wanted=standing.wanted, history=history, shard=seat.shard, shards=seat.shards)
+    history.reader = seat.reader(reader, evaluator)
+    evaluator.load(standing.pages)
+    history.forget_before(evaluator.earliest_block())
+    return evaluator, history
+
+
+def replay(start: Standing, upto: Position, seat: Seat) -> Standing:
+    """The state of a model as if it had been in force from the base of the past on; nobody sees what it says."""
+    evaluator, history = seated(start, seat)
+    position = start.past.base
+    while position.number < upto.number:
+        taken = history.reader.read(position, upto.number, _REPLAY_EVENTS)
+        history.add(position, taken.end, taken.span)
+        evaluator.evaluate(taken.span, silent=True)
+        history.forget_before(evaluator.earliest_block())
+        position = taken.end
+    found = {name: page for name, page in evaluator.changed_pages() if page is not None}
+    return Standing(graph=start.graph, wanted=start.wanted, pages=found, marks=history.marks, past=start.past)
+
+
+def stale_windows(old: Graph, new: Graph, seat: Seat, *, begun: frozenset[str]) -> frozenset[str]:
+    """The windows of a shard whose pages do not fit the new model; `begun` are those that were not shown before.
+
+    Those that must be rebuilt; those that have other rows on this shard now; and those that kept only the columns that
+    somebody looked at, if somebody may now look at more.
+    """
+    before, after, kept = _active(old, seat), _active(new, seat), compare(old, new).kept
+    stale = {path for path, fields in after.items() if path not in kept or before.get(path) != fields}
+    keeping, looked_at = Keeping(new), stale | begun
+    for node in reversed(new.nodes):
+        if node.path in looked_at:
+            looked_at |= {new.nodes[parent.node].path for parent in node.parents}
+            if node.path in after and _keeps_columns(node, keeping):
+                stale.add(node.path)
+    return frozenset(stale)
+
+
+def untouched_windows(old: Graph, new: Graph) -> frozenset[str]:
+    """New windows behind new sources alone, for which nothing came in yet; without those that the clock moves."""
+    known = {node.path for node in old.nodes}
+    found: set[str] = set()
+    for node in new.nodes:
+        above = {new.nodes[parent.node].path for parent in node.parents}
+        if node.path not in known and above <= found and clock_of(node) != "model clock":
+            found.add(node.path)
+    return frozenset(found)
+
+
+def merged_pages(
+    old: Mapping[str, bytes], rebuilt: Mapping[str, bytes], windows: Mapping[str, Any], stale: frozenset[str]
+) -> dict[str, bytes]:
+    """The pages of some windows: of those that are stale the rebuilt ones, of the others the old ones."""
+    found = {name: page for name, page in old.items() if _owner(name) in windows and _owner(name) not in stale}
+    found |= {name: page for name, page in rebuilt.items() if _owner(name) in stale}
+    clock_us, counts = _model_page(old)
+    _, fresh = _model_page(rebuilt)
+    nothing = WindowCounts().dump()
+    found[_MODEL] = pages.pack(
+        [clock_us, {path: (fresh if path in stale else counts).get(path, nothing) for path in windows}]
+    )
+    return found
+
+
+def page_changes(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> dict[str, bytes | None]:
+    """What makes one set of pages the other; None: the page is gone."""
+    gone: dict[str, bytes | None] = dict.fromkeys(old.keys() - new.keys())
+    return gone | {name: page for name, page in new.items() if old.get(name) != page}
+
+
+def missing_history(
+    old: Graph, new: Graph, seat: Seat, *, past: Past | None = None, begun: frozenset[str] = frozenset()
+) -> list[str]:
+    """What the logs no longer hold of the past, in words; none if nothing has to be rebuilt from it, on any shard.
+
+    Without a `past` it is the one that the sequence log tells.
+    """
+    everybody = [replace(seat, shard=shard) for shard in range(seat.shards)]
+    stale = frozenset[str]().union(*(stale_windows(old, new, each, begun=begun) for each in everybody))
+    rebuilt = ", ".join(sorted(stale - untouched_windows(old, new)))
+    if not rebuilt:
+        return []
+    try:
+        gaps = [*_gaps(past or read_past(seat.bus, seat.streams), seat.bus, seat.streams)]
+    except LogTooShort as error:
+        gaps = [(seat.streams.sequence, error.params["needed"], error.params["first"])]
+    except (SourceReplaced, StreamNotFound) as error:
+        return [f"To rebuild {rebuilt}, the records of before are needed: {error}"]
+    return [
+        f"To rebuild {rebuilt}, {name} is needed from offset {needed} on, but it begins at {first}."
+        for name, needed, first in gaps
+    ]
+
+
+def outputs_of_others(new: Graph, seat: Seat, begun: Iterable[str]) -> list[str]:
+    """Out streams that windows would begin to write to and that hold events of another schema, in words.
+
+    A window of the same name was removed or not published for a while, and its readers can't read the new one.
+    """
+    names = set(seat.bus.names())
+    nodes = {node.path: node for node in new.nodes}
+    found = []
+    for path in sorted(begun):
+        stream = seat.streams.output(nodes[path])
+        head = _last_head(seat.bus.open(stream)) if stream in names else None
+        if head is not None and head.fingerprint != layout_of(nodes[path].schema).fingerprint:
+            found.append(
+                f"Window {path} would be published to {stream}, which holds events of another schema from a window "
+                f"that had this name: give the window another name, or delete that stream when nobody reads it."
+            )
+    return found
+
+
+def _last_head(log: Log) -> FrameHead | None:
+    """The head of the last frame on an out stream; None if there is none among its last records."""
+    bounds = log.bounds()
+    start = step_back(log, bounds.next, _LAST_RECORDS, bounds.first)
+    values = [value for _, value in values_between(log, start, bounds.next)]
+    return next((read_head(value) for value in reversed(values) if not is_barrier(value)), None)
+
+
+def _replaced(standing: Standing, position: Position, seat: Seat) -> Replaced:
+    evaluator, history = seated(standing, seat)
+    return Replaced(evaluator=evaluator, history=history, position=position, past=standing.past, pages=standing.pages)
+
+
+def _check_held(past: Past, seat: Seat, stale: frozenset[str]) -> None:
+    for name, needed, first in _gaps(past, seat.bus, seat.streams):
+        raise LogTooShort(window=f"To rebuild {', '.join(sorted(stale))} one", stream=name, needed=needed, first=first)
+
+
+def _gaps(past: Past, bus: Bus, streams: ProjectStreams) -> Iterator[tuple[str, object, object]]:
+    """Each log that begins behind what is needed of it, with both offsets."""
+    needed = {streams.sequence: past.base.sequence.upto + 1}
+    for era in past.eras:
+        for each in open_inputs(bus, streams, era.graph()):
+            begins = end_of(each, era.begins)
+            needed[each.log.name] = min(needed.get(each.log.name, begins), begins)
+    for name, start in needed.items():
+        first = bus.open(name).bounds().first
+        if start < first:
+            yield name, start, first
+
+
+def _active(graph: Graph, seat: Seat) -> dict[str, tuple[str, ...]]:
+    """The windows that a shard evaluates, with the fields by which their rows are divided."""
+    active = duty_of(graph, seat.shard, seat.shards).active
+    splits = make_plan(graph).splits if seat.shards > 1 else ()
+    fields = {index: split.fields for split in splits for index in split.divided}
+    return {graph.nodes[index].path: fields.get(index, ()) for index in sorted(active)}
+
+
+def _keeps_columns(node: Node, keeping: Keeping) -> bool:
+    """Whether a window keeps rows itself, and of these only the columns that are needed."""
+    is_copy = isinstance(node.window, CopyWindow) and retention_of(node) is not None
+    return is_copy and keeping.works_on_columns(node) and keeping.members(node) == "state"
+
+
+def _owner(name: str) -> str:
+    return name.rpartition(":")[0]
+
+
+def _model_page(found: Mapping[str, bytes]) -> tuple[int, dict[str, Any]]:
+    if _MODEL not in found:
+        return 0, {}
+    clock_us, counts = pages.unpack(found[_MODEL])
+    return clock_us, counts
+
+
+def _merged_marks(*marks: Position) -> list[Position]:
+    """All, in order: between any two that follow each other lies a range that can be read."""
+    by_number = {mark.number: mark for mark in marks}
+    return [by_number[number] for number in sorted(by_number)]
