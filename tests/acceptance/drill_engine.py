@@ -27,7 +27,7 @@ from lockstep.engine.kernels.span import Span
 from lockstep.engine.model.loading import load_model
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.runtime.control.reports import Report, write_report
-from lockstep.engine.runtime.sequence.position import Position, Tally
+from lockstep.engine.runtime.sequence.entries import Position, Tally
 from lockstep.engine.runtime.sequence.reading import values_between
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.log.batch import NO_PRODUCER, BatchView, pack

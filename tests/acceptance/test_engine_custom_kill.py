@@ -20,7 +20,7 @@ from lockstep.engine.model.builder import ProjectBuilder
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.runtime.output.feeding import EventPublisher, out_batches
-from lockstep.engine.runtime.output.records import origin_of
+from lockstep.engine.runtime.output.side_streams import origin_of
 from lockstep.engine.runtime.requests.asking import Asker
 from lockstep.engine.runtime.sequence.beats import last_beat
 from lockstep.engine.runtime.sequence.reading import values_between

@@ -23,8 +23,7 @@ from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import Connector, CopyWindow, SourceWindow
 from lockstep.engine.runtime.sequence.beats import Beat
-from lockstep.engine.runtime.sequence.decisions import Decision, Statement, encode
-from lockstep.engine.runtime.sequence.position import Position, Tally
+from lockstep.engine.runtime.sequence.entries import Decision, Position, Statement, Tally, encode
 from lockstep.engine.runtime.sequence.reading import head_of, values_between
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.events import Events

@@ -22,7 +22,7 @@ from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import CopyWindow, SourceWindow
-from lockstep.engine.runtime.sequence.position import Position, Tally
+from lockstep.engine.runtime.sequence.entries import Position, Tally
 from lockstep.engine.runtime.sequence.reading import head_of, values_between
 
 SCHEMA = Schema.parse("ID*:int64,symbol:string,price:double")

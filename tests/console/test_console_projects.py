@@ -28,8 +28,8 @@ from lockstep.engine.model.parts import Connector
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow, SourceWindow
-from lockstep.engine.runtime.control.cluster import project_status
-from lockstep.engine.runtime.sequence.decisions import Decision, Statement, encode
+from lockstep.engine.runtime.control.status import project_status
+from lockstep.engine.runtime.sequence.entries import Decision, Statement, encode
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.log.memory import Grid
 from lockstep.server.access import Role

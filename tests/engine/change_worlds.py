@@ -12,14 +12,12 @@ from lockstep.engine.kernels.span import Results
 from lockstep.engine.model.changes import compare
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.runtime.output.feeding import EventPublisher
-from lockstep.engine.runtime.sequence.catalog import compiled
-from lockstep.engine.runtime.sequence.decisions import Decision
-from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.entries import Decision, Position
+from lockstep.engine.runtime.sequence.model_statement import compiled, inputs_of, restating, statement_of
 from lockstep.engine.runtime.sequence.reading import Range, RangeReader
-from lockstep.engine.runtime.sequence.sequencing import Sequencer, SequencerOptions
-from lockstep.engine.runtime.sequence.standing import inputs_of, restating, statement_of
+from lockstep.engine.runtime.sequence.sequencer import Sequencer, SequencerOptions
 from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources
-from lockstep.engine.runtime.worker.eras import Past
+from lockstep.engine.runtime.worker.history import Past
 from lockstep.engine.runtime.worker.replacing import Seat, Standing, empty_windows, page_changes, replace_model, seated
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.engine.windows.interpreter import Interpreter

@@ -15,7 +15,7 @@ from lockstep.engine.events.block import InputBlock
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.plan import make_plan
-from lockstep.engine.runtime.sequence.decisions import Decision
+from lockstep.engine.runtime.sequence.entries import Decision
 from lockstep.errors import LockstepError, Trimmed
 
 STREAMS = (".S", ".C", ".O", ".B", ".engines")

@@ -11,7 +11,7 @@ from run_worlds import sums_graph
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.runtime.control.reports import Report, write_report
 from lockstep.engine.runtime.sequence.beats import Beat
-from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.entries import Position
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime

@@ -32,13 +32,13 @@ from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event
 from lockstep.engine.events.frames import encode_frame
 from lockstep.engine.model.graph import Graph, Node
-from lockstep.engine.runtime.control.conducting import ACTIVE, RoleChange
+from lockstep.engine.runtime.control.leadership import ACTIVE, RoleChange
 from lockstep.engine.runtime.control.reports import Report, latest_reports
+from lockstep.engine.runtime.coordinator import Failover
 from lockstep.engine.runtime.engine import Engine, EngineOptions
-from lockstep.engine.runtime.failover import Failover
 from lockstep.engine.runtime.output.spool import Fill, Progress
 from lockstep.engine.runtime.requests.asking import REPLIES, Asker, Reply, Request
-from lockstep.engine.runtime.sequence.decisions import Decision
+from lockstep.engine.runtime.sequence.entries import Decision
 from lockstep.engine.runtime.sequence.reading import values_between
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.errors import LockstepError

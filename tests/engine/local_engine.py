@@ -14,9 +14,9 @@ from lockstep.engine.runtime.output.feeding import EventPublisher, out_batches
 from lockstep.engine.runtime.output.publishing import Publisher
 from lockstep.engine.runtime.output.spool import Spool
 from lockstep.engine.runtime.sequence.beats import last_beat
-from lockstep.engine.runtime.sequence.position import Position
-from lockstep.engine.runtime.sequence.sequencing import Sequencer, SequencerOptions
-from lockstep.engine.runtime.sequence.standing import inputs_of
+from lockstep.engine.runtime.sequence.entries import Position
+from lockstep.engine.runtime.sequence.model_statement import inputs_of
+from lockstep.engine.runtime.sequence.sequencer import Sequencer, SequencerOptions
 from lockstep.engine.runtime.sequence.streams import ProjectStreams, own_sources
 from lockstep.engine.runtime.setup import EngineSetup
 from lockstep.engine.runtime.worker.worker import ShardWorker

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from lockstep.core.sequence import SequenceState
-from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.entries import Position
+from lockstep.engine.runtime.snapshots.format import Head, encode_head, seal
 from lockstep.engine.runtime.snapshots.persisting import LEFTOVER_S, SnapshotStore, snapshot_name
-from lockstep.engine.runtime.snapshots.snapshot import Head, encode_head, seal
 
 OURS = "local.trades 5f"
 PAGES = {"model": seal(b"clock"), "q/w:0": seal(b"rows" * 50)}

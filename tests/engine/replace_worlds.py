@@ -19,8 +19,8 @@ from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow, SourceWindow, Window
 from lockstep.engine.runtime.output.feeding import out_batches
-from lockstep.engine.runtime.sequence.catalog import compiled
-from lockstep.engine.runtime.sequence.decisions import Decision, counted
+from lockstep.engine.runtime.sequence.entries import Decision, counted
+from lockstep.engine.runtime.sequence.model_statement import compiled
 from lockstep.engine.runtime.sequence.reading import values_between
 from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources
 from lockstep.log.port import Bus

@@ -22,11 +22,12 @@ from run_worlds import sums_graph
 
 from lockstep.core import outputs
 from lockstep.core.outputs import OutState
-from lockstep.engine.runtime.output import outlets, publishing, spool
+from lockstep.engine.runtime.output import outlet as outlets
+from lockstep.engine.runtime.output import publishing, spool
 from lockstep.engine.runtime.sequence import beats
 from lockstep.engine.runtime.sequence.beats import Beat
-from lockstep.engine.runtime.sequence.log_length import LengthCheck
-from lockstep.engine.runtime.sequence.position import Tally
+from lockstep.engine.runtime.sequence.entries import Tally
+from lockstep.engine.runtime.sequence.outages import LengthCheck
 from lockstep.engine.runtime.worker import worker
 from lockstep.errors import LockstepError
 from lockstep.events import tailing

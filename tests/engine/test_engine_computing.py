@@ -12,9 +12,9 @@ from pyspark.errors import PySparkException
 from run_worlds import sums_graph
 
 from lockstep.engine.errors import SparkFailed, SparkNotStarted
-from lockstep.engine.spark import computing as computing_module
-from lockstep.engine.spark.computing import SparkCompute
-from lockstep.engine.spark.settings import java_options
+from lockstep.engine.spark import compute as computing_module
+from lockstep.engine.spark.compute import SparkCompute
+from lockstep.engine.spark.session import java_options
 from lockstep.errors import TimedOut
 
 

@@ -17,9 +17,9 @@ from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.runtime.control import assembly
 from lockstep.engine.runtime.output.feeding import out_batches
 from lockstep.engine.runtime.sequence.beats import last_beat
-from lockstep.engine.runtime.sequence.catalog import stated
-from lockstep.engine.runtime.sequence.position import Position
-from lockstep.engine.runtime.snapshots import trimming
+from lockstep.engine.runtime.sequence.entries import Position
+from lockstep.engine.runtime.sequence.model_statement import stated
+from lockstep.engine.runtime.snapshots import retention as trimming
 
 ALL = WANTED | WANTED_THEN
 APPENDS = 24

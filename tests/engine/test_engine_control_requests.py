@@ -16,7 +16,7 @@ from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow, FieldPlug
-from lockstep.engine.runtime.failover import Failover
+from lockstep.engine.runtime.coordinator import Failover
 from lockstep.engine.runtime.snapshots import persistdisk
 from lockstep.engine.runtime.snapshots.persisting import SnapshotStore
 from lockstep.errors import TimedOut

@@ -14,8 +14,8 @@ from lockstep.engine.errors import ModelInvalid, ModelNotReplaceable
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
-from lockstep.engine.runtime.output.records import origin_of
-from lockstep.engine.runtime.sequence.decisions import Decision
+from lockstep.engine.runtime.output.side_streams import origin_of
+from lockstep.engine.runtime.sequence.entries import Decision
 
 pytestmark = pytest.mark.slow
 WANTED = frozenset({"q/mine"})

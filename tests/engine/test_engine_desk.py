@@ -17,9 +17,9 @@ from lockstep.engine.model.loading import parse_yaml, to_yaml
 from lockstep.engine.model.project import Edge
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow
-from lockstep.engine.runtime.requests import desk
-from lockstep.engine.runtime.sequence.catalog import project_graph
-from lockstep.engine.runtime.sequence.decisions import Decision, counted
+from lockstep.engine.runtime.requests import handlers as desk
+from lockstep.engine.runtime.sequence.entries import Decision, counted
+from lockstep.engine.runtime.sequence.model_statement import project_graph
 from lockstep.engine.runtime.snapshots.persisting import SnapshotStore
 from lockstep.errors import BadArgument, LockstepError, NotFound, TimedOut
 

@@ -22,13 +22,12 @@ from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.yaml_form import parse_yaml
-from lockstep.engine.runtime.sequence.decisions import Decision
-from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.entries import Decision, Position
 from lockstep.engine.runtime.sequence.reading import Range
-from lockstep.engine.runtime.worker import divided_reader, history, parts
-from lockstep.engine.runtime.worker.divided_reader import DividedReader, pieces
-from lockstep.engine.runtime.worker.partfile import read_part
-from lockstep.engine.runtime.worker.parts import PartCounts
+from lockstep.engine.runtime.worker import divided_input as divided_reader
+from lockstep.engine.runtime.worker import divided_input as parts
+from lockstep.engine.runtime.worker import history
+from lockstep.engine.runtime.worker.divided_input import DividedReader, PartCounts, pieces, read_part
 from lockstep.errors import DataError
 from lockstep.log.batch import NO_PRODUCER, pack
 

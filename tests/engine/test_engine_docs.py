@@ -24,16 +24,14 @@ from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import Window
 from lockstep.engine.runtime.control.reports import Report
 from lockstep.engine.runtime.engine import EngineOptions
-from lockstep.engine.runtime.output.barriers import encode_barrier
-from lockstep.engine.runtime.output.records import bad_tree, broken_tree, notice_trees
-from lockstep.engine.runtime.output.sidelog import numbered
+from lockstep.engine.runtime.output.outlet import encode_barrier
+from lockstep.engine.runtime.output.side_streams import bad_tree, broken_tree, notice_trees, numbered
 from lockstep.engine.runtime.output.spool import SpoolPart
 from lockstep.engine.runtime.sequence.beats import Beat
-from lockstep.engine.runtime.sequence.decisions import Decision, encode
-from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.entries import Decision, Position, encode
 from lockstep.engine.runtime.sequence.reading import BrokenFrame
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
-from lockstep.engine.runtime.snapshots.snapshot import HEAD, VERSION, Head, encode_head, unseal
+from lockstep.engine.runtime.snapshots.format import HEAD, HEAD_VERSION, Head, encode_head, unseal
 from lockstep.engine.windows.function_calls import CALLS
 from lockstep.engine.windows.function_special import SPECIALS
 from lockstep.engine.windows.operator import BadEvent, Notice
@@ -183,7 +181,7 @@ def test_the_head_of_a_snapshot():
     head = unpack(unseal(encode_head(Head("f", Position(), (), {})), "head"))
     assert [name.strip("`") for name, *_ in table(SNAPSHOT, "The head")] == list(head)
     assert f"`{HEAD}`" in section(SNAPSHOT, "The head")
-    assert f"Version {VERSION}." in SNAPSHOT.read_text()
+    assert f"Version {HEAD_VERSION}." in SNAPSHOT.read_text()
     assert [name.strip("`") for name, *_ in table(SNAPSHOT, "A position")] == list(head["position"])
 
 

@@ -7,10 +7,10 @@ from failover_worlds import WANTED, finish, leader, send
 from local_cluster import LocalCluster
 from run_worlds import sums_graph
 
-from lockstep.engine.runtime.control.conducting import ACTIVE, STANDBY
+from lockstep.engine.runtime.control.leadership import ACTIVE, STANDBY
 from lockstep.engine.runtime.control.storage import MEASURE_S, FolderSize, folder_size
-from lockstep.engine.runtime.snapshots.kept import kept_position
-from lockstep.engine.runtime.snapshots.snapshot import HEAD, decode_head
+from lockstep.engine.runtime.snapshots.checkpoint import kept_position
+from lockstep.engine.runtime.snapshots.format import HEAD, decode_head
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,9 @@ from local_cluster import LocalCluster
 from model_strategies import models, scripts, shardable_models
 
 from lockstep.engine.runtime.output import publishing
-from lockstep.engine.runtime.worker import divided_reader, history, parts, worker
+from lockstep.engine.runtime.worker import divided_input as divided_reader
+from lockstep.engine.runtime.worker import divided_input as parts
+from lockstep.engine.runtime.worker import history, worker
 from memory_wire import MemoryServer
 
 SETTINGS = settings(max_examples=40, suppress_health_check=list(HealthCheck))

@@ -9,7 +9,7 @@ from failover_worlds import WANTED, finish, leader, send
 from local_cluster import LocalCluster, LocalNode
 from run_worlds import sums_graph
 
-from lockstep.engine.runtime.sequence.catalog import last_reset
+from lockstep.engine.runtime.sequence.model_statement import last_reset
 
 
 @pytest.fixture

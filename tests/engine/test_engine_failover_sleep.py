@@ -8,8 +8,8 @@ from local_cluster import LEASE_S, LocalCluster
 from run_worlds import sums_graph
 
 from lockstep.core.sequence import Entry
-from lockstep.engine.runtime.control.conducting import ACTIVE, STANDBY
-from lockstep.engine.runtime.sequence.decisions import Decision, records
+from lockstep.engine.runtime.control.leadership import ACTIVE, STANDBY
+from lockstep.engine.runtime.sequence.entries import Decision, records
 
 pytestmark = pytest.mark.slow
 

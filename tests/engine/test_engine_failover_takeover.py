@@ -9,10 +9,10 @@ from failover_worlds import WANTED, finish, pair, send
 from local_cluster import LEASE_S, LocalCluster
 from run_worlds import put, sums_graph, trade, two_sources_graph
 
-from lockstep.engine.runtime.control.conducting import ACTIVE, STANDBY
+from lockstep.engine.runtime.control.leadership import ACTIVE, STANDBY
 from lockstep.engine.runtime.output import publishing
-from lockstep.engine.runtime.output.barriers import is_barrier
-from lockstep.engine.runtime.sequence.catalog import project_graph, project_statement
+from lockstep.engine.runtime.output.outlet import is_barrier
+from lockstep.engine.runtime.sequence.model_statement import project_graph, project_statement
 from lockstep.engine.runtime.sequence.reading import values_between
 from lockstep.engine.runtime.worker import worker
 from memory_wire import MemoryServer

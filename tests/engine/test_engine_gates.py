@@ -7,8 +7,8 @@ from failover_worlds import WANTED, finish, send
 from local_cluster import LEASE_S, LocalCluster, LocalNode
 from run_worlds import sums_graph
 
-from lockstep.engine.runtime import failover
-from lockstep.engine.runtime.control.conducting import ACTIVE, STANDBY
+from lockstep.engine.runtime import coordinator as failover
+from lockstep.engine.runtime.control.leadership import ACTIVE, STANDBY
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import pytest
 from lockstep.engine.model.loading import parse_model
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
-from lockstep.engine.runtime.snapshots import keeping
+from lockstep.engine.runtime.snapshots import retention as keeping
 from lockstep.log.config import StreamConfig
 from lockstep.log.urls import open_bus
 from lockstep.testing import VirtualRuntime

@@ -16,7 +16,7 @@ from lockstep.engine.compute.local import FileCheckpoint, LocalCompute
 from lockstep.engine.compute.port import STATE_FILE, check_runner
 from lockstep.engine.errors import ComputeFailed, SnapshotDamaged
 from lockstep.engine.runtime.engine import Engine, EngineOptions
-from lockstep.engine.runtime.snapshots.snapshot import HEAD
+from lockstep.engine.runtime.snapshots.format import HEAD
 from lockstep.errors import BadArgument, IllegalState, LockstepError, TimedOut
 from lockstep.runtime import ThreadRuntime
 

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from lockstep.engine.compute.port import BatchFigures
 from lockstep.engine.runtime.control.metrics import EngineMetrics
 from lockstep.engine.runtime.engine import EngineStatus
-from lockstep.engine.runtime.sequence.position import Position
-from lockstep.engine.spark.listener import FigureListener
+from lockstep.engine.runtime.sequence.entries import Position
+from lockstep.engine.spark.compute import FigureListener
 from lockstep.engine.windows.counts import WindowCounts
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "engine-metrics.md"

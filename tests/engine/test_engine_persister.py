@@ -10,8 +10,7 @@ from persist_worlds import OURS, head, numbers
 from persist_worlds import PAGES as STATE
 
 from lockstep.core.sequence import SequenceState
-from lockstep.engine.runtime.sequence.decisions import PersistPoint
-from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.entries import PersistPoint, Position
 from lockstep.engine.runtime.setup import EngineSetup
 from lockstep.engine.runtime.snapshots.persister import Persister, failure_note
 from lockstep.engine.runtime.snapshots.persisting import SnapshotStore, snapshot_name

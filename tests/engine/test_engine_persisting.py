@@ -25,9 +25,9 @@ from test_engine_docs import SNAPSHOT as PAGE
 from test_engine_docs import section, table
 
 from lockstep.engine.errors import SnapshotRefused
-from lockstep.engine.runtime.snapshots import persistfile
+from lockstep.engine.runtime.snapshots import format as persistfile
+from lockstep.engine.runtime.snapshots.format import HEAD, seal
 from lockstep.engine.runtime.snapshots.persisting import SnapshotInfo, SnapshotStore, snapshot_name
-from lockstep.engine.runtime.snapshots.snapshot import HEAD, seal
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def resealed(content: bytes, **changes) -> bytes:
     *_, size = persistfile.FIXED.unpack_from(content)
     start, end = persistfile.FIXED.size, persistfile.FIXED.size + size
     index = msgpack.packb({**msgpack.unpackb(content[start:end]), **changes})
-    fixed = persistfile.FIXED.pack(persistfile.MAGIC, persistfile.VERSION, 0, len(index))
+    fixed = persistfile.FIXED.pack(persistfile.MAGIC, persistfile.FILE_VERSION, 0, len(index))
     return summed(fixed + index + content[end:-4])
 
 
@@ -380,7 +380,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_store_that_is_fine(store, where)
 
 def test_the_page_says_what_is_in_a_file():
     page = section(PAGE, "Persisted snapshots")
-    assert f"Version {persistfile.VERSION}" in page
+    assert f"Version {persistfile.FILE_VERSION}" in page
     assert f"`{persistfile.MAGIC.decode()}`" in page
     assert "FOLDER/00000000000000000017-ID/00000-of-00002.snapshot" in page
     sizes = [(int(at), int(size)) for at, size, *_ in table(PAGE, "The file of a shard") if size.isdigit()]

@@ -19,8 +19,8 @@ from persist_worlds import OURS, PAGES, file_of, head, make_old, numbers, put, r
 
 from lockstep.engine.errors import SnapshotFolderUnusable
 from lockstep.engine.runtime.snapshots import persistdisk
+from lockstep.engine.runtime.snapshots.format import HEAD
 from lockstep.engine.runtime.snapshots.persisting import SnapshotStore, snapshot_name
-from lockstep.engine.runtime.snapshots.snapshot import HEAD
 from lockstep.errors import BadArgument
 
 

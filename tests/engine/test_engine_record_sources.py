@@ -24,13 +24,13 @@ from lockstep.engine.errors import (
     SourceUnfit,
 )
 from lockstep.engine.model.loading import to_yaml
-from lockstep.engine.runtime.readiness import why_not_runnable
-from lockstep.engine.runtime.sequence import reading, sequencing
-from lockstep.engine.runtime.sequence.decisions import Decision, counted
-from lockstep.engine.runtime.sequence.position import Position, Tally
+from lockstep.engine.runtime.coordinator import why_not_runnable
+from lockstep.engine.runtime.sequence import reading
+from lockstep.engine.runtime.sequence import sequencer as sequencing
+from lockstep.engine.runtime.sequence.entries import Decision, Position, Tally, counted
+from lockstep.engine.runtime.sequence.model_statement import inputs_of, statement_of
 from lockstep.engine.runtime.sequence.reading import RangeReader
-from lockstep.engine.runtime.sequence.sequencing import Sequencer, SequencerOptions
-from lockstep.engine.runtime.sequence.standing import inputs_of, statement_of
+from lockstep.engine.runtime.sequence.sequencer import Sequencer, SequencerOptions
 from lockstep.errors import BadArgument, StreamNotFound
 from lockstep.events.connection import ProjectEvents
 from lockstep.log.config import StreamConfig

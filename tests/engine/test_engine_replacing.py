@@ -26,7 +26,7 @@ from lockstep.engine.model.windows import AggregateWindow, CopyWindow, Retention
 from lockstep.engine.runtime.output.feeding import EventPublisher
 from lockstep.engine.runtime.sequence.streams import sources
 from lockstep.engine.runtime.worker import history as history_module
-from lockstep.engine.runtime.worker.eras import read_past
+from lockstep.engine.runtime.worker.history import read_past
 from lockstep.engine.runtime.worker.replacing import missing_history
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import DataError

@@ -13,11 +13,12 @@ from run_worlds import frame, input_log, put, run_all, sums_graph, told
 from lockstep.core.sequence import SequenceState
 from lockstep.engine.events.frames import read_head
 from lockstep.engine.runtime.output import publishing
-from lockstep.engine.runtime.sequence import beats, position
+from lockstep.engine.runtime.sequence import beats
+from lockstep.engine.runtime.sequence import entries as position
 from lockstep.engine.runtime.sequence.beats import last_beat, whole_position
-from lockstep.engine.runtime.sequence.position import Position, Tally
-from lockstep.engine.runtime.snapshots import snapshot
-from lockstep.engine.runtime.snapshots.snapshot import VERSION, Head, decode_head, encode_head
+from lockstep.engine.runtime.sequence.entries import Position, Tally
+from lockstep.engine.runtime.snapshots import format as snapshot
+from lockstep.engine.runtime.snapshots.format import HEAD_VERSION, Head, decode_head, encode_head
 from lockstep.errors import RecordTooLarge, StoreFull
 from lockstep.events.clients import ClientTail
 from lockstep.log.batch import pack
@@ -231,15 +232,15 @@ def test_producers_are_forgotten_in_the_order_of_their_last_records():
 SENDERS = st.tuples(st.sampled_from("abcdef"), st.booleans())
 
 
-@pytest.mark.parametrize("version", [4, VERSION])
+@pytest.mark.parametrize("version", [4, HEAD_VERSION])
 @given(st.lists(st.lists(SENDERS, max_size=4) | st.just("others only"), max_size=8))
 def test_marks_of_a_snapshot_know_all_senders_in_their_order(version, ranges):
     # Given marks between which clients and producers send, some are forgotten, and a source goes
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(position, "CLIENTS_REMEMBERED", 3)
         patch.setattr(position, "PRODUCERS_REMEMBERED", 3)
-        patch.setattr(snapshot, "VERSION", version)
-        if version < VERSION:
+        patch.setattr(snapshot, "HEAD_VERSION", version)
+        if version < HEAD_VERSION:
             patch.setattr(snapshot, "_mark_trees", lambda marks: [mark.tree() for mark in marks])
         marks = [Position(ends={"q/in": 0})]
         for number, senders in enumerate(ranges, 1):

@@ -9,9 +9,8 @@ import pytest
 from cluster_worlds import COUNTS, NOW, SECOND, World
 from run_worlds import put
 
-from lockstep.engine.runtime.control.cluster import IN_STEP_S, SILENT_S, Listening, project_status
-from lockstep.engine.runtime.control.published import first_published_ns
 from lockstep.engine.runtime.control.reports import all_reports, latest_reports, parse_report
+from lockstep.engine.runtime.control.status import IN_STEP_S, SILENT_S, Listening, first_published_ns, project_status
 from lockstep.engine.runtime.sequence.streams import REPORTS
 from lockstep.errors import DataError
 from lockstep.log.port import Bounds, Entry

@@ -23,8 +23,7 @@ from run_worlds import (
 from lockstep.core.sequence import Entry, Mark, SequenceState
 from lockstep.engine.events.frames import read_head
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.runtime.sequence.decisions import Decision, counted, decode, encode
-from lockstep.engine.runtime.sequence.position import Position, Tally
+from lockstep.engine.runtime.sequence.entries import Decision, Position, Tally, counted, decode, encode
 from lockstep.engine.runtime.sequence.reading import RangeReader
 from lockstep.engine.runtime.sequence.streams import CONTROL_STREAM
 from lockstep.errors import DataError

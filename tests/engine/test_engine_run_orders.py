@@ -9,8 +9,8 @@ from local_engine import LocalEngine
 from run_worlds import frame, input_log, put, sums_graph
 
 from lockstep.engine.compute.planner import SequenceTail
-from lockstep.engine.runtime.sequence.position import Position
-from lockstep.engine.spark.orders import Order, OrderReader
+from lockstep.engine.runtime.sequence.entries import Position
+from lockstep.engine.spark.query import Order, OrderReader
 
 
 @pytest.fixture

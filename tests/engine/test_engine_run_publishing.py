@@ -14,8 +14,8 @@ from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import cut_frames, decode_frame, read_head
 from lockstep.engine.runtime.output import publishing
-from lockstep.engine.runtime.output.barriers import is_barrier
 from lockstep.engine.runtime.output.feeding import OutFold
+from lockstep.engine.runtime.output.outlet import is_barrier
 from lockstep.engine.runtime.output.publishing import Publisher, merge_counts
 from lockstep.engine.runtime.output.spool import Spool
 from lockstep.engine.runtime.sequence import beats

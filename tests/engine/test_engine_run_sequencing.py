@@ -12,12 +12,11 @@ from lockstep.core.sequence import Entry, Mark
 from lockstep.engine.errors import InputChanged, LogShortened, LogTooShort, SequenceBroken
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.runtime.sequence import sequencing
-from lockstep.engine.runtime.sequence.decisions import Decision, counted, encode
-from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence import sequencer as sequencing
+from lockstep.engine.runtime.sequence.entries import Decision, Position, counted, encode
+from lockstep.engine.runtime.sequence.model_statement import inputs_of
 from lockstep.engine.runtime.sequence.reading import RangeReader, values_between
-from lockstep.engine.runtime.sequence.sequencing import Sequencer, SequencerOptions
-from lockstep.engine.runtime.sequence.standing import inputs_of
+from lockstep.engine.runtime.sequence.sequencer import Sequencer, SequencerOptions
 from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources
 from lockstep.log.memory import Grid
 from lockstep.testing.virtual import VirtualRuntime

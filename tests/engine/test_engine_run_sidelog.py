@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from lockstep.engine.runtime.output import sidelog
-from lockstep.engine.runtime.output.sidelog import SideLog
+from lockstep.engine.runtime.output import side_streams as sidelog
+from lockstep.engine.runtime.output.side_streams import SideLog
 from lockstep.engine.runtime.sequence.reading import values_between
 from lockstep.log.batch import Batch, BatchView
 from lockstep.log.config import StreamConfig

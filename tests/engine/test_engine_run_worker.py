@@ -19,9 +19,9 @@ from lockstep.engine.compute.workers import HotWorkers
 from lockstep.engine.errors import BusNotShared, LogTooShort, ModelMismatch, SnapshotDamaged
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.runtime.output.spool import Spool
-from lockstep.engine.runtime.sequence.position import Position
-from lockstep.engine.runtime.snapshots import snapshot
-from lockstep.engine.runtime.snapshots.snapshot import HEAD, Head, decode_head, encode_head, seal, unseal
+from lockstep.engine.runtime.sequence.entries import Position
+from lockstep.engine.runtime.snapshots import format as snapshot
+from lockstep.engine.runtime.snapshots.format import HEAD, Head, decode_head, encode_head, seal, unseal
 from lockstep.engine.runtime.worker.worker import ShardWorker, check_host
 from lockstep.engine.spark import hot
 from lockstep.errors import FormatTooNew, ServerUnreachable
@@ -95,7 +95,7 @@ def test_a_head_of_another_model_or_a_newer_version_is_refused(monkeypatch):
     with pytest.raises(ModelMismatch, match="made for model, this is other"):
         decode_head(encode_head(head), "other", "here")
     with monkeypatch.context() as patch:
-        patch.setattr(snapshot, "VERSION", snapshot.VERSION + 1)
+        patch.setattr(snapshot, "HEAD_VERSION", snapshot.HEAD_VERSION + 1)
         newer = encode_head(head)
     with pytest.raises(FormatTooNew):
         decode_head(newer, "model", "here")
@@ -104,9 +104,9 @@ def test_a_head_of_another_model_or_a_newer_version_is_refused(monkeypatch):
 def test_a_head_of_the_version_before_is_read_and_one_of_older_ones_refused(monkeypatch):
     head = Head("model", Position(), (), {})
     with monkeypatch.context() as patch:
-        patch.setattr(snapshot, "VERSION", 3)
+        patch.setattr(snapshot, "HEAD_VERSION", 3)
         before = encode_head(head)
-        patch.setattr(snapshot, "VERSION", 2)
+        patch.setattr(snapshot, "HEAD_VERSION", 2)
         older = encode_head(head)
     assert decode_head(before, "model", "here") == head
     with pytest.raises(SnapshotDamaged, match="of version 2, which is too old"):

@@ -22,12 +22,11 @@ from pyspark.sql.types import (
 )
 
 import lockstep
-from lockstep.engine.spark import rows_staging
+from lockstep.engine.spark import rows_writer as rows_staging
 from lockstep.engine.spark.rows import tidy
 from lockstep.engine.spark.rows_columns import HEADERS, arrow_schema, schema_of
 from lockstep.engine.spark.rows_options import WriteOptions
-from lockstep.engine.spark.rows_staging import Author
-from lockstep.engine.spark.rows_writing import RowStreamWriter, RowWriter, Task
+from lockstep.engine.spark.rows_writer import Author, RowStreamWriter, RowWriter, Task
 from lockstep.errors import (
     BadConfig,
     BadRecord,

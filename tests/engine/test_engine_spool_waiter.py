@@ -13,12 +13,11 @@ from run_worlds import sums_graph
 from forks import exit_code_of_a_fork
 from lockstep.engine.compute.local import LocalCompute
 from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.runtime import failover
+from lockstep.engine.runtime import coordinator as failover
 from lockstep.engine.runtime.engine import Engine, EngineOptions
 from lockstep.engine.runtime.output.feeding import EventPublisher, out_batches
 from lockstep.engine.runtime.output.publishing import Publisher
-from lockstep.engine.runtime.output.spool import Spool, SpoolPart
-from lockstep.engine.runtime.output.spool_waiter import SpoolWaiter
+from lockstep.engine.runtime.output.spool import Spool, SpoolPart, SpoolWaiter
 from lockstep.log import inotify
 from lockstep.runtime import ThreadRuntime
 from lockstep.streams.client import connect

@@ -9,7 +9,7 @@ from cluster_worlds import World
 
 from lockstep.core.sequence import Entry, Mark
 from lockstep.engine.runtime.control.takeovers import Lead, leads
-from lockstep.engine.runtime.sequence.decisions import encode
+from lockstep.engine.runtime.sequence.entries import encode
 from lockstep.log.batch import NO_PRODUCER, pack
 
 BODY = '{"ends":{},"blocks":0,"events":0}'

@@ -8,8 +8,7 @@ import pytest
 
 from lockstep.core.sequence import Entry, Mark
 from lockstep.engine.runtime.sequence.beats import Beat, last_beat
-from lockstep.engine.runtime.sequence.decisions import Decision, decode, encode
-from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.entries import Decision, Position, decode, encode
 from lockstep.errors import DataError
 from lockstep.log.batch import NO_PRODUCER, BatchView, pack
 from lockstep.log.config import StreamConfig

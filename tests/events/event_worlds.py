@@ -15,9 +15,9 @@ from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import CopyWindow, SourceWindow
-from lockstep.engine.runtime.output.barriers import encode_barrier
+from lockstep.engine.runtime.output.outlet import encode_barrier
 from lockstep.engine.runtime.sequence.beats import Beat
-from lockstep.engine.runtime.sequence.decisions import Decision, Statement, encode
+from lockstep.engine.runtime.sequence.entries import Decision, Statement, encode
 from lockstep.engine.runtime.sequence.reading import values_between
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.events import Events, ProjectEvents

@@ -11,7 +11,7 @@ from lockstep.engine.errors import SourceDiffers
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.frames import decode_frame
 from lockstep.engine.runtime.sequence.beats import Beat
-from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.entries import Position
 from lockstep.engine.runtime.sequence.reading import values_between
 from lockstep.errors import BadName, TimedOut
 from lockstep.events import failover

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "modules", ["lockstep.cli.main", "lockstep.cli.status, lockstep.engine.runtime.control.cluster"]
+    "modules", ["lockstep.cli.main", "lockstep.cli.status, lockstep.engine.runtime.control.status"]
 )
 def test_the_command_line_does_not_wait_for_a_web_server(modules):
     code = f"import sys, {modules}; print(sorted({{'fastapi', 'uvicorn', 'pyspark', 'pydantic'}} & set(sys.modules)))"

@@ -19,12 +19,12 @@ from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.runtime.output.publishing import Publisher
 from lockstep.engine.runtime.output.spool import Spool, SpoolPart
-from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.entries import Position
+from lockstep.engine.runtime.sequence.model_statement import inputs_of
 from lockstep.engine.runtime.sequence.reading import Range, RangeReader
-from lockstep.engine.runtime.sequence.sequencing import Sequencer, SequencerOptions
-from lockstep.engine.runtime.sequence.standing import inputs_of
+from lockstep.engine.runtime.sequence.sequencer import Sequencer, SequencerOptions
 from lockstep.engine.runtime.setup import EngineSetup
-from lockstep.engine.runtime.snapshots.snapshot import seal
+from lockstep.engine.runtime.snapshots.format import seal
 from lockstep.engine.runtime.worker.history import LogHistory
 from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus

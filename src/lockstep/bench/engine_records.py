@@ -14,10 +14,10 @@ from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.project import ContinuousQuery, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import RECORDS, SourceWindow
-from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.entries import Position
+from lockstep.engine.runtime.sequence.model_statement import inputs_of
 from lockstep.engine.runtime.sequence.reading import RangeReader
-from lockstep.engine.runtime.sequence.sequencing import Sequencer, SequencerOptions
-from lockstep.engine.runtime.sequence.standing import inputs_of
+from lockstep.engine.runtime.sequence.sequencer import Sequencer, SequencerOptions
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.log.config import StreamConfig
 from lockstep.log.urls import open_bus

@@ -18,8 +18,8 @@ from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.kernels.span import Results
 from lockstep.engine.runtime.sequence.reading import Range, RangeReader
 from lockstep.engine.runtime.sequence.streams import FRAME_BYTES
+from lockstep.engine.runtime.worker.divided_input import PartFolder
 from lockstep.engine.runtime.worker.history import LogHistory
-from lockstep.engine.runtime.worker.parts import PartFolder
 from lockstep.engine.runtime.worker.replacing import Seat
 from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus

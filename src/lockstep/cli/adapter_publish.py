@@ -33,7 +33,7 @@ _PIECES_A_SECOND = 20
 
 def publish(options: argparse.Namespace, output: Output) -> int:
     """Publish until the source ends, or until it is told to end."""
-    from lockstep.engine.runtime.sequence.catalog import projects
+    from lockstep.engine.runtime.sequence.model_statement import projects
 
     model = model_of(options)
     _check(options)

@@ -126,7 +126,7 @@ def _groups(client: Lockstep) -> list[Any]:
 def _projects(client: Lockstep) -> dict[str, Any]:
     from lockstep.engine.model.loading import to_yaml
     from lockstep.engine.model.redaction import without_secrets
-    from lockstep.engine.runtime.sequence.catalog import project_graph, projects
+    from lockstep.engine.runtime.sequence.model_statement import project_graph, projects
 
     names = client.bus.names()
     clusters = {name.split(".")[0] for name in names if name.endswith(".S")}

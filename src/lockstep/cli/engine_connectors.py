@@ -41,7 +41,7 @@ def prepared(graph: Graph, client: Lockstep, options: argparse.Namespace, wanted
 @contextmanager
 def connected(connectors: Connectors, engine: Engine) -> Iterator[None]:
     """Run them while this engine leads."""
-    from lockstep.engine.runtime.control.conducting import ACTIVE
+    from lockstep.engine.runtime.control.leadership import ACTIVE
 
     connectors.start(lambda: engine.role == ACTIVE)
     try:

@@ -41,7 +41,7 @@ class View:
 
     def heard(self) -> Mapping[str, float]:
         """For how many seconds it has heard nothing of engines of the project, where it knows that."""
-        from lockstep.engine.runtime.control.cluster import SILENT_S
+        from lockstep.engine.runtime.control.status import SILENT_S
 
         return self._engine.heard(SILENT_S)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lockstep.connectors.mailer import Mailer
     from lockstep.connectors.running import Connectors
     from lockstep.engine.model.graph import Graph, Node
-    from lockstep.engine.runtime.control.conducting import RoleChange
+    from lockstep.engine.runtime.control.leadership import RoleChange
     from lockstep.engine.runtime.engine import Engine, EngineOptions, EngineStatus
     from lockstep.engine.runtime.sequence.streams import ProjectStreams
     from lockstep.log.port import Bus
@@ -162,7 +162,7 @@ def _live(
     from lockstep.engine.model.validation import cautions
     from lockstep.engine.runtime.engine import Engine
     from lockstep.engine.runtime.sequence.streams import ProjectStreams
-    from lockstep.engine.runtime.snapshots import keeping
+    from lockstep.engine.runtime.snapshots import retention as keeping
     from lockstep.runtime import ThreadRuntime
 
     published = with_subscribed(graph, published_windows(graph, options.publish))
@@ -259,8 +259,7 @@ def _in_force(
     bus: Bus, streams: ProjectStreams, graph: Graph, published: list[Node], *, is_chosen: bool
 ) -> tuple[Graph, list[Node]]:
     """The model in force and what it publishes, if the given one is it or was replaced; `is_chosen`: by --publish."""
-    from lockstep.engine.runtime.sequence.catalog import compiled, published_nodes, stated
-    from lockstep.engine.runtime.sequence.standing import model_to_run
+    from lockstep.engine.runtime.sequence.model_statement import compiled, model_to_run, published_nodes, stated
 
     found = stated(bus, streams) if streams.sequence in bus.names() else None
     if found is None:
@@ -354,7 +353,7 @@ def _shared(url: str) -> str:
 
 
 def _options(options: argparse.Namespace, url: str) -> EngineOptions:
-    from lockstep.engine.runtime.control.election import usual_lease_s
+    from lockstep.engine.runtime.control.leadership import usual_lease_s
     from lockstep.engine.runtime.engine import EngineOptions
 
     return EngineOptions(

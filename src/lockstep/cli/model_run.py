@@ -37,8 +37,7 @@ _SHOW_S = 0.2
 def run(options: argparse.Namespace, output: Output) -> None:
     """Feed the files to the model, write what comes out, and print the counts of every window."""
     from lockstep.engine.errors import NoLineTaken
-    from lockstep.engine.runtime.files import BadLines
-    from lockstep.engine.runtime.final_rows import write_final_rows
+    from lockstep.engine.runtime.files import BadLines, write_final_rows
 
     graph = load_graph(options.model)
     inputs, outputs = _inputs(options, graph), _outputs(options, graph)

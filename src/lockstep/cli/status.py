@@ -13,7 +13,7 @@ from lockstep.cli.parser import Verb, alone
 from lockstep.cli.sizes import size
 
 if TYPE_CHECKING:
-    from lockstep.engine.runtime.control.cluster import EngineRow, Listening, ProjectStatus
+    from lockstep.engine.runtime.control.status import EngineRow, Listening, ProjectStatus
     from lockstep.log.port import Bus
     from lockstep.runtime import Runtime
 
@@ -54,7 +54,7 @@ def status(options: argparse.Namespace, output: Output) -> int:
 
 def watch(bus: Bus, options: argparse.Namespace, output: Output, runtime: Runtime, wait: Wait) -> int:
     """Show it again and again; each time takes a bounded number of reads, and a missed second is not made up for."""
-    from lockstep.engine.runtime.control.cluster import Listening
+    from lockstep.engine.runtime.control.status import Listening
 
     listening = Listening(bus, options.cluster, runtime)
     while True:
@@ -78,7 +78,7 @@ def show(
     bus: Bus, options: argparse.Namespace, output: Output, runtime: Runtime, listening: Listening | None = None
 ) -> int:
     """Print how projects stand now; the exit code. `listening`: what a caller that looks again and again has heard."""
-    from lockstep.engine.runtime.sequence.catalog import check_project
+    from lockstep.engine.runtime.sequence.model_statement import check_project
 
     if options.project is not None:
         check_project(bus, options.cluster, options.project)
@@ -97,7 +97,7 @@ def show(
 
 def _look(bus: Bus, options: argparse.Namespace, runtime: Runtime) -> list[ProjectStatus]:
     """How projects stand; if an engine seems silent by the wall clocks, look again whether it reports meanwhile."""
-    from lockstep.engine.runtime.control.cluster import Listening
+    from lockstep.engine.runtime.control.status import Listening
 
     listening = Listening(bus, options.cluster, runtime)
     found = listening.status(options.project)

@@ -20,7 +20,7 @@ from lockstep.connectors.properties import BINARY
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.csv_rows import BadLine
 from lockstep.engine.gates.lastvalue import LastValueQueue
-from lockstep.engine.gates.packages import needed
+from lockstep.engine.gates.port import needed
 from lockstep.engine.runtime.sequence.reading import head_of
 from lockstep.events.subscribing import Block
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from lockstep.console.port import Problem
-from lockstep.engine.runtime.control.cluster import (
+from lockstep.engine.runtime.control.status import (
     ACTIVE,
     IN_STEP_S,
     SILENT,

@@ -12,12 +12,12 @@ from lockstep.console.count_rates import CountRates, Counts, Look, Rates
 from lockstep.console.port import Problem, Site
 from lockstep.console.project_problems import problems_of
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.runtime.control.cluster import SILENT_S, Listening, ProjectStatus
 from lockstep.engine.runtime.control.reports import Report, all_reports
+from lockstep.engine.runtime.control.status import SILENT_S, Listening, ProjectStatus
 from lockstep.engine.runtime.control.takeovers import Lead, leads
 from lockstep.engine.runtime.sequence.beats import last_beat
-from lockstep.engine.runtime.sequence.catalog import check_project, compiled, project_statement, projects
-from lockstep.engine.runtime.sequence.decisions import Statement
+from lockstep.engine.runtime.sequence.entries import Statement
+from lockstep.engine.runtime.sequence.model_statement import check_project, compiled, project_statement, projects
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import LockstepError, StreamNotFound

@@ -14,7 +14,7 @@ from lockstep.server.errors import RowsNotReady
 if TYPE_CHECKING:
     from lockstep.console.project_watch import Model, ProjectWatch
     from lockstep.engine.model.graph import Node
-    from lockstep.engine.runtime.control.cluster import EngineRow, ProjectStatus
+    from lockstep.engine.runtime.control.status import EngineRow, ProjectStatus
 
 ASK_S, ALONE_S = 60.0, 10.0
 """How long an engine may take to answer; and how long one is waited for where none is active."""
@@ -397,7 +397,7 @@ def _since_then(row: EngineRow | None, said: str | None) -> str:
 
 def _able(status: ProjectStatus) -> list[EngineRow]:
     """Standbys that can lead at once, as the active engine sees it."""
-    from lockstep.engine.runtime.requests.desk import FRESH_S
+    from lockstep.engine.runtime.requests.handlers import FRESH_S
 
     standbys = [row for row in status.engines if row.role == "standby" and row.said == "standby"]
     return [row for row in standbys if row.state == "running" and row.report_age_s < FRESH_S]

@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from lockstep.engine.model.graph import Node
 from lockstep.engine.runtime.sequence.beats import whole_position
-from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.entries import Position
 from lockstep.engine.runtime.sequence.reading import head_of, values_between
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.errors import BadArgument

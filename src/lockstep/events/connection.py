@@ -12,9 +12,8 @@ from lockstep.engine.model.loading import load_model
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.runtime.files import source_of, window_of
 from lockstep.engine.runtime.output.feeding import EventPublisher
-from lockstep.engine.runtime.sequence.catalog import project_graph, projects, published_windows
-from lockstep.engine.runtime.sequence.inputs import own_input
-from lockstep.engine.runtime.sequence.streams import EVENT_STREAM, ProjectStreams, own_sources
+from lockstep.engine.runtime.sequence.model_statement import project_graph, projects, published_windows
+from lockstep.engine.runtime.sequence.streams import EVENT_STREAM, ProjectStreams, own_input, own_sources
 from lockstep.errors import BadArgument, StreamNotFound
 from lockstep.events.clients import ClientTail, client_id
 from lockstep.events.positions import Position

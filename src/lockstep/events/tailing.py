@@ -10,8 +10,8 @@ from lockstep.engine.errors import HistoryTrimmed, LogTooShort, OutputBroken, Ou
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.runtime.output.feeding import OutFold, WholeBlocks
-from lockstep.engine.runtime.output.outlets import cut_of
-from lockstep.engine.runtime.sequence.log_length import LengthCheck
+from lockstep.engine.runtime.output.outlet import cut_of
+from lockstep.engine.runtime.sequence.outages import LengthCheck
 from lockstep.engine.runtime.sequence.reading import head_of, values_between
 from lockstep.errors import Trimmed
 from lockstep.events.forms import single_blocks

@@ -17,8 +17,8 @@ from typing import Any
 
 from lockstep.carriers.stream import ToStream
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.runtime.control.cluster import ACTIVE, SILENT_S
-from lockstep.engine.runtime.control.election import usual_lease_s
+from lockstep.engine.runtime.control.leadership import usual_lease_s
+from lockstep.engine.runtime.control.status import ACTIVE, SILENT_S
 from lockstep.engine.runtime.engine import Engine, EngineOptions
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.errors import TimedOut

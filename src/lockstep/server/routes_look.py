@@ -12,7 +12,7 @@ import lockstep
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.xml_common import Element, render
 from lockstep.engine.model.xml_writing_windows import window_element
-from lockstep.engine.runtime.control.cluster import project_state
+from lockstep.engine.runtime.control.status import project_state
 from lockstep.engine.runtime.sequence.beats import last_beat
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import NotFound

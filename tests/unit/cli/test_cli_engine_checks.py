@@ -11,7 +11,7 @@ import pytest
 
 from lockstep.cli.engine_rest import prepared_rest
 from lockstep.engine.errors import SparkUnavailable
-from lockstep.engine.runtime.folder import EngineFolder
+from lockstep.engine.runtime.setup import EngineFolder
 from lockstep.runtime import ThreadRuntime
 
 MODEL = """

@@ -10,7 +10,7 @@ import pytest
 from lockstep import connect
 from lockstep.engine.model.loading import parse_yaml, to_yaml
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.runtime.sequence.decisions import Statement
+from lockstep.engine.runtime.sequence.entries import Statement
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 
 MODEL = """
@@ -46,7 +46,7 @@ def asked(cli, monkeypatch) -> list[str]:
         ProjectStreams(cluster="local", project="small").create(client.bus, graph, frozenset({"q/F"}))
     monkeypatch.setattr("lockstep.engine.runtime.requests.asking.Asker", Answers)
     statement = Statement(to_yaml(graph.project), ("q/F",))
-    monkeypatch.setattr("lockstep.engine.runtime.sequence.catalog.project_statement", lambda *_: statement)
+    monkeypatch.setattr("lockstep.engine.runtime.sequence.model_statement.project_statement", lambda *_: statement)
     return found
 
 

@@ -22,7 +22,7 @@ from lockstep.engine.events.frames import cut_frames, read_head
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.kernels.span import Span
 from lockstep.engine.runtime.output.feeding import EventPublisher
-from lockstep.engine.runtime.sequence.position import Position, Tally
+from lockstep.engine.runtime.sequence.entries import Position, Tally
 from lockstep.engine.runtime.sequence.reading import values_between
 from lockstep.streams.client import connect
 

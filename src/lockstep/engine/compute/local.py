@@ -22,7 +22,7 @@ from lockstep.engine.compute.workers import HotWorkers
 from lockstep.engine.errors import ComputeFailed, SnapshotDamaged
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY, through_outages
 from lockstep.engine.runtime.setup import EngineSetup
-from lockstep.engine.runtime.snapshots.snapshot import HEAD, Pages, seal, unseal
+from lockstep.engine.runtime.snapshots.format import HEAD, Pages, seal, unseal
 from lockstep.errors import LockstepError, TimedOut
 from lockstep.log.port import Bus, LogWaiter
 from lockstep.runtime import Runtime, Task, Waiter, logger

@@ -9,9 +9,8 @@ from typing import Any
 from lockstep.core.sequence import SequenceState
 from lockstep.engine.runtime.output.spool import Spool
 from lockstep.engine.runtime.sequence.beats import last_beat
-from lockstep.engine.runtime.sequence.decisions import Decision, counted
+from lockstep.engine.runtime.sequence.entries import Decision, Position, counted
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY
-from lockstep.engine.runtime.sequence.position import Position
 from lockstep.engine.runtime.setup import EngineSetup
 from lockstep.errors import DataError
 from lockstep.log.port import Bus, Log

@@ -9,9 +9,9 @@ from pathlib import Path
 from lockstep.engine.runtime.output.spool import Spool
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY
 from lockstep.engine.runtime.setup import EngineSetup
-from lockstep.engine.runtime.snapshots.kept import note_kept
+from lockstep.engine.runtime.snapshots.checkpoint import note_kept
+from lockstep.engine.runtime.snapshots.format import Pages
 from lockstep.engine.runtime.snapshots.persisting import SnapshotStore
-from lockstep.engine.runtime.snapshots.snapshot import Pages
 from lockstep.engine.runtime.worker.worker import ShardWorker
 from lockstep.errors import LockstepError
 from lockstep.log.port import Bus

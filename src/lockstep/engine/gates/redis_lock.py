@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from lockstep.engine.gates.packages import needed
+from lockstep.engine.gates.port import needed
 from lockstep.errors import ServerRefused, ServerUnreachable
 from lockstep.log.network.address import Address
 from lockstep.runtime import Runtime, logger

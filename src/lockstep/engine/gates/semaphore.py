@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.engine.gates.packages import needed
+from lockstep.engine.gates.port import needed
 from lockstep.errors import ServerRefused, ServerUnfit, ServerUnreachable
 from lockstep.log.network.address import Address
 from lockstep.runtime import Runtime, logger

@@ -15,17 +15,16 @@ from lockstep.engine.errors import NotShardable
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.plan import Plan, make_plan
 from lockstep.engine.runtime.control.assembly import Assembly, divided_windows
-from lockstep.engine.runtime.control.conducting import ACTIVE, STANDBY, RoleChange
+from lockstep.engine.runtime.control.leadership import ACTIVE, STANDBY, RoleChange
 from lockstep.engine.runtime.control.options import EngineOptions, EngineStatus, Progress, silent
 from lockstep.engine.runtime.control.reports import Report
-from lockstep.engine.runtime.failover import STOPPING, Failover
-from lockstep.engine.runtime.folder import EngineFolder
-from lockstep.engine.runtime.output.spool_waiter import SpoolWaiter
+from lockstep.engine.runtime.coordinator import STOPPING, Failover
+from lockstep.engine.runtime.output.spool import SpoolWaiter
+from lockstep.engine.runtime.sequence.model_statement import model_to_run
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY, through_outages
-from lockstep.engine.runtime.sequence.standing import model_to_run
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
-from lockstep.engine.runtime.setup import EngineSetup
-from lockstep.engine.runtime.snapshots.restoring import begin_with_newest
+from lockstep.engine.runtime.setup import EngineFolder, EngineSetup
+from lockstep.engine.runtime.snapshots.checkpoint import begin_with_newest
 from lockstep.engine.windows.custom import check_classes
 from lockstep.errors import BadArgument, TimedOut
 from lockstep.log.port import Bus
@@ -131,7 +130,7 @@ class Engine:
         options = self._options
         if options.runner == "local":
             return LocalCompute(setup, project, divided, self._bus, self._runtime)
-        from lockstep.engine.spark.computing import SparkCompute  # only who uses Spark needs it
+        from lockstep.engine.spark.compute import SparkCompute  # only who uses Spark needs it
 
         return SparkCompute(
             setup, project, divided, master=options.master, own=options.spark, session=options.session,

@@ -21,9 +21,9 @@ from lockstep.engine.runtime.files import (
     window_of,
 )
 from lockstep.engine.runtime.output.feeding import EventPublisher, out_batches
-from lockstep.engine.runtime.sequence.position import Position
-from lockstep.engine.runtime.sequence.sequencing import Sequencer, SequencerOptions
-from lockstep.engine.runtime.sequence.standing import inputs_of
+from lockstep.engine.runtime.sequence.entries import Position
+from lockstep.engine.runtime.sequence.model_statement import inputs_of
+from lockstep.engine.runtime.sequence.sequencer import Sequencer, SequencerOptions
 from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources
 from lockstep.log.urls import open_bus
 from lockstep.runtime import Runtime

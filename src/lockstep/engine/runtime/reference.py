@@ -20,7 +20,7 @@ from lockstep.engine.runtime.files import (
     output_files,
     refused_tree,
 )
-from lockstep.engine.runtime.output.records import bad_tree
+from lockstep.engine.runtime.output.side_streams import bad_tree
 from lockstep.engine.windows.interpreter import Interpreter
 from lockstep.engine.windows.operator import BadEvent
 from lockstep.runtime import Runtime

@@ -28,14 +28,12 @@ from lockstep.engine.runtime.output.feeding import out_batches
 from lockstep.engine.runtime.output.publishing import Publisher
 from lockstep.engine.runtime.output.spool import Progress as Computed
 from lockstep.engine.runtime.output.spool import Spool
-from lockstep.engine.runtime.sequence.decisions import Decision, counted
-from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.entries import Decision, Position, counted
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.engine.runtime.setup import EngineSetup
-from lockstep.engine.spark.computing import spark_reason
-from lockstep.engine.spark.processor import RESULT
-from lockstep.engine.spark.session import check_shared, lent_session, start_session, stop_session
-from lockstep.engine.spark.settings import check_engine
+from lockstep.engine.spark.compute import spark_reason
+from lockstep.engine.spark.query import RESULT
+from lockstep.engine.spark.session import check_engine, check_shared, lent_session, start_session, stop_session
 from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus, reopened_by
 from lockstep.runtime import Runtime, logger

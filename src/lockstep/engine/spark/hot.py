@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from lockstep.engine.compute.workers import Done, HotWorkers
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY, Pauses
 from lockstep.engine.runtime.setup import EngineSetup
-from lockstep.engine.runtime.snapshots.snapshot import Pages
+from lockstep.engine.runtime.snapshots.format import Pages
 from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime

@@ -15,16 +15,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from lockstep.engine.model.graph import Node
-from lockstep.engine.spark.rows_bus import all_logs, open_shared, opened
 from lockstep.engine.spark.rows_columns import DEFAULT, schema_of
 from lockstep.engine.spark.rows_options import ReadOptions, WriteOptions
 from lockstep.engine.spark.rows_reading import PushingRowReader, RowReader, RowStreamReader
-from lockstep.engine.spark.rows_staging import Form, discard_all
-from lockstep.engine.spark.rows_writing import RowStreamWriter, RowWriter
-from lockstep.engine.spark.window_columns import frame_schema
+from lockstep.engine.spark.rows_writer import Form, RowStreamWriter, RowWriter, discard_all
+from lockstep.engine.spark.sources import all_logs, open_shared, opened
+from lockstep.engine.spark.window_columns import FrameForm, frame_schema
 from lockstep.engine.spark.window_options import WindowReadOptions, WindowWriteOptions, names_window
 from lockstep.engine.spark.window_reader import PushingWindowReader, WindowReader, WindowStreamReader
-from lockstep.engine.spark.window_writer import FrameForm
 from lockstep.errors import BadConfig
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

@@ -1,10 +1,12 @@
-"""How far a query has read: a position for each log, as the JSON that Spark keeps in its checkpoint.
+"""How far a query has read: a position for each log, as the JSON that Spark keeps in its checkpoint, and as a group.
 
 {"orders/0": {"identity": "5f...", "begin": 0, "next": 170, "lost": 0}, "orders/1": ...}
 
 `identity` notices a log that was deleted and made anew. `begin` is where the query began: Spark does not keep that, and
 would ask again when it runs the very first batch once more, when "latest" means something else. `lost` counts offsets
 that were gone before they were read. Spark compares positions as text, so the order of names never changes.
+
+As a group a query is seen where all groups are seen, and protected streams keep what it needs.
 """
 
 from __future__ import annotations
@@ -13,13 +15,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from lockstep.core.group import Record, Reset, fold
 from lockstep.engine.errors import RowsLost
 from lockstep.engine.spark.rows_options import Edge
-from lockstep.errors import BadOffset, Trimmed
+from lockstep.errors import BadOffset, GroupBusy, Trimmed
 from lockstep.log.batch import peek
-from lockstep.log.port import Entry, Log
-from lockstep.runtime import logger
+from lockstep.log.port import Bus, Entry, Log
+from lockstep.runtime import Runtime, logger
 from lockstep.streams.cursor import first_at
+from lockstep.streams.grouplog import GroupLog, holder
+from lockstep.streams.member import seat_name
 
 Json = dict[str, Any]
 
@@ -155,3 +160,55 @@ def _lose(log: Log, first: int, resumed: int, reason: str, *, fail: bool) -> Non
         "Rows are gone before they were read",
         extra={"action": "rows_lost", "stream": log.name, "first": first, "count": resumed - first, "reason": reason},
     )
+
+
+class QueryGroup:
+    """Keeps a group's positions for a query. The group is the query's alone: it has no members.
+
+    Spark's checkpoint alone decides where the query goes on; this is for those who look, and for retention.
+    """
+
+    def __init__(self, bus: Bus, group: str, runtime: Runtime) -> None:
+        self._log, self._runtime = GroupLog(bus, group, runtime), runtime
+        self._state = self._log.load()
+        self._held: set[str] = set()
+
+    def begin(self, logs: Sequence[Log], positions: Mapping[str, Position]) -> None:
+        """Keep what comes before the first confirmation too."""
+        for log, at in _known(logs, positions):
+            self._check_alone(log)
+            if log.identity not in self._held:
+                self._hold(log, at.next)
+
+    def confirm(self, logs: Sequence[Log], positions: Mapping[str, Position]) -> None:
+        """Everything below the positions is done."""
+        moved: list[Record] = []
+        for log, at in _known(logs, positions):
+            self._check_alone(log)
+            if self._state.seat(seat_name(log)).resume != at.next:
+                moved.append(Reset(seat_name(log), at.next, self._runtime.new_id().hex()))
+                self._hold(log, at.next)
+        if moved:
+            self._log.append(moved)
+            self._read()
+            self._log.tidy(self._state)
+
+    def _check_alone(self, log: Log) -> None:
+        self._read()
+        owner = self._state.seat(seat_name(log)).owner
+        if owner is not None:  # it would lose the stream with every batch of the query
+            raise GroupBusy(group=self._log.group, stream=log.name, member=owner)
+
+    def _read(self) -> None:
+        for offset, record in self._log.read_new():
+            self._state = fold(self._state, offset, record)
+
+    def _hold(self, log: Log, offset: int) -> None:
+        if log.config.protect:
+            log.hold(holder(self._log.group), offset)
+        self._held.add(log.identity)
+
+
+def _known(logs: Sequence[Log], positions: Mapping[str, Position]) -> list[tuple[Log, Position]]:
+    found = [(log, positions[log.name]) for log in logs if log.name in positions]
+    return [(log, at) for log, at in found if at.identity == log.identity]

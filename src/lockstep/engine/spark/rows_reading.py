@@ -19,12 +19,10 @@ from pyspark.sql.types import StructType
 
 from lockstep.engine.errors import RowsLost
 from lockstep.engine.spark import rows_positions as positions
-from lockstep.engine.spark.filters import bounds_of
-from lockstep.engine.spark.rows_bus import OpenBus, all_logs, check_host, open_shared, opened, this_host
 from lockstep.engine.spark.rows_columns import arrow_schema, to_arrow
-from lockstep.engine.spark.rows_group import QueryGroup
 from lockstep.engine.spark.rows_options import ReadOptions
-from lockstep.engine.spark.rows_positions import Json, Position, from_json, to_json
+from lockstep.engine.spark.rows_positions import Json, Position, QueryGroup, from_json, to_json
+from lockstep.engine.spark.sources import OpenBus, all_logs, bounds_of, check_host, open_shared, opened, this_host
 from lockstep.errors import BadConfig, BadOffset, Trimmed
 from lockstep.log.port import Bus, Log
 from lockstep.runtime import ThreadRuntime, logger

@@ -16,8 +16,8 @@ from lockstep.core.outputs import OutState
 from lockstep.engine.errors import BlocksMissing, HistoryTrimmed, OutputBroken, RowsLost
 from lockstep.engine.events.frames import read_head
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.runtime.output.barriers import is_barrier
 from lockstep.engine.runtime.output.feeding import OutFold
+from lockstep.engine.runtime.output.outlet import is_barrier
 from lockstep.engine.runtime.sequence.beats import Beat
 from lockstep.errors import Trimmed
 from lockstep.log.batch import BatchView

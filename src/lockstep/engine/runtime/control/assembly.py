@@ -18,14 +18,20 @@ from lockstep.engine.runtime.control.reports import Report
 from lockstep.engine.runtime.output.publishing import Publisher
 from lockstep.engine.runtime.output.spool import Spool
 from lockstep.engine.runtime.sequence.beats import whole_position
-from lockstep.engine.runtime.sequence.catalog import compiled, published_nodes
-from lockstep.engine.runtime.sequence.log_length import LengthCheck
-from lockstep.engine.runtime.sequence.position import Position
-from lockstep.engine.runtime.sequence.sequencing import Sequencer, SequencerOptions
-from lockstep.engine.runtime.sequence.standing import graph_at, inputs_of, restating, statements_since
+from lockstep.engine.runtime.sequence.entries import Position
+from lockstep.engine.runtime.sequence.model_statement import (
+    compiled,
+    graph_at,
+    inputs_of,
+    published_nodes,
+    restating,
+    statements_since,
+)
+from lockstep.engine.runtime.sequence.outages import LengthCheck
+from lockstep.engine.runtime.sequence.sequencer import Sequencer, SequencerOptions
 from lockstep.engine.runtime.sequence.streams import CONTROL_STREAM, ProjectStreams
 from lockstep.engine.runtime.setup import EngineSetup
-from lockstep.engine.runtime.snapshots.restoring import begin_with_newest
+from lockstep.engine.runtime.snapshots.checkpoint import begin_with_newest
 from lockstep.log.port import Bus
 from lockstep.log.urls import reopened_by
 from lockstep.runtime import Runtime

@@ -10,20 +10,18 @@ from typing import Any
 
 from lockstep.engine.compute.port import Compute
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.runtime.control.election import Election
+from lockstep.engine.runtime.control.leadership import Election
 from lockstep.engine.runtime.control.options import EngineOptions
 from lockstep.engine.runtime.control.reports import Report, ReportBoard
 from lockstep.engine.runtime.output.publishing import Publisher
-from lockstep.engine.runtime.requests.desk import standbys
-from lockstep.engine.runtime.sequence.catalog import last_reset
-from lockstep.engine.runtime.sequence.decisions import Decision, PersistPoint, Statement
+from lockstep.engine.runtime.requests.handlers import standbys
+from lockstep.engine.runtime.sequence.entries import Decision, PersistPoint, Position, Statement
+from lockstep.engine.runtime.sequence.model_statement import input_logs, last_reset, statement_of
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY
-from lockstep.engine.runtime.sequence.position import Position
-from lockstep.engine.runtime.sequence.sequencing import Sequencer
-from lockstep.engine.runtime.sequence.standing import input_logs, statement_of
+from lockstep.engine.runtime.sequence.sequencer import Sequencer
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
-from lockstep.engine.runtime.snapshots.restoring import check_restorable
-from lockstep.engine.runtime.snapshots.trimming import trim_point
+from lockstep.engine.runtime.snapshots.checkpoint import check_restorable
+from lockstep.engine.runtime.snapshots.retention import trim_point
 from lockstep.engine.runtime.worker.replacing import Seat
 from lockstep.errors import LockstepError
 from lockstep.log.port import Bus, Log
@@ -40,7 +38,7 @@ class InForce:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Office:
-    """See lockstep.engine.runtime.requests.desk.Leading."""
+    """See lockstep.engine.runtime.requests.handlers.Leading."""
 
     name: str
     runtime: Runtime

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lockstep.engine.compute.port import BatchFigures
-from lockstep.engine.runtime.control.conducting import STANDBY
+from lockstep.engine.runtime.control.leadership import STANDBY
 from lockstep.engine.runtime.output.spool import Fill
 from lockstep.engine.runtime.output.spool import Progress as Computed
-from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.entries import Position
 from lockstep.engine.windows.counts import WindowCounts
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lockstep.core.sequence import Entry, Mark
-from lockstep.engine.runtime.sequence.decisions import decode
+from lockstep.engine.runtime.sequence.entries import decode
 from lockstep.errors import Trimmed
 from lockstep.log.batch import BatchView
 from lockstep.log.offsets import step_back

@@ -16,13 +16,12 @@ from lockstep.engine.events.columns import EventBatch, concat
 from lockstep.engine.events.frames import cut_frames, decode_frame, read_head
 from lockstep.engine.kernels.merging import merge_shards
 from lockstep.engine.model.graph import Node
-from lockstep.engine.runtime.output.outlets import Frame, Outlet
-from lockstep.engine.runtime.output.records import notice_label
-from lockstep.engine.runtime.output.sidelog import SideLog
+from lockstep.engine.runtime.output.outlet import Frame, Outlet
+from lockstep.engine.runtime.output.side_streams import SideLog, notice_label
 from lockstep.engine.runtime.output.spool import UNKNOWN, Spool, SpoolPart
 from lockstep.engine.runtime.sequence.beats import FEW_CLIENTS, Beat, Beats, trim_beats
+from lockstep.engine.runtime.sequence.entries import Position
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY
-from lockstep.engine.runtime.sequence.position import Position
 from lockstep.engine.runtime.sequence.streams import FRAME_BYTES, FRAME_LIMIT, ProjectStreams
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import AppendTooLarge, RecordTooLarge

@@ -24,6 +24,7 @@ from lockstep.core.outputs import Lineage
 from lockstep.engine.errors import BufferDamaged
 from lockstep.engine.events.frame_layout import RESIDUE
 from lockstep.errors import LockstepError
+from lockstep.log.inotify import IN_MOVED_TO, FileWaiter
 
 _SUFFIX, _FAILURE, _PROGRESS = ".spool", "failure.json", "progress.msgpack"
 _SIZE, _SUM = 8, 4
@@ -213,3 +214,14 @@ class Spool:
 def all_errors(kind: type[LockstepError]) -> list[type[LockstepError]]:
     """A kind of error and everything below it."""
     return [kind, *(found for child in kind.__subclasses__() for found in all_errors(child))]
+
+
+class SpoolWaiter(FileWaiter):
+    """A waiter that ends when a worker of this machine leaves a part in one of the folders: parts appear by a rename.
+
+    `is_told` is false where the kernel tells nothing; then whoever waits has to look.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        super().__init__()
+        self.is_told = all(self.add_watch(str(folder), folder, IN_MOVED_TO) for folder in folders)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lockstep.core.outputs import OutState
-from lockstep.engine.runtime.sequence.decisions import known_fields
+from lockstep.engine.runtime.sequence.entries import known_fields
 from lockstep.errors import TakenBack, Trimmed
 from lockstep.log.batch import NO_PRODUCER, Batch, BatchView, pack
 from lockstep.log.offsets import step_back

@@ -1,13 +1,16 @@
-"""A bus that is away for a while: background work waits with growing pauses, and goes on when it is back.
+"""What a bus may do to a running project: be away for a while, or lose records that it had acknowledged.
 
-A step that meets it is called again, so it must leave everything as it was, or as it would be if it had come so far.
+A step that meets an outage is called again, so it must leave everything as it was, or as it would be after that much
+of the work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from lockstep.engine.errors import LogShortened
 from lockstep.errors import AppendUncertain, ServerUnreachable
+from lockstep.log.port import Bounds, Log
 from lockstep.runtime import logger
 
 BUS_AWAY = (ServerUnreachable, AppendUncertain)
@@ -49,3 +52,41 @@ def through_outages(name: str, step: Callable[[], float | None]) -> Callable[[],
         return delay
 
     return patient
+
+
+PATIENCE_S = 5.0
+"""A log must stay too short for so long: a replica that answers after a failover may lag for a moment."""
+
+
+class LengthCheck:
+    """Compares where a log ends with what was read from it. Not to be shared between threads."""
+
+    def __init__(self, log: Log, monotonic: Callable[[], float], patience_s: float = PATIENCE_S) -> None:
+        self._log, self._monotonic, self._patience_s = log, monotonic, patience_s
+        self._since: float | None = None
+
+    def check(self, at: int, block: int | None = None, bounds: Bounds | None = None) -> None:
+        """Raise LogShortened if the log has ended before offset `at`, up to which it was read, for too long.
+
+        `block` is the last block that was read. Give `bounds` if they are at hand.
+        """
+        found = bounds or self._log.bounds()
+        if found.next >= at:
+            self._since = None
+            return
+        now = self._monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since >= self._patience_s:
+            raise self._shortened(found.next, at, block)
+
+    def appended(self, base: int, at: int, block: int | None = None) -> None:
+        """Raise LogShortened if an append went to an offset below `at`, up to which the log was read before.
+
+        The log may be long enough again by the time somebody looks; where the append went is known at once.
+        """
+        if base < at:
+            raise self._shortened(base, at, block)
+
+    def _shortened(self, end: int, at: int, block: int | None) -> LogShortened:
+        detail = "" if block is None else f", where block {block} ended"
+        return LogShortened(stream=self._log.name, next=end, at=at, block=detail)

@@ -19,10 +19,8 @@ from lockstep.engine.kernels.span import Span, join_spans
 from lockstep.engine.model.checks_records import options_of
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.windows import SourceWindow
-from lockstep.engine.runtime.sequence.decisions import Decision, counted
-from lockstep.engine.runtime.sequence.inputs import Input, open_inputs
-from lockstep.engine.runtime.sequence.position import Position, Sender, Tally
-from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources
+from lockstep.engine.runtime.sequence.entries import Decision, Position, Sender, Tally, counted
+from lockstep.engine.runtime.sequence.streams import Input, ProjectStreams, open_inputs, sources
 from lockstep.errors import DataError, FormatTooNew, Trimmed
 from lockstep.log.batch import NO_PRODUCER, BatchView
 from lockstep.log.port import Bus, Log

@@ -9,8 +9,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from lockstep.engine.runtime.sequence.decisions import PersistPoint
-from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.entries import PersistPoint, Position
 from lockstep.engine.runtime.setup import EngineSetup
 from lockstep.engine.runtime.snapshots.persisting import SnapshotInfo, SnapshotStore, snapshot_name
 from lockstep.runtime import Runtime, logger

@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.engine.errors import SnapshotRefused
-from lockstep.engine.runtime.snapshots import persistfile
+from lockstep.engine.runtime.snapshots.format import (
+    Index,
+    ShardFile,
+    check_file,
+    file_chunks,
+    page_sizes,
+    read_file,
+    read_head,
+)
 from lockstep.engine.runtime.snapshots.persistdisk import (
     check_writable,
     inside,
@@ -28,7 +36,6 @@ from lockstep.engine.runtime.snapshots.persistdisk import (
     unusable,
     write_aside,
 )
-from lockstep.engine.runtime.snapshots.persistfile import Index, ShardFile
 from lockstep.errors import BadArgument
 from lockstep.runtime import Runtime, ThreadRuntime, logger
 
@@ -89,15 +96,15 @@ class SnapshotStore:
 
     def write(self, *, name: str, shard: int, shards: int, head: bytes, pages: Mapping[str, bytes]) -> None:
         """Write one shard's head and pages, sealed; when this returns they survive a loss of power."""
-        number = persistfile.head_of(head, f"{name}, shard {shard}").position.number
+        number = read_head(head, f"{name}, shard {shard}").position.number
         _check_place(name, shard, shards, number)
         index = Index(
             name=name, belongs=self.belongs or "", shard=shard, shards=shards,
-            made_ns=self._runtime.wall_ns(), head=len(head), pages=persistfile.sizes(pages),
+            made_ns=self._runtime.wall_ns(), head=len(head), pages=page_sizes(pages),
         )  # fmt: skip
         make_folder(self.folder, may_be_link=True)
         final = self.folder / name / f"{shard:05d}-of-{shards:05d}.snapshot"
-        write_aside(final, lambda: persistfile.pieces(index, head, pages), self._runtime.new_id().hex())
+        write_aside(final, lambda: file_chunks(index, head, pages), self._runtime.new_id().hex())
         with unusable(self.folder):
             sync(self.folder)  # also if another shard made the snapshot's folder, and was killed since
 
@@ -140,7 +147,7 @@ class SnapshotStore:
     def load(self, info: SnapshotInfo, shard: int) -> dict[str, bytes]:
         """Head and pages of one shard, sealed, after all checks; SnapshotRefused if they fail or it is gone."""
         path = _shard_path(info, shard)
-        found, pages = persistfile.read(path)
+        found, pages = read_file(path)
         self._check(found, path, (info.name, shard, info.shards))
         if (found.head.position.number, found.head.fingerprint) != (info.number, info.fingerprint):
             raise SnapshotRefused(place=path, reason="it was replaced by another")
@@ -200,7 +207,7 @@ class SnapshotStore:
 
     def _checked(self, path: Path, wanted: tuple[str, int, int]) -> ShardFile:
         try:
-            found = persistfile.check(path)
+            found = check_file(path)
             self._check(found, path, wanted)
         except SnapshotRefused as error:
             raise SnapshotRefused(place=path, reason=f"{path.name}: {error.params['reason']}") from error

@@ -1,18 +1,215 @@
-"""The input of blocks that were evaluated before, read from the log again: windows need not keep copies of it."""
+"""Reading the past of a sequence again: the input of earlier blocks, and entries that were written under another model.
+
+An entry names the ends of the inputs that its model had, and its blocks are numbered in the order of their sources. So
+reading it takes the sources of its model version: the entries between two changes.
+"""
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from lockstep.core.sequence import SequenceState
+from lockstep.engine.errors import LogTooShort
 from lockstep.engine.events.columns import EventBatch, concat
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.kernels.span import Span
-from lockstep.engine.runtime.sequence.position import Position
-from lockstep.engine.runtime.worker.divided_reader import Reader
-from lockstep.errors import DataError
+from lockstep.engine.model.graph import Graph, Node
+from lockstep.engine.model.project import Project
+from lockstep.engine.model.windows import SourceWindow
+from lockstep.engine.runtime.sequence.entries import Decision, Position, Tally, counted
+from lockstep.engine.runtime.sequence.model_statement import compiled
+from lockstep.engine.runtime.sequence.reading import Range, RangeReader, join_ranges
+from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources, takes_records
+from lockstep.engine.runtime.worker.divided_input import Reader
+from lockstep.errors import DataError, Trimmed
+from lockstep.log.port import Bus
+
+_FORM = ("form", "stream", "decode", "avro_schema", "date_format", "upsert")
+
+
+@dataclass(frozen=True, slots=True)
+class Era:
+    """The entries behind entry `number` name the inputs of these sources, in order.
+
+    A source is its path and its schema; one that takes records says also how, as JSON. `begins` are the offsets at
+    which the era takes over each input, by name.
+    """
+
+    number: int
+    sources: tuple[tuple[str, ...], ...]
+    begins: Mapping[str, int]
+
+    @classmethod
+    def at(cls, position: Position, graph: Graph) -> Era:
+        """The era of a model that begins at a position."""
+        named = tuple((node.path, str(node.schema), *_record_form(node)) for node in sources(graph))
+        return cls(position.number, named, position.ends)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The sources by path."""
+        return tuple(path for path, *_ in self.sources)
+
+    def origins(self) -> frozenset[tuple[str, str | None]]:
+        """The sources by path, with the stream whose records they take, if it is not the project's own."""
+        return frozenset((path, json.loads(form[0])["stream"] if form else None) for path, _, *form in self.sources)
+
+    def nodes(self) -> tuple[Node, ...]:
+        """The sources as they were."""
+        return tuple(_source(index, *named) for index, named in enumerate(self.sources))
+
+    def graph(self) -> Graph:
+        """A model of the sources alone."""
+        return Graph(Project(name="", queries=()), self.nodes(), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """All that the state of windows is made of: what lies behind `base`, in one era or several.
+
+    `base` is the beginning of the sequence, or where windows were last emptied.
+    """
+
+    base: Position
+    eras: tuple[Era, ...]
+
+    @classmethod
+    def begin(cls, base: Position, graph: Graph) -> Past:
+        """Nothing happened yet."""
+        return cls(base, (Era.at(base, graph),))
+
+    def changed(self, position: Position, graph: Graph) -> Past:
+        """The past of a model that comes into force at a position."""
+        era = Era.at(position, graph)
+        return self if era.sources == self.eras[-1].sources else replace(self, eras=(*self.eras, era))
+
+    def era_of(self, position: Position) -> int:
+        """The place of the era in which entries behind a position stand."""
+        return max(bisect_right(self.eras, position.number, key=lambda era: era.number) - 1, 0)
+
+    def lasting(self, era: int) -> frozenset[str]:
+        """The sources of an era that were there ever since: what came in for others is nobody's any more.
+
+        One that takes the records of another stream since then is another source.
+        """
+        return frozenset(path for path, _ in frozenset.intersection(*(each.origins() for each in self.eras[era:])))
+
+    def tree(self) -> dict[str, Any]:
+        """As plain values."""
+        eras = [[era.number, [list(source) for source in era.sources], dict(era.begins)] for era in self.eras]
+        return {"base": self.base.tree(), "eras": eras}
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any]) -> Past:
+        """Back from plain values."""
+        eras = [
+            Era(number, tuple(tuple(each) for each in named), dict(begins)) for number, named, begins in tree["eras"]
+        ]
+        return cls(Position.of(tree["base"]), tuple(eras))
+
+
+def read_past(bus: Bus, streams: ProjectStreams) -> Past:
+    """The past as the sequence log tells it; clients are not in it, so that it is no place to read on from."""
+    log, position, past, graph = bus.open(streams.sequence), Position(), None, None
+    try:
+        for state, entry in counted(log, SequenceState()):
+            decision, known = Decision.of(entry), position
+            position = known.after(state, decision, Tally(decision.blocks, decision.events, {}))
+            if known.knows(decision):
+                continue
+            if decision.states is not None:
+                graph = compiled(decision.states)
+                past = Past.begin(position, graph) if past is None else past.changed(position, graph)
+            if decision.reset and graph is not None:
+                past = Past.begin(position, graph)
+    except Trimmed as error:
+        raise LogTooShort(window=log.name, stream=log.name, needed=0, first=log.bounds().first) from error
+    if past is None:
+        raise DataError(reason=f"No model is stated on {log.name}.")
+    return past
+
+
+class PastReader(RangeReader):
+    """Reads any range of the past, across entries that turn something, as the model in force sees it."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        graph: Graph,
+        streams: ProjectStreams,
+        past: Past,
+        needed: Mapping[str, frozenset[str]] | None = None,
+    ) -> None:
+        super().__init__(bus, graph, streams, needed)
+        self._bus, self._streams, self._past = bus, streams, past
+        self._opened: dict[int, RangeReader] = {}
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all that it reads is of one era, as another reader of the model would see it."""
+        return len(self._past.eras) == 1
+
+    def read(self, position: Position, upto: int, max_events: int | None = None) -> Range:
+        """Everything behind `position` through entry `upto`, or until it is large enough.
+
+        Of one era also what could not be read, and the lineage: another shard may take it for what it reads first.
+        """
+        end, taken = position, []
+        last = None if max_events is None else position.events + max_events
+        while end.number < upto and (last is None or end.events < last):
+            taken.append(self._read_on(end, upto, None if last is None else last - end.events))
+            end = taken[-1].end
+        made = join_ranges(position, end, taken)
+        return replace(made, turn=None) if self.is_plain else Range(made.span, end, ())
+
+    def check_reach(self, position: Position) -> None:
+        """Refuse if an input begins behind what is needed of it."""
+        first = self._past.era_of(position)
+        for era in range(first, len(self._past.eras)):
+            begins = self._past.eras[era].begins
+            self._reader(era).check_reach(position if era == first else replace(position, ends=begins))
+
+    def _read_on(self, position: Position, upto: int, max_events: int | None) -> Range:
+        """A part of one era, or the entry that ends it."""
+        eras, at = self._past.eras, self._past.era_of(position)
+        taken = self._reader(at).read(position, upto, max_events)
+        if at + 1 < len(eras) and taken.end.number == eras[at + 1].number:
+            return replace(taken, end=taken.end.only(taken.end.ends))
+        lasting = self._past.lasting(at)
+        inputs = {path: batch for path, batch in taken.span.inputs.items() if path in lasting}
+        return replace(taken, span=replace(taken.span, inputs=inputs))
+
+    def _reader(self, era: int) -> RangeReader:
+        """The reader of an era; of what the model in force does not need it decodes no columns."""
+        if era not in self._opened:
+            self._opened[era] = RangeReader(self._bus, self._past.eras[era].graph(), self._streams)
+        if self._needed is None:
+            return self._opened[era]
+        lasting = self._past.lasting(era)
+        wanted = {path: names for path, names in self._needed.items() if path in lasting}
+        nothing = dict.fromkeys(self._past.eras[era].paths, frozenset[str]())
+        return self._opened[era].only({**nothing, **wanted})
+
+
+def _source(index: int, path: str, schema: str, form: str = "{}") -> Node:
+    query, _, name = path.partition("/")
+    made = Schema.parse(schema)
+    window = SourceWindow(name=name, schema=made, **json.loads(form))
+    return Node(index, query, window, made, (), (), is_indexed=True)
+
+
+def _record_form(node: Node) -> tuple[str, ...]:
+    """How a source takes records; nothing if it takes events."""
+    if not takes_records(node):
+        return ()
+    return (json.dumps({name: getattr(node.window, name) for name in _FORM}),)
+
 
 _CACHED_EVENTS = 500_000
 """Events kept decoded: what leaves a short window was read a moment ago."""

@@ -21,15 +21,12 @@ from lockstep.engine.model.guard import clock_of
 from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.plan_state import Keeping, retention_of
 from lockstep.engine.model.windows import CopyWindow
-from lockstep.engine.runtime.output.barriers import is_barrier
-from lockstep.engine.runtime.sequence.inputs import open_inputs
-from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.output.outlet import is_barrier
+from lockstep.engine.runtime.sequence.entries import Position
 from lockstep.engine.runtime.sequence.reading import RangeReader, end_of, values_between
-from lockstep.engine.runtime.sequence.streams import ProjectStreams
-from lockstep.engine.runtime.worker.divided_reader import DividedReader, Reader
-from lockstep.engine.runtime.worker.eras import Past, PastReader, read_past
-from lockstep.engine.runtime.worker.history import LogHistory
-from lockstep.engine.runtime.worker.parts import PartFolder
+from lockstep.engine.runtime.sequence.streams import ProjectStreams, open_inputs
+from lockstep.engine.runtime.worker.divided_input import DividedReader, PartFolder, Reader
+from lockstep.engine.runtime.worker.history import LogHistory, Past, PastReader, read_past
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import StreamNotFound
 from lockstep.log.offsets import step_back

@@ -17,20 +17,19 @@ from lockstep.engine.errors import BusNotShared, OutputDiffers, SnapshotDamaged,
 from lockstep.engine.events.frames import cut_frames
 from lockstep.engine.kernels.span import Results
 from lockstep.engine.model.loading import to_yaml
-from lockstep.engine.runtime.output.records import bad_tree, broken_tree, notice_trees, origin_of, with_all_fields
+from lockstep.engine.runtime.output.side_streams import bad_tree, broken_tree, notice_trees, origin_of, with_all_fields
 from lockstep.engine.runtime.output.spool import UNKNOWN, Progress, Spool, SpoolPart
 from lockstep.engine.runtime.sequence.beats import Beat, Beats
-from lockstep.engine.runtime.sequence.catalog import compiled, first_statement, last_reset
-from lockstep.engine.runtime.sequence.decisions import Decision, PersistPoint, Statement
-from lockstep.engine.runtime.sequence.position import Position
+from lockstep.engine.runtime.sequence.entries import Decision, PersistPoint, Position, Statement
+from lockstep.engine.runtime.sequence.model_statement import compiled, first_statement, last_reset
 from lockstep.engine.runtime.sequence.reading import Range, RangeReader
 from lockstep.engine.runtime.sequence.streams import FRAME_BYTES, FRAME_LIMIT
 from lockstep.engine.runtime.setup import EngineSetup
+from lockstep.engine.runtime.snapshots.format import HEAD, Head, Pages, decode_head, encode_head, seal, unseal
 from lockstep.engine.runtime.snapshots.persister import failure_note
 from lockstep.engine.runtime.snapshots.persisting import SnapshotStore, snapshot_name
-from lockstep.engine.runtime.snapshots.snapshot import HEAD, Head, Pages, decode_head, encode_head, seal, unseal
-from lockstep.engine.runtime.worker.eras import Past, PastReader, read_past
-from lockstep.engine.runtime.worker.parts import PartFolder
+from lockstep.engine.runtime.worker.divided_input import PartFolder
+from lockstep.engine.runtime.worker.history import Past, PastReader, read_past
 from lockstep.engine.runtime.worker.replacing import Seat, Standing, empty_windows, page_changes, replace_model, seated
 from lockstep.engine.windows.operator import BadEvent
 from lockstep.log.port import Bus

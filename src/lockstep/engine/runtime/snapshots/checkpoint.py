@@ -1,17 +1,63 @@
-"""What an engine begins with: its own state, or a newer snapshot that somebody persisted."""
+"""Where an engine's own state stands, and whether it begins with that or with a newer snapshot.
+
+The state is in a checkpoint that only its compute can read, so a note beside it says where it stands. A leader decides
+from there on, so the note has a checksum. Without a note an engine starts at what is published, or at the first entry,
+and comes to the same position by reading the log.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep.engine.errors import SnapshotRefused
+import msgpack
+
+from lockstep.engine.errors import SnapshotDamaged, SnapshotRefused
+from lockstep.engine.runtime.sequence.entries import Position
 from lockstep.engine.runtime.setup import EngineSetup
-from lockstep.engine.runtime.snapshots.kept import forget_kept, kept_position
+from lockstep.engine.runtime.snapshots.format import HEAD, decode_head, seal, unseal
 from lockstep.engine.runtime.snapshots.persisting import SnapshotInfo, SnapshotStore
-from lockstep.engine.runtime.snapshots.snapshot import HEAD, decode_head
 from lockstep.runtime import logger
+
+
+def note_kept(setup: EngineSetup, shard: int, position: Position) -> None:
+    """Say where the state is that Spark has committed."""
+    final = _place(setup.folder, shard)
+    temporary = final.with_suffix(".tmp")
+    with temporary.open("wb") as file:
+        file.write(seal(msgpack.packb(position.tree())))
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(final)
+
+
+def kept_position(folder: Path, shards: int) -> Position | None:
+    """The earliest of all shards; None if one of them has said nothing, or its note is damaged."""
+    found = []
+    for shard in range(shards):
+        place = _place(str(folder), shard)
+        if not place.exists():
+            return None
+        try:
+            note = unseal(place.read_bytes(), str(place))
+        except SnapshotDamaged:
+            words = "%s fails its checksum: where the state stands is found out from the log"
+            logger.warning(words, place, extra={"action": "buffer"})
+            return None
+        found.append(Position.of(msgpack.unpackb(note, strict_map_key=False)))
+    return min(found, key=lambda position: position.number)
+
+
+def forget_kept(folder: Path) -> None:
+    """Spark's state is thrown away."""
+    for place in folder.glob("kept-*.msgpack"):
+        place.unlink()
+
+
+def _place(folder: str, shard: int) -> Path:
+    return Path(folder) / f"kept-{shard}.msgpack"
 
 
 def begin_with_newest(setup: EngineSetup, folder: Path | None, *, throw_away: bool = False) -> EngineSetup:

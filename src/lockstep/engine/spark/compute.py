@@ -1,35 +1,114 @@
-"""Spark at work for one engine: a session, a query for each shard, and the spools they write to."""
+"""Spark at work for one engine: a session, a query for each shard, their figures, and the spools they write to."""
 
 from __future__ import annotations
 
+import json
 import re
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, ClassVar
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 from lockstep.engine.compute.port import BatchFigures, Compute, check_runner
 from lockstep.engine.errors import SparkFailed, SparkNotStarted
 from lockstep.engine.runtime.setup import EngineSetup
-from lockstep.engine.spark.listener import FigureListener
 from lockstep.engine.spark.query import start_query
 from lockstep.engine.spark.session import (
     JVM_LOG,
+    check_engine,
     check_shared,
+    crash_files,
     first_words,
     is_local,
     lent_session,
     start_session,
     stop_session,
 )
-from lockstep.engine.spark.settings import check_engine, crash_files
 from lockstep.errors import LockstepError
 from lockstep.runtime import logger
+
+
+class FigureListener(StreamingQueryListener):
+    """Collects figures; called from Spark's own thread.
+
+    PySpark turns every event into Python objects with some hundred calls to the JVM: a quarter of a second after each
+    batch, and most of a core in a busy engine. Here an event is one JSON text.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._figures: dict[str, BatchFigures] = {}
+        self._java: Any = None
+
+    def figures(self) -> dict[str, BatchFigures]:
+        """The figures of each query by its name."""
+        with self._lock:
+            return dict(self._figures)
+
+    def take(self, progress: str) -> None:
+        """Count the progress of one micro-batch, as JSON."""
+        told = json.loads(progress)
+        with self._lock:
+            self._add(self._figures.setdefault(told["name"], BatchFigures()), told)
+
+    def onQueryStarted(self, event: Any) -> None:
+        """See StreamingQueryListener."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """See StreamingQueryListener."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """See StreamingQueryListener."""
+
+    @property
+    def _jlistener(self) -> Any:
+        if self._java is None:  # always the same, so that it can be removed
+            jvm: Any = SparkContext._jvm
+            self._java = jvm.PythonStreamingQueryListenerWrapper(_Events(self))
+        return self._java
+
+    def _add(self, figures: BatchFigures, told: dict[str, Any]) -> None:
+        figures.batches += 1
+        figures.last_ms = told["durationMs"]
+        figures.first_ms = figures.first_ms or figures.last_ms
+        for part, spent in told["durationMs"].items():
+            figures.total_ms[part] = figures.total_ms.get(part, 0) + spent
+        figures.state_bytes = sum(state["memoryUsedBytes"] for state in told["stateOperators"])
+
+
+class _Events:
+    """What the JVM calls: its events as they are."""
+
+    def __init__(self, listener: FigureListener) -> None:
+        self._listener = listener
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing to count."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """A micro-batch ended."""
+        self._listener.take(event.progress().json())
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing to count."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Nothing to count."""
+
+    class Java:
+        """For py4j."""
+
+        implements: ClassVar[list[str]] = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
+
 
 _BATCH_S_MAX, _LOOK_S = 10.0, 0.01
 """How long a batch that has begun may take when a query is stopped, and how often it is looked at."""

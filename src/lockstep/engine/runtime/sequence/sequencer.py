@@ -9,17 +9,57 @@ from lockstep.core.doubts import contradicts
 from lockstep.core.leader import Apply, LeaderState, Lost, Observed, Propose, Send, StepDown, Tick, Won, leads, step
 from lockstep.core.sequence import Entry, Mark, SequenceState
 from lockstep.engine.errors import LogTooShort, SequenceBroken
-from lockstep.engine.runtime.sequence.decisions import Decision, Statement, decode, encode, records
-from lockstep.engine.runtime.sequence.inputs import Input
-from lockstep.engine.runtime.sequence.log_length import LengthCheck
-from lockstep.engine.runtime.sequence.modelclock import ModelClock
-from lockstep.engine.runtime.sequence.outages import BUS_AWAY
-from lockstep.engine.runtime.sequence.position import Position, Tally
+from lockstep.engine.runtime.sequence.entries import Decision, Position, Statement, Tally, decode, encode, records
+from lockstep.engine.runtime.sequence.outages import BUS_AWAY, LengthCheck
 from lockstep.engine.runtime.sequence.reading import batches_between, end_of, head_of, records_between
+from lockstep.engine.runtime.sequence.streams import Input, Inputs
 from lockstep.errors import Trimmed
 from lockstep.log.batch import BatchView, pack
 from lockstep.log.port import Bounds, Log
 from lockstep.runtime import Runtime, logger
+
+MARGIN_US = 1_000_000
+"""A wall clock that is so far from what is expected is believed."""
+SLEW = 0.1
+
+
+@dataclass(slots=True)
+class ModelClock:
+    """The last tick that was read from the sequence log, and when it was made, on the reader's monotonic clock.
+
+    Of a tick that another engine made it is known only that it was not on the log when that was last read to its end:
+    after a pause or an outage it may be as old as that. A wall clock that fits to any such moment is right.
+    """
+
+    time_us: int | None = None
+    """None: no tick came while this process looked, so that its wall clock is all there is."""
+    seen_s: float = 0.0
+    doubt_s: float = 0.0
+    """The tick may have been made so long before it was seen."""
+    is_slewing: bool = False
+
+    def saw(self, time_us: int, now_s: float, since_s: float | None = None) -> None:
+        """A tick was read from the sequence log; it was made between `since_s` and `now_s`, or right now."""
+        if self.time_us is None or time_us >= self.time_us:
+            self.time_us, self.seen_s = time_us, now_s
+            self.doubt_s = 0.0 if since_s is None else now_s - since_s
+
+    def next(self, wall_us: int, now_s: float) -> int:
+        """The time of the next tick."""
+        if self.time_us is None:
+            return wall_us
+        passed_us = int((now_s - self.seen_s) * 1e6)
+        ahead_us = wall_us - self.time_us - passed_us
+        ahead_us -= min(max(ahead_us, 0), int(self.doubt_s * 1e6))
+        if abs(ahead_us) <= MARGIN_US:
+            self.is_slewing = False
+            return max(wall_us, self.time_us)
+        if not self.is_slewing:
+            self.is_slewing = True
+            words = "The wall clock is %.1f s off the model's time, which is slewed by a tenth until they agree"
+            logger.warning(words, ahead_us / 1e6, extra={"action": "clock"})
+        return self.time_us + int(passed_us * (1 + SLEW if ahead_us > 0 else 1 - SLEW))
+
 
 _ENTRY_BYTES = 64 << 20
 """An entry takes about so much of a stream of records, and at least one stored batch."""
@@ -35,27 +75,6 @@ class SequencerOptions:
     """An entry takes about this many events, and at least one record."""
     resend_s: float = 0.5
     """What was not read back for so long is sent again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """What a sequencer must know of a model: its inputs in order, and its heartbeat."""
-
-    inputs: tuple[Input, ...]
-    tick_us: int | None = None
-
-    @property
-    def logs(self) -> dict[str, Log]:
-        """Their logs by name, in order."""
-        return {each.name: each.log for each in self.inputs}
-
-    def ends(self, ends: Mapping[str, int]) -> dict[str, int]:
-        """Where each input is taken up: where the model before had come to, or at its beginning."""
-        return {name: ends.get(name, log.bounds().first) for name, log in self.logs.items()}
-
-    def begin(self) -> dict[str, int]:
-        """Where each input is taken up if nothing was taken before; a stream of somebody else has a past."""
-        return {each.name: each.log.bounds().first if each.takes_records else 0 for each in self.inputs}
 
 
 class Sequencer:

@@ -1,10 +1,15 @@
-"""The bus as Spark's processes open it: each for itself, and only where all of them can reach it."""
+"""What readers of streams and of windows share: the bus as Spark opens it, and the bounds that conditions set.
+
+Each process opens the bus for itself, and only where all of them can reach it.
+"""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
 from lockstep.engine.errors import BusNotShared
 from lockstep.errors import BadConfig, UnsupportedByBackend
@@ -12,6 +17,39 @@ from lockstep.log.port import Bus, Log
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.streams.shards import logs_of
+
+
+def bounds_of(filters: Iterable[Filter], column: str) -> tuple[int, int | None]:
+    """The first number that is wanted, and the first after it that is not; None: there is no end.
+
+    All conditions hold together; one that says nothing about the column is passed over.
+    """
+    first, end = 0, None
+    for one in filters:
+        low, high = _bounds(one, column)
+        first = max(first, low)
+        end = high if end is None else end if high is None else min(end, high)
+    return first, end if end is None else max(end, first)
+
+
+def _bounds(one: Filter, column: str) -> tuple[int, int | None]:
+    if getattr(one, "attribute", None) != (column,):
+        return 0, None
+    match one:
+        case EqualTo(value=int(value)):
+            return value, value + 1
+        case GreaterThan(value=int(value)):
+            return value + 1, None
+        case GreaterThanOrEqual(value=int(value)):
+            return value, None
+        case LessThan(value=int(value)):
+            return 0, value
+        case LessThanOrEqual(value=int(value)):
+            return 0, value + 1
+        case In(value=values) if values and all(type(value) is int for value in values):
+            return min(values), max(values) + 1
+    return 0, None
+
 
 OpenBus = Callable[[str], Bus]
 """Opens the bus at a URL. It travels to Spark's processes by name, so it is a function of a module."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -24,14 +25,48 @@ from lockstep.core.outlet import (
 from lockstep.core.outputs import Barrier, Cut, OutState, agree
 from lockstep.engine.errors import OutputBroken, OutputDiffers
 from lockstep.engine.events.frames import FrameHead, read_head
-from lockstep.engine.runtime.output.barriers import decode_barrier, encode_barrier, is_barrier
-from lockstep.engine.runtime.sequence.log_length import LengthCheck
-from lockstep.engine.runtime.sequence.outages import BUS_AWAY
-from lockstep.errors import Trimmed
+from lockstep.engine.runtime.sequence.outages import BUS_AWAY, LengthCheck
+from lockstep.errors import DataError, Trimmed
 from lockstep.log.batch import NO_PRODUCER, Batch, BatchView, pack
 from lockstep.log.fitting import appends
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime, logger
+
+_KIND = "barrier"
+
+
+def encode_barrier(barrier: Barrier) -> bytes:
+    """A barrier as the value of a record."""
+    return json.dumps(
+        {"kind": _KIND, "epoch": barrier.epoch, "owner": barrier.owner}, separators=(",", ":"), ensure_ascii=False
+    ).encode()
+
+
+def is_barrier(value: bytes) -> bool:
+    """Whether a record of an out stream is a barrier, and not a frame."""
+    return _fields(value) is not None
+
+
+def decode_barrier(value: bytes) -> Barrier:
+    """The barrier in a record's value."""
+    fields = _fields(value)
+    if fields is None:
+        raise DataError(reason=f"This is no barrier: {value[:80]!r}.")
+    return Barrier(*fields)
+
+
+def _fields(value: bytes) -> tuple[int, str] | None:
+    if value[:1] != b"{":  # a frame begins otherwise
+        return None
+    try:
+        tree = json.loads(value)
+    except ValueError:
+        return None
+    if tree.get("kind") != _KIND:
+        return None
+    epoch, owner = tree.get("epoch"), tree.get("owner")
+    return (epoch, owner) if type(epoch) is int and type(owner) is str else None
+
 
 Frame = bytes | memoryview
 _READ_BYTES = 8 << 20

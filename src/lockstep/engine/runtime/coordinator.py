@@ -1,4 +1,4 @@
-"""One engine among those of its project: what it does with its lead, what it says of itself, what it is asked.
+"""One engine among those of its project: the steps with which it leads, publishes, reports and answers.
 
 No threads here: an engine calls these steps from its own.
 """
@@ -9,6 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import invalidate_caches
 from math import inf
 from pathlib import Path
 from threading import Lock
@@ -16,28 +17,49 @@ from threading import Lock
 from lockstep.engine.compute.port import Compute
 from lockstep.engine.errors import BufferDamaged, BufferGap
 from lockstep.engine.gates.opening import open_gate
+from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.graph import Node
 from lockstep.engine.model.plan import make_plan
 from lockstep.engine.runtime.control.assembly import Assembly, divided_windows, report_of
-from lockstep.engine.runtime.control.conducting import ACTIVE, Conductor, RoleChange
-from lockstep.engine.runtime.control.election import Election
-from lockstep.engine.runtime.control.gated import GatedElection
+from lockstep.engine.runtime.control.leadership import (
+    ACTIVE,
+    Conductor,
+    Election,
+    GatedElection,
+    Progress,
+    RoleChange,
+    buffer_too_small,
+)
 from lockstep.engine.runtime.control.office import Housekeeping, InForce, Office
 from lockstep.engine.runtime.control.options import EngineStatus
 from lockstep.engine.runtime.control.reports import NameCheck, Report, ReportBoard, write_report
 from lockstep.engine.runtime.control.storage import FolderGauge
-from lockstep.engine.runtime.control.watching import Progress, buffer_too_small
 from lockstep.engine.runtime.output.spool import Progress as Computed
-from lockstep.engine.runtime.readiness import why_not_runnable
 from lockstep.engine.runtime.requests.asking import Answerer
-from lockstep.engine.runtime.requests.desk import Desk, standbys
-from lockstep.engine.runtime.sequence.catalog import compiled
-from lockstep.engine.runtime.sequence.decisions import Decision, Statement
-from lockstep.engine.runtime.sequence.position import Position
-from lockstep.engine.runtime.sequence.standing import compare, input_logs, statement_of
+from lockstep.engine.runtime.requests.handlers import Desk, standbys
+from lockstep.engine.runtime.sequence.entries import Decision, Position, Statement
+from lockstep.engine.runtime.sequence.model_statement import compare, compiled, input_logs, statement_of
+from lockstep.engine.runtime.sequence.streams import ProjectStreams, check_stream, sources, takes_records
 from lockstep.engine.runtime.snapshots.persister import Persister
 from lockstep.errors import LockstepError
+from lockstep.log.port import Bus
 from lockstep.runtime import Waiter, logger
+
+
+def why_not_runnable(states: Statement, shards: int, bus: Bus, streams: ProjectStreams) -> str:
+    """Why this process can't run a model; empty: it can. Streams of others that it takes records of must be there."""
+    invalidate_caches()  # a module may have been put there a moment ago
+    try:
+        graph, wanted = compiled(states), frozenset(states.publish)
+        for shard in range(shards):
+            Evaluator(graph, wanted=wanted, shard=shard, shards=shards)
+        for node in sources(graph):
+            if takes_records(node):
+                check_stream(bus, streams, node)
+    except LockstepError as error:
+        return str(error)
+    return ""
+
 
 _POLL_S, _ENTRY_S, _DESK_S, _IDLE_S = 0.004, 0.01, 0.05, 0.1
 _FOLLOW_S = 0.02

@@ -1,4 +1,4 @@
-"""Where an engine that leads answers what is asked of its project.
+"""The handlers of requests to a project, which the engine that leads runs.
 
 Each request is a generator that waits by yielding; all of them advance together, and none of them blocks.
 """
@@ -12,20 +12,60 @@ from typing import Any, Protocol
 
 from lockstep.engine.errors import ModelNotReplaceable, NoStandby, PublishersActive, SnapshotRefused
 from lockstep.engine.model.changes import refusals
-from lockstep.engine.model.graph import Graph
+from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.loading import parse_model, to_yaml
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.runtime.control.reports import Report
 from lockstep.engine.runtime.requests.asking import Answerer, Request
-from lockstep.engine.runtime.requests.querying import describe
-from lockstep.engine.runtime.sequence.decisions import Decision, PersistPoint, Statement
+from lockstep.engine.runtime.sequence.entries import Decision, PersistPoint, Position, Statement
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY
-from lockstep.engine.runtime.sequence.position import Position
 from lockstep.engine.runtime.snapshots.persisting import SnapshotStore
 from lockstep.engine.runtime.worker.replacing import Seat, missing_history, outputs_of_others
-from lockstep.errors import BadArgument, LockstepError, TimedOut
+from lockstep.errors import BadArgument, LockstepError, NotFound, TimedOut
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime
+
+WHAT = ("project", "queries", "windows", "schema", "model")
+
+
+def describe(graph: Graph, published: frozenset[str], params: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to a query: `what` is one of WHAT, `window` the path of a window for its schema."""
+    what = params.get("what", "project")
+    if what not in WHAT:
+        raise BadArgument(name="what", value=what, reason=f"it is one of {', '.join(WHAT)}")
+    windows = [_window(node, published) for node in graph.nodes]
+    match what:
+        case "queries":
+            return {"queries": [query.name for query in graph.project.queries]}
+        case "windows":
+            return {"windows": windows}
+        case "schema":
+            return _schema(windows, str(params.get("window", "")))
+        case "model":
+            return {"fingerprint": graph.fingerprint, "model": to_yaml(graph.project)}
+    queries = [query.name for query in graph.project.queries]
+    return {"project": graph.project.name, "fingerprint": graph.fingerprint, "queries": queries, "windows": windows}
+
+
+def _window(node: Node, published: frozenset[str]) -> dict[str, Any]:
+    return {
+        "window": node.path,
+        "kind": node.window.kind,
+        "schema": str(node.schema),
+        "source": node.is_source,
+        "published": node.path in published,
+    }
+
+
+def _schema(windows: list[dict[str, Any]], path: str) -> dict[str, Any]:
+    found = [window for window in windows if path in (window["window"], window["window"].rpartition("/")[2])]
+    if len(found) != 1:
+        known = ", ".join(window["window"] for window in windows)
+        error = NotFound(what="Window", name=path)
+        error.add_note(f"There are: {known}.")
+        raise error
+    return {"window": found[0]["window"], "schema": found[0]["schema"]}
+
 
 Job = Generator[None, None, Mapping[str, Any]]
 JOB_S = 120.0
