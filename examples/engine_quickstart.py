@@ -16,7 +16,7 @@ from lockstep.engine.model.builder import ProjectBuilder, sliding
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.runtime.engine import Engine
-from lockstep.engine.runtime.output.feeding import EventPublisher, out_batches
+from lockstep.engine.runtime.output.event_streams import EventPublisher, out_batches
 from lockstep.engine.windows.interpreter import Interpreter
 from lockstep.runtime import ThreadRuntime
 

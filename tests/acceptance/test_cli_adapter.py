@@ -20,7 +20,7 @@ from lockstep.engine.events.frames import cut_frames, decode_frame
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.runtime.output.outlet import encode_barrier
 from lockstep.engine.runtime.sequence.beats import Beat
-from lockstep.engine.runtime.sequence.reading import values_between
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.engine.runtime.sequence.streams import CONTROL_STREAM, EVENT_STREAM
 from lockstep.log.batch import NO_PRODUCER, pack
 

@@ -23,8 +23,8 @@ from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import Connector, CopyWindow, SourceWindow
 from lockstep.engine.runtime.sequence.beats import Beat
-from lockstep.engine.runtime.sequence.entries import Decision, Position, Statement, Tally, encode
-from lockstep.engine.runtime.sequence.reading import head_of, values_between
+from lockstep.engine.runtime.sequence.entries import BlockCounter, Decision, SequencePosition, Statement, encode
+from lockstep.engine.runtime.sequence.reader import head_of, values_between
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.events import Events
 from lockstep.log.batch import NO_PRODUCER, pack
@@ -95,7 +95,11 @@ class World:
 
     def taken(self) -> list[int]:
         """The IDs of the events on the input, as engines count them: copies once, and nothing that skips."""
-        log, tally, found = self.bus.open(self.streams.input(self.graph.find("q/Trades"))), Tally.at(Position()), []
+        log, tally, found = (
+            self.bus.open(self.streams.input(self.graph.find("q/Trades"))),
+            BlockCounter.at(SequencePosition()),
+            [],
+        )
         for _, value in values_between(log, log.bounds().first, log.bounds().next):
             head = head_of(value)
             before = tally.block

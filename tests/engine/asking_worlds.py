@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 
-from lockstep.engine.runtime.requests.asking import Answerer, Asker, Request
+from lockstep.engine.runtime.requests.channel import Request, RequestClient, RequestServer
 from lockstep.engine.runtime.sequence.streams import REQUESTS, ProjectStreams
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.memory import Grid
@@ -23,13 +23,13 @@ class World:
         self.clock = VirtualRuntime()
         self.bus = Grid().bus(self.clock)
         self.log = self.bus.create(STREAMS.requests, REQUESTS)
-        self.asker = Asker(self.bus, STREAMS, self.clock)
+        self.asker = RequestClient(self.bus, STREAMS, self.clock)
         self.failed: list[BaseException] = []
 
-    def answerer(self, engine: str = "one") -> Answerer:
-        return Answerer(self.bus, STREAMS, engine, self.clock)
+    def answerer(self, engine: str = "one") -> RequestServer:
+        return RequestServer(self.bus, STREAMS, engine, self.clock)
 
-    def engine(self, act: Callable[[Answerer, Request], None], name: str = "one", *, after: float = 0.0) -> None:
+    def engine(self, act: Callable[[RequestServer, Request], None], name: str = "one", *, after: float = 0.0) -> None:
         """An engine that leads from some time on, and looks every tenth of a second."""
         answerer, begins = self.answerer(name), self.clock.monotonic() + after
 
@@ -52,5 +52,5 @@ class World:
         return [name for name in self.bus.names() if name.startswith(STREAMS.replies(""))]
 
 
-def echo(answerer: Answerer, request: Request) -> None:
+def echo(answerer: RequestServer, request: Request) -> None:
     answerer.answer(request, {"kind": request.kind, **request.params})

@@ -17,8 +17,8 @@ from run_worlds import sums_graph, trade
 
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.frames import encode_frame
-from lockstep.engine.runtime.output.feeding import OutFold
-from lockstep.engine.runtime.sequence.reading import values_between
+from lockstep.engine.runtime.output.event_streams import OutFold
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime

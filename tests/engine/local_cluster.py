@@ -34,12 +34,12 @@ from lockstep.engine.events.frames import encode_frame
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.runtime.control.leadership import ACTIVE, RoleChange
 from lockstep.engine.runtime.control.reports import Report, latest_reports
-from lockstep.engine.runtime.coordinator import Failover
+from lockstep.engine.runtime.coordinator import Coordinator
 from lockstep.engine.runtime.engine import Engine, EngineOptions
-from lockstep.engine.runtime.output.spool import Fill, Progress
-from lockstep.engine.runtime.requests.asking import REPLIES, Asker, Reply, Request
+from lockstep.engine.runtime.output.spool import SpoolFill, WorkerProgress
+from lockstep.engine.runtime.requests.channel import REPLIES, Reply, Request, RequestClient
 from lockstep.engine.runtime.sequence.entries import Decision
-from lockstep.engine.runtime.sequence.reading import values_between
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.errors import LockstepError
 from lockstep.events.positions import Position
@@ -159,7 +159,7 @@ class LocalNode:
         return len(parts)
 
     @property
-    def team(self) -> Failover:
+    def team(self) -> Coordinator:
         """Its part among the engines."""
         return self.engine._team()
 
@@ -169,10 +169,10 @@ class LocalNode:
         assert isinstance(found, MachineCompute)
         return found
 
-    def computed(self) -> Progress:
-        return self.computing.computed() or Progress()
+    def computed(self) -> WorkerProgress:
+        return self.computing.computed() or WorkerProgress()
 
-    def buffer(self) -> Fill:
+    def buffer(self) -> SpoolFill:
         return self.computing.buffer()
 
     def ask_for(self, decision: Decision) -> None:
@@ -347,7 +347,7 @@ class LocalCluster:
 
     def ask(self, kind: str, params: Mapping[str, Any] | None = None, **more: Any) -> Reply:
         """As a person would, over the bus; time passes meanwhile."""
-        return Asker(self.bus, self.streams, self.clock).ask(kind, params or {}, **more)
+        return RequestClient(self.bus, self.streams, self.clock).ask(kind, params or {}, **more)
 
     def ask_later(self, kind: str, params: Mapping[str, Any] | None = None, *, id_: str | None = None) -> str:
         """Ask and do not wait: the reply stream, which is left to the engines to sweep."""

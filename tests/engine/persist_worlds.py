@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from lockstep.core.sequence import SequenceState
-from lockstep.engine.runtime.sequence.entries import Position
+from lockstep.engine.runtime.sequence.entries import SequencePosition
 from lockstep.engine.runtime.snapshots.format import Head, encode_head, seal
-from lockstep.engine.runtime.snapshots.persisting import LEFTOVER_S, SnapshotStore, snapshot_name
+from lockstep.engine.runtime.snapshots.store import LEFTOVER_S, SnapshotStore, snapshot_name
 
 OURS = "local.trades 5f"
 PAGES = {"model": seal(b"clock"), "q/w:0": seal(b"rows" * 50)}
@@ -16,7 +16,9 @@ PAGES = {"model": seal(b"clock"), "q/w:0": seal(b"rows" * 50)}
 
 def head(number: int, *, fingerprint: str = "f", digest: str = "d", block: int | None = None) -> bytes:
     sequence = SequenceState(number=number, digest=digest)
-    return encode_head(Head(fingerprint, Position(sequence, block=10 * number if block is None else block), (), {}))
+    return encode_head(
+        Head(fingerprint, SequencePosition(sequence, block=10 * number if block is None else block), (), {})
+    )
 
 
 def put(store: SnapshotStore, number: int, *, tag: str = "x", shards: int = 1, only: int | None = None, **more) -> str:

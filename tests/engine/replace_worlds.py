@@ -18,10 +18,10 @@ from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow, SourceWindow, Window
-from lockstep.engine.runtime.output.feeding import out_batches
+from lockstep.engine.runtime.output.event_streams import out_batches
 from lockstep.engine.runtime.sequence.entries import Decision, counted
 from lockstep.engine.runtime.sequence.model_statement import compiled
-from lockstep.engine.runtime.sequence.reading import values_between
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources
 from lockstep.log.port import Bus
 

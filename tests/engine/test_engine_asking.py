@@ -17,8 +17,16 @@ from test_engine_docs import STREAMS as PAGE
 from test_engine_docs import section, table
 
 from lockstep.engine.errors import RequestTimedOut
-from lockstep.engine.runtime.requests import asking
-from lockstep.engine.runtime.requests.asking import REPLIES, Answerer, Asker, Reply, Request, reply_of, request_of
+from lockstep.engine.runtime.requests import channel
+from lockstep.engine.runtime.requests.channel import (
+    REPLIES,
+    Reply,
+    Request,
+    RequestClient,
+    RequestServer,
+    reply_of,
+    request_of,
+)
 from lockstep.engine.runtime.sequence.streams import REQUESTS
 from lockstep.errors import (
     DataError,
@@ -58,7 +66,7 @@ def test_the_answer_goes_only_to_who_asked(world):
 def test_an_answer_that_takes_long_is_asked_for_again_and_given_once(world):
     heard = []
 
-    def slowly(answerer: Answerer, request: Request) -> None:
+    def slowly(answerer: RequestServer, request: Request) -> None:
         heard.append(request.id)
         if world.clock.monotonic() > 12:
             answerer.answer(request, {"times": len(heard)})
@@ -74,7 +82,7 @@ def test_an_answer_that_takes_long_is_asked_for_again_and_given_once(world):
 def test_an_engine_that_begins_to_lead_hears_who_still_waits(world):
     world.engine(echo, after=4.0)
     world.asker.ask("query", {}, timeout_s=10)
-    assert 4.0 <= world.clock.monotonic() < 4.0 + asking.ASK_AGAIN_S + 0.2
+    assert 4.0 <= world.clock.monotonic() < 4.0 + channel.ASK_AGAIN_S + 0.2
 
 
 def test_what_was_asked_before_by_somebody_who_is_gone_is_never_carried_out(world):
@@ -84,7 +92,7 @@ def test_what_was_asked_before_by_somebody_who_is_gone_is_never_carried_out(worl
     # When an engine begins to lead, or leads again after a long while
     answerer = world.answerer()
     assert answerer.waiting() == []
-    world.clock.advance(asking.STALL_S + 1)
+    world.clock.advance(channel.STALL_S + 1)
     world.ask_raw(REQUEST)
     # Then it hears nothing but what is asked from then on
     assert answerer.waiting() == []
@@ -98,7 +106,7 @@ def test_what_was_heard_before_a_long_stall_must_be_heard_again(world):
     answerer.waiting()
     world.ask_raw(REQUEST)
     assert answerer.waiting() == [REQUEST]
-    world.clock.advance(asking.STALL_S + 1)
+    world.clock.advance(channel.STALL_S + 1)
     assert answerer.waiting() == []
 
 
@@ -111,7 +119,7 @@ def test_the_same_id_asked_twice_is_answered_twice(world):
 def test_of_two_engines_the_first_answer_is_taken(world):
     one, two = world.answerer("one"), world.answerer("two")
 
-    def both(_: Answerer, request: Request) -> None:
+    def both(_: RequestServer, request: Request) -> None:
         assert one.waiting() == two.waiting() == [request]
         two.answer(request, {})
         assert one.waiting() == []
@@ -195,7 +203,7 @@ def test_no_bytes_are_too_strange(value):
 
 
 def test_a_strange_record_on_a_reply_stream_is_not_the_answer(world):
-    def act(answerer: Answerer, request: Request) -> None:
+    def act(answerer: RequestServer, request: Request) -> None:
         log = world.bus.open(request.reply)
         for value in (b"?", b"{}", json.dumps(dataclasses.asdict(Reply("other", True, {}, None, "e"))).encode()):
             log.append([pack([value], producer=NO_PRODUCER, sequence=0, created_ns=0)])
@@ -232,7 +240,7 @@ def test_more_requests_than_the_stream_holds_do_no_harm(world):
 
 
 def test_at_most_so_many_wait_at_a_time_and_the_others_come_later(world, monkeypatch):
-    monkeypatch.setattr(asking, "WAITING_MAX", 2)
+    monkeypatch.setattr(channel, "WAITING_MAX", 2)
     requests = [dataclasses.replace(REQUEST, id=f"i{n}", reply=STREAMS.replies(f"r{n}")) for n in range(3)]
     answerer = world.answerer()
     answerer.waiting()
@@ -248,7 +256,7 @@ def test_at_most_so_many_wait_at_a_time_and_the_others_come_later(world, monkeyp
 # Streams of the dead
 
 
-def look_for(world: World, answerer: Answerer, seconds: float) -> None:
+def look_for(world: World, answerer: RequestServer, seconds: float) -> None:
     for _ in range(round(seconds)):
         world.clock.advance(1)
         answerer.waiting()
@@ -260,23 +268,23 @@ def test_the_stream_of_a_killed_asker_is_removed_and_that_of_a_live_one_is_not(w
         world.bus.create(name, REPLIES)
     answerer = world.answerer()
     answerer.waiting()
-    for _ in range(round(2.5 * asking.SWEEP_S)):
+    for _ in range(round(2.5 * channel.SWEEP_S)):
         world.ask_raw(dataclasses.replace(REQUEST, reply=alive))
         look_for(world, answerer, 1)
     assert world.reply_streams() == [alive]
-    look_for(world, answerer, 2.5 * asking.SWEEP_S)
+    look_for(world, answerer, 2.5 * channel.SWEEP_S)
     assert world.reply_streams() == []
     assert "local.trades.RX" in world.bus.names()
 
 
 def test_with_too_many_to_tell_apart_nothing_is_swept(world, monkeypatch):
-    monkeypatch.setattr(asking, "HEARD_MAX", 1)
+    monkeypatch.setattr(channel, "HEARD_MAX", 1)
     streams, dead = [STREAMS.replies(f"r{number}") for number in range(3)], STREAMS.replies("dead")
     for name in (*streams, dead):
         world.bus.create(name, REPLIES)
     answerer = world.answerer()
     answerer.waiting()
-    for _ in range(round(3 * asking.SWEEP_S)):
+    for _ in range(round(3 * channel.SWEEP_S)):
         for name in streams:
             world.ask_raw(dataclasses.replace(REQUEST, reply=name))
         look_for(world, answerer, 1)
@@ -290,7 +298,7 @@ def test_many_askers_at_once_each_get_their_own():
     runtime = ThreadRuntime()
     bus = Grid().bus(runtime)
     log = bus.create(STREAMS.requests, REQUESTS)
-    answerer, ended, waiter = Answerer(bus, STREAMS, "one", runtime), threading.Event(), bus.waiter()
+    answerer, ended, waiter = RequestServer(bus, STREAMS, "one", runtime), threading.Event(), bus.waiter()
     waiter.watch(log)
 
     def lead() -> None:
@@ -302,7 +310,7 @@ def test_many_askers_at_once_each_get_their_own():
     results: dict[int, int] = {}
 
     def ask(number: int) -> None:
-        results[number] = Asker(bus, STREAMS, runtime).ask("query", {"number": number}).result["double"]
+        results[number] = RequestClient(bus, STREAMS, runtime).ask("query", {"number": number}).result["double"]
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
     leader = threading.Thread(target=lead)
@@ -321,7 +329,7 @@ def lead(url: str) -> None:
     """The child process: an engine that answers what it is asked, and refuses the rest."""
     runtime = ThreadRuntime()
     bus = open_bus(url, runtime)
-    answerer, waiter = Answerer(bus, STREAMS, "child", runtime), bus.waiter()
+    answerer, waiter = RequestServer(bus, STREAMS, "child", runtime), bus.waiter()
     waiter.watch(bus.open(STREAMS.requests))
     answerer.waiting()
     print("leads", flush=True)
@@ -339,7 +347,7 @@ def test_between_processes_and_past_the_death_of_the_one_that_leads(tmp_path):
     url, runtime = f"lmdb:{tmp_path}/bus?map_bytes={1 << 26}", ThreadRuntime()
     bus = open_bus(url, runtime)
     bus.create(STREAMS.requests, REQUESTS)
-    asker = Asker(bus, STREAMS, runtime)
+    asker = RequestClient(bus, STREAMS, runtime)
     for _ in range(2):
         with subprocess.Popen([sys.executable, __file__, url], stdout=subprocess.PIPE) as child:
             try:
@@ -366,13 +374,13 @@ def names_in(heading: str) -> list[str]:
 def test_the_page_says_what_stands_on_the_streams():
     assert names_in("A request") == [field.name for field in dataclasses.fields(Request)]
     assert names_in("A reply") == [field.name for field in dataclasses.fields(Reply)]
-    error = asking.error_tree(DataError(reason="x"))
+    error = channel.error_tree(DataError(reason="x"))
     assert set(error) <= set(section(PAGE, "A reply").replace("`", " ").split())
     text = section(PAGE, "Requests")
     assert f"`{STREAMS.requests}`" in text
     assert f"`{STREAMS.replies('ID')}`" in text
     assert f"{REQUESTS.capacity:,}" in text
-    for seconds in (asking.ASK_AGAIN_S, asking.STALL_S, asking.SWEEP_S):
+    for seconds in (channel.ASK_AGAIN_S, channel.STALL_S, channel.SWEEP_S):
         assert f"{seconds:g} second" in text
 
 

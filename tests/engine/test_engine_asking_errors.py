@@ -13,8 +13,8 @@ from asking_worlds import STREAMS, World, echo
 from lockstep.engine.errors import ModelMismatch, RequestRefused, RequestTimedOut
 from lockstep.engine.runtime.control.reports import Report, write_report
 from lockstep.engine.runtime.output.spool import all_errors
-from lockstep.engine.runtime.requests import asking
-from lockstep.engine.runtime.requests.asking import Answerer, Asker, Reply, Request, who_leads
+from lockstep.engine.runtime.requests import channel
+from lockstep.engine.runtime.requests.channel import Reply, Request, RequestClient, RequestServer, who_leads
 from lockstep.engine.runtime.sequence.streams import REPORTS, ProjectStreams
 from lockstep.errors import (
     AppendUncertain,
@@ -60,7 +60,7 @@ def test_every_error_survives_the_way(kind):
     text = f"{kind.template} {kind.advice}"
     names = [(name, form) for _, name, form, _ in string.Formatter().parse(text) if name is not None]
     error = kind(**{name: 2.5 if form else f"<{name}>" for name, form in names})
-    back = asking.error_of(Reply("i", False, {}, json.loads(json.dumps(asking.error_tree(error))), "e"), "query")
+    back = channel.error_of(Reply("i", False, {}, json.loads(json.dumps(channel.error_tree(error))), "e"), "query")
     assert (type(back), str(back)) == (kind, str(error))
 
 
@@ -75,7 +75,7 @@ def test_every_error_survives_the_way(kind):
     ],
 )
 def test_an_error_without_a_class_here_is_told_in_its_words(error):
-    back = asking.error_of(Reply("i", False, {}, error, "e1"), "query")
+    back = channel.error_of(Reply("i", False, {}, error, "e1"), "query")
     assert isinstance(back, RequestRefused)
     assert str(back) == "[REQUEST_REFUSED] The engine e1 refused the request 'query': No such thing."
 
@@ -106,7 +106,7 @@ def test_a_time_out_names_who_leads(world):
 def test_a_project_that_is_not_there_is_told_at_once_and_nothing_is_made(world):
     nobody = ProjectStreams(cluster="local", project="nobody")
     with pytest.raises(NotFound, match=r"Project 'local\.nobody' does not exist"):
-        Asker(world.bus, nobody, world.clock).ask("query", {})
+        RequestClient(world.bus, nobody, world.clock).ask("query", {})
     assert world.bus.names() == [STREAMS.requests]
 
 
@@ -131,7 +131,7 @@ def test_what_is_too_large_is_refused_before_anything_is_written():
 
 
 def test_an_answer_that_is_too_large_is_an_error(world, monkeypatch):
-    monkeypatch.setattr(asking, "REPLIES", StreamConfig(capacity=16, max_record_bytes=700))
+    monkeypatch.setattr(channel, "REPLIES", StreamConfig(capacity=16, max_record_bytes=700))
     world.engine(lambda answerer, request: answerer.answer(request, {"rows": "x" * 700}))
     with pytest.raises(RecordTooLarge, match="above the limit"):
         world.asker.ask("query", {})
@@ -141,7 +141,7 @@ def test_the_reply_stream_is_deleted_also_if_asking_fails(world, monkeypatch):
     def refuse(*_: object) -> None:
         raise DataError(reason="x")
 
-    monkeypatch.setattr(asking, "_append", refuse)
+    monkeypatch.setattr(channel, "_append", refuse)
     with pytest.raises(DataError):
         world.asker.ask("query", {})
     assert world.reply_streams() == []
@@ -160,11 +160,11 @@ def test_an_append_that_is_uncertain_is_made_up_for_by_asking_again(world, monke
     world.engine(echo)
     assert world.asker.ask("query", {}).ok
     assert lost == []
-    assert world.clock.monotonic() >= 2 * asking.ASK_AGAIN_S
+    assert world.clock.monotonic() >= 2 * channel.ASK_AGAIN_S
 
 
 def test_an_asker_taken_for_dead_is_told_a_time_out(world):
-    def remove(_: Answerer, request: Request) -> None:
+    def remove(_: RequestServer, request: Request) -> None:
         world.bus.delete(request.reply)
 
     world.engine(remove)

@@ -41,7 +41,7 @@ from lockstep.cli.main import main
 from lockstep.engine.events.block import InputBlock
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.model.loading import load_model
-from lockstep.engine.runtime.output.feeding import EventPublisher
+from lockstep.engine.runtime.output.event_streams import EventPublisher
 from lockstep.engine.runtime.sequence.streams import sources
 from lockstep.engine.windows.interpreter import Interpreter
 from lockstep.log.urls import open_bus

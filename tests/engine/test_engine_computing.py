@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from run_worlds import sums_graph
 
 from lockstep.engine.errors import SparkFailed, SparkNotStarted
-from lockstep.engine.spark import compute as computing_module
+from lockstep.engine.spark import compute
 from lockstep.engine.spark.compute import SparkCompute
 from lockstep.engine.spark.session import java_options
 from lockstep.errors import TimedOut
@@ -54,7 +54,7 @@ def test_a_query_is_stopped_between_two_batches(computing):
 
 
 def test_a_batch_that_does_not_end_is_not_waited_for_for_ever(computing, monkeypatch):
-    monkeypatch.setattr(computing_module, "_BATCH_S_MAX", 0.05)
+    monkeypatch.setattr(compute, "_BATCH_S_MAX", 0.05)
     query = QueryInABatch(computing, looks=None)
     computing._queries = [query]
     computing.stop_queries()
@@ -114,7 +114,7 @@ def starts(computing, monkeypatch) -> list[object]:
             raise found
         return found
 
-    monkeypatch.setattr(computing_module, "start_query", start)
+    monkeypatch.setattr(compute, "start_query", start)
     computing._spark = SimpleNamespace(sparkContext=SimpleNamespace(master="local[7]"))
     return given
 
@@ -179,7 +179,7 @@ def test_a_query_that_can_not_start_is_told_in_one_line(computing, monkeypatch):
             "An error occurred while calling o77.load.\n: java.io.IOException: denied\n\tat java.base"
         )
 
-    monkeypatch.setattr(computing_module, "start_query", start)
+    monkeypatch.setattr(compute, "start_query", start)
     computing._spark = SimpleNamespace(sparkContext=SimpleNamespace(master="yarn"))
     with pytest.raises(SparkNotStarted, match=r"calling o77\.load\. java\.io\.IOException: denied\. Check that"):
         computing.start()

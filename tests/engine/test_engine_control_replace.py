@@ -14,12 +14,12 @@ from lockstep.core.snapshots import Reach
 from lockstep.engine.errors import ModelMismatch, SourceReplaced
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
-from lockstep.engine.runtime.control import assembly
-from lockstep.engine.runtime.output.feeding import out_batches
+from lockstep.engine.runtime.control import parts
+from lockstep.engine.runtime.output.event_streams import out_batches
 from lockstep.engine.runtime.sequence.beats import last_beat
-from lockstep.engine.runtime.sequence.entries import Position
-from lockstep.engine.runtime.sequence.model_statement import stated
-from lockstep.engine.runtime.snapshots import retention as trimming
+from lockstep.engine.runtime.sequence.entries import SequencePosition
+from lockstep.engine.runtime.sequence.model_statement import newest_statement
+from lockstep.engine.runtime.snapshots import retention
 
 ALL = WANTED | WANTED_THEN
 APPENDS = 24
@@ -48,7 +48,7 @@ def start_with(node: LocalNode, graph: Graph, wanted: frozenset[str]) -> bool:
 
 
 def is_replaced(cluster: ReplaceCluster) -> bool:
-    found = stated(cluster.bus, cluster.streams)
+    found = newest_statement(cluster.bus, cluster.streams)
     return found is not None and frozenset(found.publish) == WANTED_THEN
 
 
@@ -213,8 +213,8 @@ def test_trimming_goes_by_the_names_of_inputs_and_never_behind_what_is_decided(t
 
 def test_an_input_is_trimmed_by_its_own_offset_and_never_behind_what_is_decided():
     reach = Reach(5, {"q/left": 9, "q/right": 2, "q/gone": 4})
-    decided = Position(ends={"q/right": 7, "q/left": 4})
-    assert trimming.input_offsets(reach, ["q/right", "q/left", "q/new"], decided) == {
+    decided = SequencePosition(ends={"q/right": 7, "q/left": 4})
+    assert retention.input_offsets(reach, ["q/right", "q/left", "q/new"], decided) == {
         "q/right": 2,
         "q/left": 4,
         "q/new": 0,
@@ -226,14 +226,14 @@ def test_trimming_by_position_would_be_noticed(tmp_path, monkeypatch):
         del decided
         return dict(zip(sources, sorted(reach.inputs.values(), reverse=True), strict=True))
 
-    monkeypatch.setattr(trimming, "input_offsets", by_position)
+    monkeypatch.setattr(retention, "input_offsets", by_position)
     cluster = trim_between(tmp_path)
     with pytest.raises(AssertionError):
         cluster.settle()
 
 
 def test_starting_with_the_newest_model_at_an_older_position_would_be_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(assembly, "graph_at", lambda *_: None)
+    monkeypatch.setattr(parts, "graph_at", lambda *_: None)
     cluster = begun(tmp_path)
     a = cluster.nodes["a"]
     a.slow(20.0)

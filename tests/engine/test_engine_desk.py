@@ -17,10 +17,10 @@ from lockstep.engine.model.loading import parse_yaml, to_yaml
 from lockstep.engine.model.project import Edge
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow
-from lockstep.engine.runtime.requests import handlers as desk
+from lockstep.engine.runtime.requests import handlers
 from lockstep.engine.runtime.sequence.entries import Decision, counted
 from lockstep.engine.runtime.sequence.model_statement import project_graph
-from lockstep.engine.runtime.snapshots.persisting import SnapshotStore
+from lockstep.engine.runtime.snapshots.store import SnapshotStore
 from lockstep.errors import BadArgument, LockstepError, NotFound, TimedOut
 
 pytestmark = pytest.mark.slow
@@ -124,7 +124,7 @@ def test_who_waits_is_answered_by_the_next_leader(cluster):
 
 
 def test_a_request_that_can_not_be_done_in_time_is_refused(cluster, monkeypatch):
-    monkeypatch.setattr(desk, "JOB_S", 2.0)
+    monkeypatch.setattr(handlers, "JOB_S", 2.0)
     active = leader(cluster)
     active.slow(1e6)
     send(cluster, 1)

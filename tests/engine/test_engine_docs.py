@@ -28,8 +28,8 @@ from lockstep.engine.runtime.output.outlet import encode_barrier
 from lockstep.engine.runtime.output.side_streams import bad_tree, broken_tree, notice_trees, numbered
 from lockstep.engine.runtime.output.spool import SpoolPart
 from lockstep.engine.runtime.sequence.beats import Beat
-from lockstep.engine.runtime.sequence.entries import Decision, Position, encode
-from lockstep.engine.runtime.sequence.reading import BrokenFrame
+from lockstep.engine.runtime.sequence.entries import Decision, SequencePosition, encode
+from lockstep.engine.runtime.sequence.reader import BrokenFrame
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.engine.runtime.snapshots.format import HEAD, HEAD_VERSION, Head, encode_head, unseal
 from lockstep.engine.windows.function_calls import CALLS
@@ -178,7 +178,7 @@ SNAPSHOT = DOCS / "reference" / "snapshot-format.md"
 
 
 def test_the_head_of_a_snapshot():
-    head = unpack(unseal(encode_head(Head("f", Position(), (), {})), "head"))
+    head = unpack(unseal(encode_head(Head("f", SequencePosition(), (), {})), "head"))
     assert [name.strip("`") for name, *_ in table(SNAPSHOT, "The head")] == list(head)
     assert f"`{HEAD}`" in section(SNAPSHOT, "The head")
     assert f"Version {HEAD_VERSION}." in SNAPSHOT.read_text()

@@ -9,7 +9,7 @@ from run_worlds import sums_graph
 
 from lockstep.engine.runtime.control.leadership import ACTIVE, STANDBY
 from lockstep.engine.runtime.control.storage import MEASURE_S, FolderSize, folder_size
-from lockstep.engine.runtime.snapshots.checkpoint import kept_position
+from lockstep.engine.runtime.snapshots.checkpoint import checkpoint_position
 from lockstep.engine.runtime.snapshots.format import HEAD, decode_head
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,7 @@ def test_what_a_standby_notes_of_its_state_is_what_spark_has(cluster):
     cluster.until(lambda: standby.computed().block == 11)
     # Then its note does not run ahead of what is stored: who restarts with it would look for a snapshot in vain
     head = decode_head(standby.disk.checkpoint(0).stored[HEAD], None, "the checkpoint")
-    noted = kept_position(standby.disk.folder, 1)
+    noted = checkpoint_position(standby.disk.folder, 1)
     assert noted is not None
     assert noted.number <= head.position.number
 

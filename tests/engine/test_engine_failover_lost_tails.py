@@ -11,7 +11,7 @@ from run_worlds import sums_graph
 
 from lockstep.engine.errors import LogShortened, OutputDiffers, SequenceBroken, SnapshotDamaged
 from lockstep.engine.runtime.sequence.beats import last_beat
-from lockstep.engine.runtime.sequence.reading import values_between
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.events.positions import Position
 from lockstep.events.subscribing import OutSource, SubscribeOptions, Subscription
 from memory_wire import MemoryServer

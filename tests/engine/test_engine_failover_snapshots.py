@@ -14,9 +14,9 @@ from run_worlds import recent_graph, sums_graph
 
 from lockstep.engine.errors import LogTooShort
 from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.runtime.output.feeding import out_batches
+from lockstep.engine.runtime.output.event_streams import out_batches
 from lockstep.engine.runtime.sequence.model_statement import last_reset
-from lockstep.engine.runtime.snapshots.persisting import SnapshotStore
+from lockstep.engine.runtime.snapshots.store import SnapshotStore
 from lockstep.errors import LockstepError
 
 pytestmark = pytest.mark.slow

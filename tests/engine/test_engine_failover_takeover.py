@@ -10,11 +10,11 @@ from local_cluster import LEASE_S, LocalCluster
 from run_worlds import put, sums_graph, trade, two_sources_graph
 
 from lockstep.engine.runtime.control.leadership import ACTIVE, STANDBY
-from lockstep.engine.runtime.output import publishing
+from lockstep.engine.runtime.output import publisher
 from lockstep.engine.runtime.output.outlet import is_barrier
 from lockstep.engine.runtime.sequence.model_statement import project_graph, project_statement
-from lockstep.engine.runtime.sequence.reading import values_between
-from lockstep.engine.runtime.worker import worker
+from lockstep.engine.runtime.sequence.reader import values_between
+from lockstep.engine.runtime.worker import shard_worker
 from memory_wire import MemoryServer
 
 pytestmark = pytest.mark.slow
@@ -188,7 +188,7 @@ def test_the_standby_may_die_while_it_takes_over(cluster, stream, skip, after):
 @pytest.mark.parametrize("frames", range(4))
 def test_the_standby_may_die_in_the_middle_of_a_long_block(cluster, monkeypatch, frames):
     # Given a block of many frames
-    for module in (worker, publishing):
+    for module in (shard_worker, publisher):
         monkeypatch.setattr(module, "FRAME_BYTES", 700)
     active, standby = pair(cluster)
     active.slow(5.0)

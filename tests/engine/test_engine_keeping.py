@@ -7,7 +7,7 @@ import pytest
 from lockstep.engine.model.loading import parse_model
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
-from lockstep.engine.runtime.snapshots import retention as keeping
+from lockstep.engine.runtime.snapshots import retention
 from lockstep.log.config import StreamConfig
 from lockstep.log.urls import open_bus
 from lockstep.testing import VirtualRuntime
@@ -31,7 +31,7 @@ def found(**config):
     if config:
         bus.create("c.desk.q.Trades.I", StreamConfig(**config))
         bus.create("c.desk.q.Others.I", StreamConfig(capacity=1))
-    return [finding.problem for finding in keeping.findings(bus, STREAMS, graph)]
+    return [finding.problem for finding in retention.input_retention(bus, STREAMS, graph)]
 
 
 def test_streams_that_are_made_later_keep_everything():

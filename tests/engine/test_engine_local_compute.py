@@ -164,5 +164,7 @@ def test_another_runner_is_refused(tmp_path):
 
 
 def test_an_engine_without_spark_does_not_load_pyspark():
-    program = "import lockstep.engine.runtime.filerun, lockstep.cli.engine_run, sys; sys.exit('pyspark' in sys.modules)"
+    program = (
+        "import lockstep.engine.runtime.file_run, lockstep.cli.engine_run, sys; sys.exit('pyspark' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

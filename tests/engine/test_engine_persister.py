@@ -10,10 +10,10 @@ from persist_worlds import OURS, head, numbers
 from persist_worlds import PAGES as STATE
 
 from lockstep.core.sequence import SequenceState
-from lockstep.engine.runtime.sequence.entries import PersistPoint, Position
+from lockstep.engine.runtime.sequence.entries import PersistPoint, SequencePosition
 from lockstep.engine.runtime.setup import EngineSetup
-from lockstep.engine.runtime.snapshots.persister import Persister, failure_note
-from lockstep.engine.runtime.snapshots.persisting import SnapshotStore, snapshot_name
+from lockstep.engine.runtime.snapshots.staging import SnapshotStaging, failure_note
+from lockstep.engine.runtime.snapshots.store import SnapshotStore, snapshot_name
 from lockstep.runtime import ThreadRuntime
 
 ME = "me"
@@ -27,8 +27,8 @@ def setup(tmp_path) -> EngineSetup:
     )  # fmt: skip
 
 
-def expect(persister: Persister, number: int, folder: Path) -> str:
-    persister.expect(PersistPoint(f"p{number}", ME, str(folder)), Position(SequenceState(number=number)))
+def expect(persister: SnapshotStaging, number: int, folder: Path) -> str:
+    persister.expect(PersistPoint(f"p{number}", ME, str(folder)), SequencePosition(SequenceState(number=number)))
     return snapshot_name(number, f"p{number}")
 
 
@@ -38,20 +38,20 @@ def stage(setup: EngineSetup, name: str, number: int) -> None:
 
 
 def test_a_snapshot_may_be_asked_for_while_others_are_looked_at(setup, tmp_path, monkeypatch):
-    persister, kept = Persister(setup, ThreadRuntime()), tmp_path / "kept"
+    persister, kept = SnapshotStaging(setup, ThreadRuntime()), tmp_path / "kept"
     expect(persister, 1, kept)
-    is_staged = Persister._is_staged
+    is_staged = SnapshotStaging._is_staged
 
-    def slow_look(self: Persister, name: str) -> bool:
+    def slow_look(self: SnapshotStaging, name: str) -> bool:
         expect(self, 2, kept)  # another thread reads the entry meanwhile
         return is_staged(self, name)
 
-    monkeypatch.setattr(Persister, "_is_staged", slow_look)
+    monkeypatch.setattr(SnapshotStaging, "_is_staged", slow_look)
     assert persister.step(100) is None
 
 
 def test_an_engine_that_begins_anew_waits_for_the_snapshot_that_is_being_copied(setup, tmp_path, monkeypatch):
-    persister, kept = Persister(setup, ThreadRuntime()), tmp_path / "kept"
+    persister, kept = SnapshotStaging(setup, ThreadRuntime()), tmp_path / "kept"
     stage(setup, expect(persister, 1, kept), 1)
     anew = Thread(target=lambda: persister.go_on(setup))
     load = SnapshotStore.load
@@ -71,7 +71,7 @@ def test_an_engine_that_begins_anew_waits_for_the_snapshot_that_is_being_copied(
 
 @pytest.mark.parametrize("reason", ["no room", ""])
 def test_a_snapshot_that_a_worker_could_not_stage_is_not_waited_for(setup, tmp_path, reason):
-    persister, kept = Persister(setup, ThreadRuntime()), tmp_path / "kept"
+    persister, kept = SnapshotStaging(setup, ThreadRuntime()), tmp_path / "kept"
     failed, good = expect(persister, 1, kept), expect(persister, 2, kept)
     stage(setup, good, 2)
     failure_note(setup, failed).write_text(reason)
@@ -81,7 +81,7 @@ def test_a_snapshot_that_a_worker_could_not_stage_is_not_waited_for(setup, tmp_p
 
 
 def test_snapshots_that_are_never_staged_are_not_waited_for_without_bound(setup, tmp_path):
-    persister = Persister(setup, ThreadRuntime())
+    persister = SnapshotStaging(setup, ThreadRuntime())
     for number in range(1, 12):
         expect(persister, number, tmp_path / "kept")
     assert persister.step(100) is None

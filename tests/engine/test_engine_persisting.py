@@ -25,9 +25,9 @@ from test_engine_docs import SNAPSHOT as PAGE
 from test_engine_docs import section, table
 
 from lockstep.engine.errors import SnapshotRefused
-from lockstep.engine.runtime.snapshots import format as persistfile
+from lockstep.engine.runtime.snapshots import format as snapshot_format
 from lockstep.engine.runtime.snapshots.format import HEAD, seal
-from lockstep.engine.runtime.snapshots.persisting import SnapshotInfo, SnapshotStore, snapshot_name
+from lockstep.engine.runtime.snapshots.store import SnapshotInfo, SnapshotStore, snapshot_name
 
 
 @pytest.fixture
@@ -192,10 +192,10 @@ def test_bytes_behind_the_end_are_refused(extra):
 
 def resealed(content: bytes, **changes) -> bytes:
     """The same file with another index, and with a checksum that fits."""
-    *_, size = persistfile.FIXED.unpack_from(content)
-    start, end = persistfile.FIXED.size, persistfile.FIXED.size + size
+    *_, size = snapshot_format.FIXED.unpack_from(content)
+    start, end = snapshot_format.FIXED.size, snapshot_format.FIXED.size + size
     index = msgpack.packb({**msgpack.unpackb(content[start:end]), **changes})
-    fixed = persistfile.FIXED.pack(persistfile.MAGIC, persistfile.FILE_VERSION, 0, len(index))
+    fixed = snapshot_format.FIXED.pack(snapshot_format.MAGIC, snapshot_format.FILE_VERSION, 0, len(index))
     return summed(fixed + index + content[end:-4])
 
 
@@ -380,14 +380,14 @@ def test_a_writer_killed_at_any_moment_leaves_a_store_that_is_fine(store, where)
 
 def test_the_page_says_what_is_in_a_file():
     page = section(PAGE, "Persisted snapshots")
-    assert f"Version {persistfile.FILE_VERSION}" in page
-    assert f"`{persistfile.MAGIC.decode()}`" in page
+    assert f"Version {snapshot_format.FILE_VERSION}" in page
+    assert f"`{snapshot_format.MAGIC.decode()}`" in page
     assert "FOLDER/00000000000000000017-ID/00000-of-00002.snapshot" in page
     sizes = [(int(at), int(size)) for at, size, *_ in table(PAGE, "The file of a shard") if size.isdigit()]
     assert sizes == [(0, 4), (4, 2), (6, 2), (8, 4)]
-    assert sum(size for _, size in sizes) == persistfile.FIXED.size
+    assert sum(size for _, size in sizes) == snapshot_format.FIXED.size
     fields = [name.strip("`") for name, *_ in table(PAGE, "The index of a file")]
-    assert fields == [field.name for field in dataclasses.fields(persistfile.Index)]
+    assert fields == [field.name for field in dataclasses.fields(snapshot_format.Index)]
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ import pytest
 from persist_worlds import OURS, PAGES, file_of, head, make_old, numbers, put, reasons
 
 from lockstep.engine.errors import SnapshotFolderUnusable
-from lockstep.engine.runtime.snapshots import persistdisk
+from lockstep.engine.runtime.snapshots import disk
 from lockstep.engine.runtime.snapshots.format import HEAD
-from lockstep.engine.runtime.snapshots.persisting import SnapshotStore, snapshot_name
+from lockstep.engine.runtime.snapshots.store import SnapshotStore, snapshot_name
 from lockstep.errors import BadArgument
 
 
@@ -316,7 +316,7 @@ def test_a_folder_that_another_engine_prunes_while_it_is_written_to_is_made_agai
             removed.append(at)
             shutil.rmtree(folder)
 
-    make, create, replace, sync = Path.mkdir, persistdisk._create, Path.replace, persistdisk.sync
+    make, create, replace, sync = Path.mkdir, disk._create, Path.replace, disk.sync
 
     def mkdir(path: Path, *arguments, **named) -> None:
         make(path, *arguments, **named)
@@ -325,9 +325,9 @@ def test_a_folder_that_another_engine_prunes_while_it_is_written_to_is_made_agai
             raise FileExistsError  # it was there, and is not any more
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
-    monkeypatch.setattr(persistdisk, "_create", lambda path: (prune("create", path.parent), create(path))[1])
+    monkeypatch.setattr(disk, "_create", lambda path: (prune("create", path.parent), create(path))[1])
     monkeypatch.setattr(Path, "replace", lambda path, to: (prune("replace", path.parent), replace(path, to))[1])
-    monkeypatch.setattr(persistdisk, "sync", lambda path: (prune("sync", path), sync(path))[1])
+    monkeypatch.setattr(disk, "sync", lambda path: (prune("sync", path), sync(path))[1])
     # When it is written
     put(store, 1, tag="same")
     # Then it is there; if it was pruned when it was complete, it was not needed
@@ -337,7 +337,7 @@ def test_a_folder_that_another_engine_prunes_while_it_is_written_to_is_made_agai
 
 def test_a_folder_that_never_stays_is_told_and_not_tried_for_ever(store, monkeypatch):
     store.prepare()
-    create = persistdisk._create
-    monkeypatch.setattr(persistdisk, "_create", lambda path: (shutil.rmtree(path.parent), create(path))[1])
+    create = disk._create
+    monkeypatch.setattr(disk, "_create", lambda path: (shutil.rmtree(path.parent), create(path))[1])
     with pytest.raises(SnapshotFolderUnusable, match="removed again and again"):
         put(store, 1)

@@ -23,11 +23,11 @@ from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow, CopyWindow, Retention, SourceWindow, UnionWindow, Window
-from lockstep.engine.runtime.output.feeding import EventPublisher
+from lockstep.engine.runtime.output.event_streams import EventPublisher
 from lockstep.engine.runtime.sequence.streams import sources
 from lockstep.engine.runtime.worker import history as history_module
-from lockstep.engine.runtime.worker.history import read_past
-from lockstep.engine.runtime.worker.replacing import missing_history
+from lockstep.engine.runtime.worker.history import read_model_history
+from lockstep.engine.runtime.worker.replacement import missing_history
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import DataError
 
@@ -248,7 +248,7 @@ def test_a_trimmed_sequence_log_is_refused_too():
     ]
     assert missing_history(PLAIN, PLAIN, project.workers[0].seat) == []
     with pytest.raises(LogTooShort):
-        read_past(project.bus, project.streams)
+        read_model_history(project.bus, project.streams)
     assert missing_history(PLAIN, new, project.workers[0].seat) == [
         "To rebuild q/sums, test.p.S is needed from offset 0 on, but it begins at 2."
     ]
@@ -427,15 +427,15 @@ def test_the_past_can_be_read_from_the_sequence_log():
     first = project.sequencer.position
     project.change(PLAIN)
     project.change(model([source("more"), source(), totals("sums")], "in>sums"))
-    found = read_past(project.bus, project.streams)
+    found = read_model_history(project.bus, project.streams)
     assert found.base.number == first.number + 1
     assert [era.paths for era in found.eras] == [("q/in",), ("q/more", "q/in")]
     assert found.eras[-1] == project.past.eras[-1]
     project.reset()
-    assert [era.paths for era in read_past(project.bus, project.streams).eras] == [("q/more", "q/in")]
+    assert [era.paths for era in read_model_history(project.bus, project.streams).eras] == [("q/more", "q/in")]
 
 
 def test_a_sequence_log_without_a_model_says_so():
     project, _ = started(PLAIN, rows("in", 1))
     with pytest.raises(DataError, match=r"No model is stated on test\.p\.S"):
-        read_past(project.bus, project.streams)
+        read_model_history(project.bus, project.streams)

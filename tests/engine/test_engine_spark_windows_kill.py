@@ -22,7 +22,7 @@ from lockstep.engine.model.loading import load_model, to_yaml
 from lockstep.engine.model.project import ContinuousQuery, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import SourceWindow
-from lockstep.engine.runtime.sequence.reading import values_between
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.engine.runtime.sequence.streams import ProjectStreams, own_input
 from lockstep.engine.spark.rows import LockstepSource
 from lockstep.engine.spark.rows_writer import Task

@@ -13,10 +13,10 @@ from run_worlds import sums_graph
 from forks import exit_code_of_a_fork
 from lockstep.engine.compute.local import LocalCompute
 from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.runtime import coordinator as failover
+from lockstep.engine.runtime import coordinator
 from lockstep.engine.runtime.engine import Engine, EngineOptions
-from lockstep.engine.runtime.output.feeding import EventPublisher, out_batches
-from lockstep.engine.runtime.output.publishing import Publisher
+from lockstep.engine.runtime.output.event_streams import EventPublisher, out_batches
+from lockstep.engine.runtime.output.publisher import Publisher
 from lockstep.engine.runtime.output.spool import Spool, SpoolPart, SpoolWaiter
 from lockstep.log import inotify
 from lockstep.runtime import ThreadRuntime
@@ -28,7 +28,7 @@ FOR_EVER_S = 3600.0
 @pytest.fixture
 def no_looking(monkeypatch):
     """Nobody looks again by himself within a test."""
-    monkeypatch.setattr(failover, "_IDLE_S", FOR_EVER_S)
+    monkeypatch.setattr(coordinator, "_IDLE_S", FOR_EVER_S)
     monkeypatch.setattr(inotify.FileWaiter, "LOOK_AGAIN_S", FOR_EVER_S)
 
 

@@ -8,7 +8,7 @@ import pytest
 from cluster_worlds import World
 
 from lockstep.core.sequence import Entry, Mark
-from lockstep.engine.runtime.control.takeovers import Lead, leads
+from lockstep.engine.runtime.control.leaders import LeaderEpoch, leader_epochs
 from lockstep.engine.runtime.sequence.entries import encode
 from lockstep.log.batch import NO_PRODUCER, pack
 
@@ -32,7 +32,7 @@ def entry(epoch: int, owner: str) -> Entry:
 
 
 def test_nobody_led_a_project_without_entries(log):
-    assert leads(log, 10) == []
+    assert leader_epochs(log, 10) == []
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -42,18 +42,18 @@ def test_epochs_are_those_of_a_walk(log, seed):
     for epoch in sorted(chance.sample(range(1, 60), 12)):
         owner = f"i{epoch}"
         write(log, Mark(epoch, owner), at_ns=epoch * 10)
-        expected.append(Lead(epoch=epoch, incarnation=owner, at_ns=epoch * 10))
+        expected.append(LeaderEpoch(epoch=epoch, incarnation=owner, at_ns=epoch * 10))
         entries = [entry(epoch, owner)] * chance.choice((0, 1, 2, 90, 300))
         write(log, *entries, at_ns=epoch * 10 + 1, batch=chance.choice((1, 7)))
-    assert leads(log, 50) == expected[::-1]
-    assert leads(log, 3) == expected[:-4:-1]
+    assert leader_epochs(log, 50) == expected[::-1]
+    assert leader_epochs(log, 3) == expected[:-4:-1]
 
 
 def test_what_a_leader_that_slept_writes_late_leads_nobody_astray(log):
     write(log, Mark(1, "a"), *[entry(1, "a")] * 100)
     write(log, Mark(2, "b"), entry(1, "a"), entry(1, "a"), entry(2, "b"), Mark(2, "c"), at_ns=5)
     write(log, *[entry(2, "b")] * 100, entry(1, "a"))
-    assert [(lead.epoch, lead.incarnation, lead.at_ns) for lead in leads(log, 9)] == [(2, "b", 5), (1, "a", 0)]
+    assert [(lead.epoch, lead.incarnation, lead.at_ns) for lead in leader_epochs(log, 9)] == [(2, "b", 5), (1, "a", 0)]
 
 
 @pytest.mark.parametrize("late", [1, 8, 30])
@@ -62,15 +62,15 @@ def test_the_mark_is_found_before_late_records(log, late, before):
     write(log, Mark(1, "a"), *[entry(1, "a")] * before)
     write(log, Mark(2, "b"), at_ns=5)
     write(log, *[entry(1, "a")] * late, *[entry(2, "b")] * 60, at_ns=6)
-    assert [(lead.epoch, lead.at_ns) for lead in leads(log, 9)] == [(2, 5), (1, 0)]
+    assert [(lead.epoch, lead.at_ns) for lead in leader_epochs(log, 9)] == [(2, 5), (1, 0)]
 
 
 def test_what_was_trimmed_is_not_told(log):
     write(log, Mark(1, "a"), *[entry(1, "a")] * 10, Mark(2, "b"), *[entry(2, "b")] * 10, Mark(3, "c"), at_ns=7)
     log.trim(15)
-    assert leads(log, 9) == [
-        Lead(epoch=3, incarnation="c", at_ns=7),
-        Lead(epoch=2, incarnation="b", at_ns=None),
+    assert leader_epochs(log, 9) == [
+        LeaderEpoch(epoch=3, incarnation="c", at_ns=7),
+        LeaderEpoch(epoch=2, incarnation="b", at_ns=None),
     ]
 
 
@@ -85,5 +85,5 @@ def test_it_takes_a_few_reads_however_long_the_log_is(log):
             return log.read(offset, **more)
 
     counted = Counted()
-    assert [lead.epoch for lead in leads(counted, 9)] == [2, 1]
+    assert [lead.epoch for lead in leader_epochs(counted, 9)] == [2, 1]
     assert counted.count < 80

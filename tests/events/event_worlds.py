@@ -18,7 +18,7 @@ from lockstep.engine.model.windows import CopyWindow, SourceWindow
 from lockstep.engine.runtime.output.outlet import encode_barrier
 from lockstep.engine.runtime.sequence.beats import Beat
 from lockstep.engine.runtime.sequence.entries import Decision, Statement, encode
-from lockstep.engine.runtime.sequence.reading import values_between
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.events import Events, ProjectEvents
 from lockstep.log.batch import NO_PRODUCER, pack

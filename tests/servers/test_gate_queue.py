@@ -10,8 +10,8 @@ import pika
 import pytest
 
 from lockstep.engine.gates.lastvalue import LastValueQueue
-from lockstep.engine.gates.opening import open_gate
 from lockstep.engine.gates.port import Gate
+from lockstep.engine.gates.urls import open_gate
 from lockstep.errors import ServerRefused, ServerUnfit, ServerUnreachable
 from lockstep.runtime import ThreadRuntime
 from servers.gate_process import GateProcess, until

@@ -16,7 +16,7 @@ from lockstep.bench.engine_models import CASES
 from lockstep.bench.scratch import scratch_folder
 from lockstep.engine.events.frames import read_head
 from lockstep.engine.runtime.engine import Engine, EngineOptions, EngineStatus
-from lockstep.engine.runtime.output.feeding import EventPublisher
+from lockstep.engine.runtime.output.event_streams import EventPublisher
 from lockstep.engine.runtime.output.outlet import is_barrier
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.log.batch import BatchView

@@ -166,7 +166,7 @@ def _shown(reply: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _ask(options: argparse.Namespace, output: Output, kind: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
     from lockstep.engine.runtime.control.status import project_status
-    from lockstep.engine.runtime.requests.asking import Asker
+    from lockstep.engine.runtime.requests.channel import RequestClient
     from lockstep.engine.runtime.sequence.model_statement import check_project, projects
     from lockstep.engine.runtime.sequence.streams import ProjectStreams
 
@@ -176,7 +176,7 @@ def _ask(options: argparse.Namespace, output: Output, kind: str, params: Mapping
         if project_status(client.bus, options.cluster, project, client.runtime.wall_ns()).active is None:
             output.warn(f"No engine of project {project} is active. Waiting at most {options.timeout:g} s for one.")
         streams = ProjectStreams(cluster=options.cluster, project=project)
-        return Asker(client.bus, streams, client.runtime).ask(kind, params, timeout_s=options.timeout).result
+        return RequestClient(client.bus, streams, client.runtime).ask(kind, params, timeout_s=options.timeout).result
 
 
 def _only(names: list[str], cluster: str) -> str:

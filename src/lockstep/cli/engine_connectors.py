@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lockstep.connectors.mailer import Mailer
     from lockstep.connectors.running import Connectors
     from lockstep.engine.model.graph import Graph, Node
-    from lockstep.engine.runtime.control.options import Progress
+    from lockstep.engine.runtime.control.options import OnStatus
     from lockstep.engine.runtime.engine import Engine
     from lockstep.engine.runtime.sequence.streams import ProjectStreams
     from lockstep.streams.client import Lockstep
@@ -62,7 +62,7 @@ def mailing(client: Lockstep, streams: ProjectStreams) -> Iterator[Mailer]:
         mailer.stop()
 
 
-def drained(connectors: Connectors, engine: Engine, tell: Progress) -> None:
+def drained(connectors: Connectors, engine: Engine, tell: OnStatus) -> None:
     """Return when sources that have an end were read, everything is out, and was sent."""
     engine.run_until(lambda _: connectors.have_read, progress=tell)
     engine.drain(progress=tell)

@@ -185,7 +185,7 @@ def _run_reference(
     _folder: Path,
     progress: Progress,
 ) -> FileOutcome:
-    from lockstep.engine.runtime.reference import run_reference
+    from lockstep.engine.runtime.reference_run import run_reference
     from lockstep.runtime import ThreadRuntime
 
     def tell(events: int) -> None:
@@ -206,7 +206,7 @@ def _run_engine(
 ) -> FileOutcome:
     from lockstep.engine.model.plan import make_plan
     from lockstep.engine.runtime.engine import EngineOptions, check_shards
-    from lockstep.engine.runtime.filerun import run_engine, run_job
+    from lockstep.engine.runtime.file_run import run_engine, run_job
     from lockstep.runtime import ThreadRuntime
 
     check_shards(make_plan(graph), options.shards)

@@ -20,7 +20,7 @@ from lockstep.engine.events.columns import EventBatch, concat
 from lockstep.engine.events.csv_rows import BadLine
 from lockstep.engine.gates.port import needed
 from lockstep.engine.model.checks_connectors import ANY_PARTITION
-from lockstep.engine.runtime.sequence.reading import head_of
+from lockstep.engine.runtime.sequence.reader import head_of
 from lockstep.events.subscribing import Block
 
 HEADER = "lockstep-block"

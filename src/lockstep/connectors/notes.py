@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.engine.errors import LogTooShort
-from lockstep.engine.runtime.sequence.reading import values_between
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.errors import StreamNotFound
 from lockstep.events.clients import client_id

@@ -21,7 +21,7 @@ from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.csv_rows import BadLine
 from lockstep.engine.gates.lastvalue import LastValueQueue
 from lockstep.engine.gates.port import needed
-from lockstep.engine.runtime.sequence.reading import head_of
+from lockstep.engine.runtime.sequence.reader import head_of
 from lockstep.events.subscribing import Block
 
 TIMEOUT_S = 10.0

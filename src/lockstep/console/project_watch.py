@@ -12,9 +12,9 @@ from lockstep.console.count_rates import CountRates, Counts, Look, Rates
 from lockstep.console.port import Problem, Site
 from lockstep.console.project_problems import problems_of
 from lockstep.engine.model.graph import Graph
+from lockstep.engine.runtime.control.leaders import LeaderEpoch, leader_epochs
 from lockstep.engine.runtime.control.reports import Report, all_reports
-from lockstep.engine.runtime.control.status import SILENT_S, Listening, ProjectStatus
-from lockstep.engine.runtime.control.takeovers import Lead, leads
+from lockstep.engine.runtime.control.status import SILENT_S, ClusterWatcher, ProjectStatus
 from lockstep.engine.runtime.sequence.beats import last_beat
 from lockstep.engine.runtime.sequence.entries import Statement
 from lockstep.engine.runtime.sequence.model_statement import check_project, compiled, project_statement, projects
@@ -63,7 +63,7 @@ class _Known:
     idle_ms: int | None = None
     """When it was first seen without an active engine, if it was seen with one shortly before."""
     rates: CountRates = field(default_factory=CountRates)
-    leads: tuple[str, int, tuple[Lead, ...]] = ("", -1, ())
+    leads: tuple[str, int, tuple[LeaderEpoch, ...]] = ("", -1, ())
     """The newest epochs; the identity of the sequence log and the epoch for which they were read."""
     names: OrderedDict[str, Past] = field(default_factory=OrderedDict)
 
@@ -73,7 +73,7 @@ class ProjectWatch:
 
     def __init__(self, site: Site) -> None:
         self._bus, self._cluster, self._runtime = site.client.bus, site.cluster, site.runtime
-        self._listening = Listening(self._bus, self._cluster, self._runtime)
+        self._listening = ClusterWatcher(self._bus, self._cluster, self._runtime)
         self._known: dict[str, _Known] = {}
         self._models: OrderedDict[Statement, Graph] = OrderedDict()
         self._lock, self._models_lock = threading.Lock(), threading.Lock()
@@ -143,7 +143,7 @@ class ProjectWatch:
                 self._models.popitem(last=False)
         return Model(statement, graph)
 
-    def history(self, status: ProjectStatus) -> tuple[tuple[Lead, ...], Mapping[str, Past]]:
+    def history(self, status: ProjectStatus) -> tuple[tuple[LeaderEpoch, ...], Mapping[str, Past]]:
         """The newest epochs of a project, the newest first, and the engines by their incarnations.
 
         Reports name engines, and only the newest reports are kept: an engine that ended long ago may have no name.
@@ -154,7 +154,7 @@ class ProjectWatch:
             known = self._known.setdefault(status.project, _Known())
             if known.leads[:2] != (sequence.identity, status.epoch):
                 self._remember(known, streams)
-                known.leads = (sequence.identity, status.epoch, tuple(leads(sequence, LEADS_MAX)))
+                known.leads = (sequence.identity, status.epoch, tuple(leader_epochs(sequence, LEADS_MAX)))
             _name(known, (self._listening.listen(status.project) or {}).values())
             return known.leads[2], dict(known.names)
 

@@ -243,7 +243,7 @@ class ProjectViews:
 
     def _bad_records(self, stream: str, path: str) -> list[dict[str, Any]]:
         """The newest bad records of a window, newest first, as far as the newest of the project hold any."""
-        from lockstep.engine.runtime.sequence.reading import values_between
+        from lockstep.engine.runtime.sequence.reader import values_between
         from lockstep.log.offsets import step_back
 
         found = []
@@ -258,10 +258,10 @@ class ProjectViews:
 
     def _ask(self, asked: Asked, kind: str, params: Mapping[str, Any]) -> Tree:
         """Ask whoever leads; its refusal is raised here."""
-        from lockstep.engine.runtime.requests.asking import Asker
+        from lockstep.engine.runtime.requests.channel import RequestClient
 
         status = self._watch.status(asked.names["project"])
-        asker = Asker(self._watch.bus, self._watch.streams(status.project), self._site.runtime)
+        asker = RequestClient(self._watch.bus, self._watch.streams(status.project), self._site.runtime)
         return asker.ask(kind, params, timeout_s=ASK_S if status.active else ALONE_S).result
 
     def _would_hand_over(self, asked: Asked) -> Tree:

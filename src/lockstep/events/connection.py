@@ -11,7 +11,7 @@ from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.loading import load_model
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.runtime.files import source_of, window_of
-from lockstep.engine.runtime.output.feeding import EventPublisher
+from lockstep.engine.runtime.output.event_streams import EventPublisher
 from lockstep.engine.runtime.sequence.model_statement import project_graph, projects, published_windows
 from lockstep.engine.runtime.sequence.streams import EVENT_STREAM, ProjectStreams, own_input, own_sources
 from lockstep.errors import BadArgument, StreamNotFound

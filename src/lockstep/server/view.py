@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.runtime.control.reports import Report
-from lockstep.engine.runtime.requests.asking import Reply
+from lockstep.engine.runtime.requests.channel import Reply
 from lockstep.log.port import Bus
 
 

@@ -44,7 +44,7 @@ def asked(cli, monkeypatch) -> list[str]:
     Path("other.yaml").write_text(OTHER)
     with connect("lmdb:.lockstep") as client:
         ProjectStreams(cluster="local", project="small").create(client.bus, graph, frozenset({"q/F"}))
-    monkeypatch.setattr("lockstep.engine.runtime.requests.asking.Asker", Answers)
+    monkeypatch.setattr("lockstep.engine.runtime.requests.channel.RequestClient", Answers)
     statement = Statement(to_yaml(graph.project), ("q/F",))
     monkeypatch.setattr("lockstep.engine.runtime.sequence.model_statement.project_statement", lambda *_: statement)
     return found

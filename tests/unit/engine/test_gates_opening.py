@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from lockstep.engine.gates.opening import gate_address, open_gate
 from lockstep.engine.gates.port import needed
+from lockstep.engine.gates.urls import gate_address, open_gate
 from lockstep.engine.runtime.control.options import EngineOptions
 from lockstep.errors import BadConfig, ExtraMissing
 from lockstep.runtime import ThreadRuntime

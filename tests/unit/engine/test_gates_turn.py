@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.engine.gates.opening import gate_address
 from lockstep.engine.gates.semaphore import SemaphoreGate, Turn
+from lockstep.engine.gates.urls import gate_address
 from lockstep.engine.gates.zookeeper import Facts, judge_facts
 from lockstep.runtime import ThreadRuntime
 

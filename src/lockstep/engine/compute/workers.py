@@ -9,17 +9,17 @@ from pathlib import Path
 from lockstep.engine.runtime.output.spool import Spool
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY
 from lockstep.engine.runtime.setup import EngineSetup
-from lockstep.engine.runtime.snapshots.checkpoint import note_kept
+from lockstep.engine.runtime.snapshots.checkpoint import note_checkpoint_position
 from lockstep.engine.runtime.snapshots.format import Pages
-from lockstep.engine.runtime.snapshots.persisting import SnapshotStore
-from lockstep.engine.runtime.worker.worker import ShardWorker
+from lockstep.engine.runtime.snapshots.store import SnapshotStore
+from lockstep.engine.runtime.worker.shard_worker import ShardWorker
 from lockstep.errors import LockstepError
 from lockstep.log.port import Bus
 from lockstep.runtime import ThreadRuntime
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class WorkDone:
     """What a worker did: blocks `first` to `last`, with those it computed again after a snapshot."""
 
     first: int
@@ -39,7 +39,7 @@ class HotWorkers:
         self._open_bus = open_bus
         self.held: dict[tuple[str, int], tuple[str, ShardWorker]] = {}
         """For which incarnation, and the worker."""
-        self.done: dict[tuple[str, int], Done] = {}
+        self.done: dict[tuple[str, int], WorkDone] = {}
         """What the last call did for each shard."""
 
     def run(
@@ -71,14 +71,14 @@ class HotWorkers:
                     pages |= found  # they are kept with the first batch
                 worker = ShardWorker(setup, shard, self._open_bus(setup.url), ThreadRuntime(), found)
             elif worker.kept is not None:  # what it handed out last time is stored
-                note_kept(setup, shard, worker.kept)
+                note_checkpoint_position(setup, shard, worker.kept)
                 worker.kept = None
             before, written = worker.position, worker.written
             for start, stop in orders:
                 pages |= worker.run(start, stop, handed_out)
             after = worker.position
             events, size = after.events - before.events, worker.written - written
-            self.done[place] = Done(before.block + 1, after.block, events, size)
+            self.done[place] = WorkDone(before.block + 1, after.block, events, size)
         except BUS_AWAY:  # a new worker goes on from the last snapshot when it is back
             raise
         except LockstepError as error:

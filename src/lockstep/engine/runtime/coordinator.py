@@ -16,31 +16,31 @@ from threading import Lock
 
 from lockstep.engine.compute.port import Compute
 from lockstep.engine.errors import BufferDamaged, BufferGap
-from lockstep.engine.gates.opening import open_gate
+from lockstep.engine.gates.urls import open_gate
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.graph import Node
 from lockstep.engine.model.plan import make_plan
-from lockstep.engine.runtime.control.assembly import Assembly, divided_windows, report_of
+from lockstep.engine.runtime.control.engine_control import EngineControl, Maintenance, ModelInForce
 from lockstep.engine.runtime.control.leadership import (
     ACTIVE,
-    Conductor,
     Election,
     GatedElection,
-    Progress,
     RoleChange,
+    RoleController,
+    StallDetector,
     buffer_too_small,
 )
-from lockstep.engine.runtime.control.office import Housekeeping, InForce, Office
 from lockstep.engine.runtime.control.options import EngineStatus
+from lockstep.engine.runtime.control.parts import Assembly, divided_windows, report_of
 from lockstep.engine.runtime.control.reports import NameCheck, Report, ReportBoard, write_report
 from lockstep.engine.runtime.control.storage import FolderGauge
-from lockstep.engine.runtime.output.spool import Progress as Computed
-from lockstep.engine.runtime.requests.asking import Answerer
-from lockstep.engine.runtime.requests.handlers import Desk, standbys
-from lockstep.engine.runtime.sequence.entries import Decision, Position, Statement
-from lockstep.engine.runtime.sequence.model_statement import compare, compiled, input_logs, statement_of
+from lockstep.engine.runtime.output.spool import WorkerProgress
+from lockstep.engine.runtime.requests.channel import RequestServer
+from lockstep.engine.runtime.requests.handlers import RequestHandlers, standbys
+from lockstep.engine.runtime.sequence.entries import Decision, SequencePosition, Statement
+from lockstep.engine.runtime.sequence.model_statement import check_same_model, compiled, input_logs, statement_of
 from lockstep.engine.runtime.sequence.streams import ProjectStreams, check_stream, sources, takes_records
-from lockstep.engine.runtime.snapshots.persister import Persister
+from lockstep.engine.runtime.snapshots.staging import SnapshotStaging
 from lockstep.errors import LockstepError
 from lockstep.log.port import Bus
 from lockstep.runtime import Waiter, logger
@@ -75,7 +75,7 @@ STALL_S = 5.0
 STARTING, RUNNING, STOPPING = "starting", "running", "stopping"
 
 
-class Failover:
+class Coordinator:
     """The engine as one of several. `state` is starting until it is in step with what is decided."""
 
     def __init__(
@@ -84,12 +84,12 @@ class Failover:
         self._assembly, self._computing = assembly, computing
         self._bus, self._streams, self._runtime = assembly.bus, assembly.streams, assembly.runtime
         self._options = options = assembly.options
-        self.in_force = InForce(assembly.graph, assembly.wanted)
+        self.in_force = ModelInForce(assembly.graph, assembly.wanted)
         start = assembly.published(computing.setup.known)
         self.sequencer = assembly.sequencer(computing.setup.incarnation, start)
         self.publisher = assembly.publisher(computing.spools, computing.setup.incarnation, start)
         self.election = self._make_election(changed)
-        self._conductor = Conductor(
+        self._conductor = RoleController(
             self.election, self.sequencer, self.publisher, self._runtime, self._last_computed, on_role
         )
         self.books = Lock()
@@ -102,7 +102,7 @@ class Failover:
         self._new_divided: frozenset[str] = frozenset()
         self._handover = Lock()
         self._parts: Waiter | None = None
-        self._to_turn: deque[tuple[Position, Decision]] = deque()
+        self._to_turn: deque[tuple[SequencePosition, Decision]] = deque()
         self._peak = self._reported = 0
         self._warned, self._led_at = False, self._runtime.monotonic()
         self._reports = self._bus.open(self._streams.reports)
@@ -111,13 +111,13 @@ class Failover:
         self._proposed: list[tuple[str, Statement]] = []
         self._ready: dict[str, str] = {}
         """Of the last models that were proposed: why this engine can't run them, or nothing."""
-        self._persister = Persister(computing.setup, self._runtime)
+        self._persister = SnapshotStaging(computing.setup, self._runtime)
         self._state_folder = FolderGauge(assembly.folder, self._runtime.monotonic)
         self._snapshots_folder = FolderGauge(assembly.persist_to(), self._runtime.monotonic)
         self._office = self._make_office(assembly.persist_to())
-        self._desk = Desk(self._office, Answerer(self._bus, self._streams, options.name, self._runtime))
-        self._housekeeping = Housekeeping(self._office, options)
-        self._progress = Progress(max(STALL_S, 10 * options.lease_s))
+        self._desk = RequestHandlers(self._office, RequestServer(self._bus, self._streams, options.name, self._runtime))
+        self._housekeeping = Maintenance(self._office, options)
+        self._progress = StallDetector(max(STALL_S, 10 * options.lease_s))
 
     def _make_election(self, changed: Waiter) -> Election:
         bus, streams, runtime, options = self._bus, self._streams, self._runtime, self._options
@@ -127,8 +127,8 @@ class Failover:
             return Election(bus, streams, runtime, lease_s=lease_s, rank=rank, changed=changed)
         return GatedElection(bus, streams, runtime, gate, lease_s=lease_s, rank=rank, changed=changed)
 
-    def _make_office(self, folder: Path | None) -> Office:
-        return Office(
+    def _make_office(self, folder: Path | None) -> EngineControl:
+        return EngineControl(
             name=self._options.name, runtime=self._runtime, bus=self._bus, streams=self._streams,
             in_force=self.in_force, sequencer=self.sequencer, publisher=self.publisher, computing=self._computing,
             election=self.election, books=self.books, report=self.report, folder=folder,
@@ -148,7 +148,7 @@ class Failover:
             return EngineStatus(
                 self.sequencer.position, publisher.published, events, dict(publisher.counts), dict(publisher.bad),
                 publisher.seconds, computing.figures(), self.role, self.sequencer.epoch,
-                computing.computed() or Computed(), computing.buffer(), self.election.gate(),
+                computing.computed() or WorkerProgress(), computing.buffer(), self.election.gate(),
             )  # fmt: skip
 
     def report(self) -> Report:
@@ -271,7 +271,7 @@ class Failover:
         self.election.close()
         write_report(self._reports, replace(self.report(), role="standby"))
 
-    def _turn(self, position: Position, decision: Decision) -> None:
+    def _turn(self, position: SequencePosition, decision: Decision) -> None:
         """What an entry means to the engine itself; its windows are the workers' business."""
         if decision.prepare is not None and decision.request is not None:
             self._proposed.append((decision.request, decision.prepare))
@@ -284,10 +284,10 @@ class Failover:
         if decision.states is not None:
             self._restated(position, decision.states)
 
-    def _restated(self, position: Position, states: Statement) -> None:
+    def _restated(self, position: SequencePosition, states: Statement) -> None:
         """A model was stated: the first one of the project must be this engine's, a later one takes its place."""
         if position.number == 1 and not self._assembly.is_stated:
-            compare(states, self.in_force.graph, self.in_force.wanted, self._streams.sequence)
+            check_same_model(states, self.in_force.graph, self.in_force.wanted, self._streams.sequence)
             return
         graph, wanted = compiled(states), frozenset(states.publish)
         self._computing.divided = divided = divided_windows(make_plan(graph))

@@ -14,11 +14,11 @@ from lockstep.engine.compute.port import Compute, ComputeFactory
 from lockstep.engine.errors import NotShardable
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.plan import Plan, make_plan
-from lockstep.engine.runtime.control.assembly import Assembly, divided_windows
 from lockstep.engine.runtime.control.leadership import ACTIVE, STANDBY, RoleChange
-from lockstep.engine.runtime.control.options import EngineOptions, EngineStatus, Progress, silent
+from lockstep.engine.runtime.control.options import EngineOptions, EngineStatus, OnStatus, silent
+from lockstep.engine.runtime.control.parts import Assembly, divided_windows
 from lockstep.engine.runtime.control.reports import Report
-from lockstep.engine.runtime.coordinator import STOPPING, Failover
+from lockstep.engine.runtime.coordinator import STOPPING, Coordinator
 from lockstep.engine.runtime.output.spool import SpoolWaiter
 from lockstep.engine.runtime.sequence.model_statement import model_to_run
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY, through_outages
@@ -71,7 +71,7 @@ class Engine:
         self._tasks: dict[str, Task] = {}
         self._folder: EngineFolder | None = None
         self._computing: Compute | None = None
-        self._failover: Failover | None = None
+        self._failover: Coordinator | None = None
         self._parts: SpoolWaiter | None = None
 
     @property
@@ -151,7 +151,7 @@ class Engine:
     def _begin(self, computing: Compute) -> None:
         """Start the threads."""
         waiter = self._runtime.waiter()
-        team = self._failover = Failover(self._assembly, computing, waiter, self._role_changed)
+        team = self._failover = Coordinator(self._assembly, computing, waiter, self._role_changed)
         self._spawn("sequencer", team.sequence, waiter)
         self._spawn("publisher", team.publish, self._parts_waiter(computing, team))
         self._spawn("reporter", team.tell)
@@ -189,7 +189,7 @@ class Engine:
         done: Callable[[EngineStatus], bool],
         *,
         timeout: float = float("inf"),
-        progress: Progress = silent,
+        progress: OnStatus = silent,
     ) -> EngineStatus:
         """Wait until a condition holds, saying now and then how far it is."""
         waiter, end = self._runtime.waiter(), self._runtime.monotonic() + timeout
@@ -203,7 +203,7 @@ class Engine:
                 raise TimedOut(what=f"Waiting for {self.streams.project}", seconds=timeout)
             waiter.wait(_IDLE_S)
 
-    def drain(self, *, timeout: float = float("inf"), progress: Progress = silent) -> None:
+    def drain(self, *, timeout: float = float("inf"), progress: OnStatus = silent) -> None:
         """Wait until everything that is on the inputs now is out."""
         # The status is read after the look at the inputs: an older one would not know what was decided between.
         self.run_until(lambda _: self._is_caught_up() and self.status().lag == 0, timeout=timeout, progress=progress)
@@ -246,7 +246,7 @@ class Engine:
                 logger.warning(words, name, extra={"action": "stop"})
         return are_stopped
 
-    def _last_words(self, team: Failover, *, may_publish: bool) -> None:
+    def _last_words(self, team: Coordinator, *, may_publish: bool) -> None:
         end = self._runtime.monotonic() + _DRAIN_S
         with suppress(*BUS_AWAY):  # another engine publishes it
             if team.role == ACTIVE and self._crash is None and may_publish:
@@ -272,7 +272,7 @@ class Engine:
         except BUS_AWAY:  # nobody knows
             return False
 
-    def _recompute(self, computing: Compute, team: Failover) -> None:
+    def _recompute(self, computing: Compute, team: Coordinator) -> None:
         """What is to be published and is not in the buffer any more comes from the last snapshot and the log."""
         self._tasks["publisher"].stop()
         computing.stop_queries()
@@ -282,7 +282,7 @@ class Engine:
         team.recomputed()
         self._spawn("publisher", team.publish, self._parts_waiter(computing, team))
 
-    def _parts_waiter(self, computing: Compute, team: Failover) -> Waiter:
+    def _parts_waiter(self, computing: Compute, team: Coordinator) -> Waiter:
         """What the publisher waits on: parts in the spools, if the kernel can tell of them."""
         self._close_parts()
         if not (isinstance(self._runtime, ThreadRuntime) and computing.works_here()):
@@ -298,7 +298,7 @@ class Engine:
             self._parts.close()
         self._parts = None
 
-    def _team(self) -> Failover:
+    def _team(self) -> Coordinator:
         assert self._failover is not None
         return self._failover
 

@@ -25,7 +25,7 @@ from lockstep.engine.events.writing import new_file
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import EVENTS, SourceWindow, Window
-from lockstep.engine.runtime.sequence.reading import values_between
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import from_os_error
 from lockstep.log.port import Log
@@ -57,7 +57,7 @@ def _of_events(window: Window) -> Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Fed:
+class InputPiece:
     """A piece of input: blocks for one source window, or a tick. Only the order of block numbers matters."""
 
     node: Node | None
@@ -146,7 +146,7 @@ def _find(graph: Graph, name: str, what: str, nodes: Sequence[Node]) -> Node:
     return node
 
 
-def feed(graph: Graph, inputs: FileInputs, bad: BadLines) -> Iterator[Fed]:
+def input_pieces(graph: Graph, inputs: FileInputs, bad: BadLines) -> Iterator[InputPiece]:
     """The input piece by piece, in order. All files are opened before the first: a missing one changes nothing."""
     if inputs.script is not None:
         yield from _feed_script(graph, inputs.script, inputs.csv, bad)
@@ -157,10 +157,10 @@ def feed(graph: Graph, inputs: FileInputs, bad: BadLines) -> Iterator[Fed]:
         ]
         for node, path, file in files:
             for batch in read_csv(file, node.schema, inputs.csv, partial(bad.add, str(path))):
-                yield Fed(node, batch, None, inputs.csv.transactional)
+                yield InputPiece(node, batch, None, inputs.csv.transactional)
 
 
-def _feed_script(graph: Graph, path: Path, options: CsvOptions, bad: BadLines) -> Iterator[Fed]:
+def _feed_script(graph: Graph, path: Path, options: CsvOptions, bad: BadLines) -> Iterator[InputPiece]:
     with open_input(path) as file:
         blocks = read_script(
             file,
@@ -173,11 +173,13 @@ def _feed_script(graph: Graph, path: Path, options: CsvOptions, bad: BadLines) -
             yield _fed(graph, block)
 
 
-def _fed(graph: Graph, block: ScriptBlock) -> Fed:
+def _fed(graph: Graph, block: ScriptBlock) -> InputPiece:
     if block.tick_us is not None:
-        return Fed(None, tick_us=block.tick_us, lagging=block.lagging)
+        return InputPiece(None, tick_us=block.tick_us, lagging=block.lagging)
     node = source_of(graph, block.window)
-    return Fed(node, EventBatch.of(node.schema, [(1, block.events)]), np.array([1], np.int64), block.transactional)
+    return InputPiece(
+        node, EventBatch.of(node.schema, [(1, block.events)]), np.array([1], np.int64), block.transactional
+    )
 
 
 def open_input(path: Path) -> BinaryIO:

@@ -201,7 +201,7 @@ class WindowProcessor(StatefulProcessor):
         """Evaluate the orders of one shard."""
         # Here, not at the top: of the processes that Spark makes for this class only one does the work.
         from lockstep.engine.runtime.setup import EngineSetup
-        from lockstep.engine.spark.hot import run_orders_patiently
+        from lockstep.engine.spark.worker_process import run_orders_patiently
 
         shard, orders = key[0], sorted((row["start"], row["stop"]) for row in rows)
         pages, done = run_orders_patiently(EngineSetup.of(self._setup), shard, orders, self._stored, self._stored_head)

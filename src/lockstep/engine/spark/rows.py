@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from lockstep.engine.model.graph import Node
 from lockstep.engine.spark.rows_columns import DEFAULT, schema_of
 from lockstep.engine.spark.rows_options import ReadOptions, WriteOptions
-from lockstep.engine.spark.rows_reading import PushingRowReader, RowReader, RowStreamReader
+from lockstep.engine.spark.rows_reader import PushingRowReader, RowReader, RowStreamReader
 from lockstep.engine.spark.rows_writer import Form, RowStreamWriter, RowWriter, discard_all
 from lockstep.engine.spark.sources import all_logs, open_shared, opened
 from lockstep.engine.spark.window_columns import FrameForm, frame_schema

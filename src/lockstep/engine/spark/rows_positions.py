@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class LogPosition:
     """How far one log was read: everything below `next`."""
 
     identity: str
@@ -39,14 +39,14 @@ class Position:
     lost: int = 0
 
 
-def to_json(positions: Mapping[str, Position]) -> Json:
+def to_json(positions: Mapping[str, LogPosition]) -> Json:
     """As Spark keeps them."""
     return {name: asdict(position) for name, position in positions.items()}
 
 
-def from_json(stored: Json) -> dict[str, Position]:
+def from_json(stored: Json) -> dict[str, LogPosition]:
     """Back from what Spark kept."""
-    return {name: Position(**fields) for name, fields in stored.items()}
+    return {name: LogPosition(**fields) for name, fields in stored.items()}
 
 
 def place(edge: Edge, log: Log) -> int:
@@ -62,13 +62,13 @@ def place(edge: Edge, log: Log) -> int:
     return wanted
 
 
-def begin(edge: Edge, logs: Sequence[Log]) -> dict[str, Position]:
+def begin(edge: Edge, logs: Sequence[Log]) -> dict[str, LogPosition]:
     """Where a query begins."""
     edge.check_logs([log.name for log in logs])
-    return {log.name: Position(log.identity, at := place(edge, log), at) for log in logs}
+    return {log.name: LogPosition(log.identity, at := place(edge, log), at) for log in logs}
 
 
-def range_start(start: Position | None, end: Position) -> int:
+def range_start(start: LogPosition | None, end: LogPosition) -> int:
     """Where the rows up to `end` begin, from nothing but the two: a batch that is run again gets the same rows."""
     if start is None or start.identity != end.identity:  # a log that was not there before, or was made anew
         return end.begin
@@ -80,14 +80,14 @@ def ends(logs: Sequence[Log]) -> dict[str, int]:
     return {log.name: log.bounds().next for log in logs}
 
 
-def caught_up(log: Log, start: Position | None, *, fail: bool) -> Position:
+def caught_up(log: Log, start: LogPosition | None, *, fail: bool) -> LogPosition:
     """The position to read on from, after what is gone was refused or counted."""
     bounds = log.bounds()
     if start is None:
-        return Position(log.identity, bounds.first, bounds.first)
+        return LogPosition(log.identity, bounds.first, bounds.first)
     if start.identity != log.identity:
         _lose(log, start.next, start.next, "the stream was deleted and made anew since they were planned", fail=fail)
-        return Position(log.identity, bounds.first, bounds.first, start.lost)
+        return LogPosition(log.identity, bounds.first, bounds.first, start.lost)
     if start.next < bounds.first:
         _lose(log, start.next, bounds.first, f"they were trimmed, the first one left is {bounds.first}", fail=fail)
         return replace(start, next=bounds.first, lost=start.lost + bounds.first - start.next)
@@ -97,7 +97,7 @@ def caught_up(log: Log, start: Position | None, *, fail: bool) -> Position:
     return start
 
 
-def check_listed(logs: Sequence[Log], known: Mapping[str, Position], *, fail: bool) -> None:
+def check_listed(logs: Sequence[Log], known: Mapping[str, LogPosition], *, fail: bool) -> None:
     """Raise RowsLost if a log was read before and is no longer listed: what comes there would be left out."""
     listed = {log.name for log in logs}
     for name in known.keys() - listed if fail else ():
@@ -105,7 +105,9 @@ def check_listed(logs: Sequence[Log], known: Mapping[str, Position], *, fail: bo
         raise RowsLost(first=at, last=at, stream=name, reason="this checkpoint has read it, and it is no longer listed")
 
 
-def advance(logs: Sequence[Log], at: Mapping[str, Position], until: Mapping[str, int], rows: int | None) -> list[int]:
+def advance(
+    logs: Sequence[Log], at: Mapping[str, LogPosition], until: Mapping[str, int], rows: int | None
+) -> list[int]:
     """The next offset of each log after at most `rows` rows, none of them at or beyond `until`."""
     starts = [at[log.name].next for log in logs]
     stops = [max(until.get(log.name, start), start) for log, start in zip(logs, starts, strict=True)]
@@ -173,14 +175,14 @@ class QueryGroup:
         self._state = self._log.load()
         self._held: set[str] = set()
 
-    def begin(self, logs: Sequence[Log], positions: Mapping[str, Position]) -> None:
+    def begin(self, logs: Sequence[Log], positions: Mapping[str, LogPosition]) -> None:
         """Keep what comes before the first confirmation too."""
         for log, at in _known(logs, positions):
             self._check_alone(log)
             if log.identity not in self._held:
                 self._hold(log, at.next)
 
-    def confirm(self, logs: Sequence[Log], positions: Mapping[str, Position]) -> None:
+    def confirm(self, logs: Sequence[Log], positions: Mapping[str, LogPosition]) -> None:
         """Everything below the positions is done."""
         moved: list[Record] = []
         for log, at in _known(logs, positions):
@@ -209,6 +211,6 @@ class QueryGroup:
         self._held.add(log.identity)
 
 
-def _known(logs: Sequence[Log], positions: Mapping[str, Position]) -> list[tuple[Log, Position]]:
+def _known(logs: Sequence[Log], positions: Mapping[str, LogPosition]) -> list[tuple[Log, LogPosition]]:
     found = [(log, positions[log.name]) for log in logs if log.name in positions]
     return [(log, at) for log, at in found if at.identity == log.identity]

@@ -22,13 +22,13 @@ from lockstep.engine.events.event import Flag, Opcode
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.shaping import shaped
 from lockstep.engine.model.graph import Node
-from lockstep.engine.runtime.output.feeding import OutFold, WholeBlocks
+from lockstep.engine.runtime.output.event_streams import OutFold, WholeBlocks
 from lockstep.engine.runtime.sequence.beats import Beats
 from lockstep.engine.spark import window_positions as positions
 from lockstep.engine.spark.sources import OpenBus, bounds_of, check_host, open_shared, opened, this_host
 from lockstep.engine.spark.window_columns import checked_schema, own_columns, to_arrow
 from lockstep.engine.spark.window_options import WindowReadOptions
-from lockstep.engine.spark.window_positions import Json, Place, Position, Walk
+from lockstep.engine.spark.window_positions import Json, OutPosition, Place, Walk
 from lockstep.errors import BadConfig
 from lockstep.log.port import Bus, Log
 from lockstep.runtime import logger
@@ -352,21 +352,21 @@ class WindowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 begin = positions.walked(log, self._node.schema, window.told(log), log.bounds().next)
             else:
                 begin = self._before(log, self._options.first_block)
-            self._initial = Position(log.name, log.identity, begin, begin).to_json()
+            self._initial = OutPosition(log.name, log.identity, begin, begin).to_json()
         return self._initial
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """How far the next batch goes: to the end of a block."""
         window = self._opened()
         log, out = window.log, window.out()
-        at = positions.caught_up(log, Position.from_json(start), fail=self._options.fail_on_data_loss)
+        at = positions.caught_up(log, OutPosition.from_json(start), fail=self._options.fail_on_data_loss)
         end = log.bounds().next
         stop = end if self._target is None else min(end, self._target)
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         found = positions.walked(log, self._node.schema, at.at, stop, size=size)
         if found == at.at and stop == end:
             positions.check_published(log, found, out)
-        return Position(log.name, log.identity, found, at.begin).to_json()
+        return OutPosition(log.name, log.identity, found, at.begin).to_json()
 
     def reportLatestOffset(self) -> Json:
         """Where the window ends now, so that Spark can tell how far behind the query is."""
@@ -380,8 +380,8 @@ class WindowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Json, end: Json) -> list[BlockRange]:  # type: ignore[override, unused-ignore]
         """One range; from the two positions alone, whatever was published since."""
-        to = Position.from_json(end)
-        begin = positions.range_start(Position.from_json(start), to)
+        to = OutPosition.from_json(end)
+        begin = positions.range_start(OutPosition.from_json(start), to)
         if begin.offset >= to.at.offset:
             return []
         return [BlockRange(to.stream, to.identity, begin, to.at, this_host(), to.at)]

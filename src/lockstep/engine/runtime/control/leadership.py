@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lockstep.engine.gates.port import Gate
 from lockstep.engine.runtime.control.reports import Report
-from lockstep.engine.runtime.output.publishing import Publisher
+from lockstep.engine.runtime.output.publisher import Publisher
 from lockstep.engine.runtime.sequence.sequencer import Sequencer
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.log.port import Bus
@@ -174,7 +174,7 @@ class GatedElection(Election):
 
 
 @dataclass(slots=True)
-class Progress:
+class StallDetector:
     """When something was published last, on this engine's own clock."""
 
     stall_s: float
@@ -209,7 +209,7 @@ class RoleChange:
     drained_s: float = 0.0
 
 
-class Conductor:
+class RoleController:
     """Follows the election: leads when it is this engine's turn, and steps back when it is not."""
 
     def __init__(

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from lockstep.engine.compute.port import BatchFigures
 from lockstep.engine.runtime.control.leadership import STANDBY
-from lockstep.engine.runtime.output.spool import Fill
-from lockstep.engine.runtime.output.spool import Progress as Computed
-from lockstep.engine.runtime.sequence.entries import Position
+from lockstep.engine.runtime.output.spool import SpoolFill, WorkerProgress
+from lockstep.engine.runtime.sequence.entries import SequencePosition
 from lockstep.engine.windows.counts import WindowCounts
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class EngineOptions:
 class EngineStatus:
     """How far an engine is."""
 
-    sequenced: Position
+    sequenced: SequencePosition
     published: int
     """The last block that is on the out streams."""
     published_events: int
@@ -74,9 +73,9 @@ class EngineStatus:
     spark: Mapping[str, BatchFigures]
     role: str = STANDBY
     epoch: int = 0
-    computed: Computed = field(default_factory=Computed)
+    computed: WorkerProgress = field(default_factory=WorkerProgress)
     """What this engine itself has computed."""
-    buffer: Fill = field(default_factory=lambda: Fill(0, 0, 0, 0))
+    buffer: SpoolFill = field(default_factory=lambda: SpoolFill(0, 0, 0, 0))
     election: str = ""
     """What says whether it may try to lead, and what that says now; empty: the group's log alone."""
 
@@ -86,7 +85,7 @@ class EngineStatus:
         return self.sequenced.block - self.published
 
 
-Progress = Callable[[EngineStatus], None]
+OnStatus = Callable[[EngineStatus], None]
 
 
 def silent(_: EngineStatus) -> None:

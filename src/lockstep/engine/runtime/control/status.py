@@ -171,7 +171,7 @@ class ProjectStatus:
         ]  # fmt: skip
 
 
-class Listening:
+class ClusterWatcher:
     """How projects stand, looked at again and again by one process.
 
     An engine whose reports come while it looks is not silent, whatever the wall clocks of the two machines say.
@@ -235,7 +235,7 @@ def project_status(
     if reports is None:
         has_reports = streams.reports in set(bus.names())  # a project of an older version has none
         reports = latest_reports(bus.open(streams.reports)) if has_reports else {}
-    look = _Look(bus, streams, beat, reports, now_ns, heard or {})
+    look = _ProjectView(bus, streams, beat, reports, now_ns, heard or {})
     rows = tuple(look.row(report) for report in reports.values())
     active = next((row for row in rows if row.role == ACTIVE), None)
     newest = max(reports.values(), key=lambda report: (report.snapshot_block, report.snapshot_ns), default=None)
@@ -258,7 +258,7 @@ def project_state(beat: Beat) -> str:
     return "running" if beat.position is None or beat.position.get("running", True) else "stopped"
 
 
-class _Look:
+class _ProjectView:
     """What is needed to tell of each engine how it stands."""
 
     def __init__(

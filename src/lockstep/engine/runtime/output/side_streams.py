@@ -16,7 +16,7 @@ from typing import Any
 
 from lockstep.engine.events.event import Event
 from lockstep.engine.kernels.span import Span
-from lockstep.engine.runtime.sequence.reading import BrokenFrame
+from lockstep.engine.runtime.sequence.reader import BrokenFrame
 from lockstep.engine.windows.operator import BadEvent, Notice
 from lockstep.errors import AppendUncertain, Trimmed
 from lockstep.log.batch import NO_PRODUCER, BatchView, Headers, pack

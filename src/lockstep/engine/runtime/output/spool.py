@@ -56,7 +56,7 @@ class SpoolPart:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Progress:
+class WorkerProgress:
     """How far a worker is: what it has computed, published or not."""
 
     number: int = 0
@@ -69,7 +69,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Fill:
+class SpoolFill:
     """What waits in a spool."""
 
     first: int
@@ -180,7 +180,7 @@ class Spool:
         kinds = {kind.code: kind for kind in all_errors(LockstepError)}
         return kinds[told["code"]](**told["params"])
 
-    def fill(self) -> Fill:
+    def fill(self) -> SpoolFill:
         """How much waits; a part that goes away meanwhile counts as gone."""
         files = self._files()
         size = 0
@@ -188,20 +188,20 @@ class Spool:
             with suppress(FileNotFoundError):
                 size += path.stat().st_size
         last = max((last for _, _, last in files), default=0)
-        return Fill(files[0][1] if files else 0, last, len(files), size)
+        return SpoolFill(files[0][1] if files else 0, last, len(files), size)
 
-    def note(self, progress: Progress) -> None:
+    def note(self, progress: WorkerProgress) -> None:
         """Leave word of how far the worker is."""
         temporary = self.folder / "progress.tmp"
         temporary.write_bytes(msgpack.packb(asdict(progress)))
         temporary.replace(self.folder / _PROGRESS)
 
-    def progress(self) -> Progress:
+    def progress(self) -> WorkerProgress:
         """How far the worker is; nothing yet if it has not said."""
         try:
-            return Progress(**msgpack.unpackb((self.folder / _PROGRESS).read_bytes(), strict_map_key=False))
+            return WorkerProgress(**msgpack.unpackb((self.folder / _PROGRESS).read_bytes(), strict_map_key=False))
         except FileNotFoundError:
-            return Progress()
+            return WorkerProgress()
 
     def _files(self) -> list[tuple[Path, int, int]]:
         found = []

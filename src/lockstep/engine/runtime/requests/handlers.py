@@ -16,11 +16,11 @@ from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.loading import parse_model, to_yaml
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.runtime.control.reports import Report
-from lockstep.engine.runtime.requests.asking import Answerer, Request
-from lockstep.engine.runtime.sequence.entries import Decision, PersistPoint, Position, Statement
+from lockstep.engine.runtime.requests.channel import Request, RequestServer
+from lockstep.engine.runtime.sequence.entries import Decision, PersistPoint, SequencePosition, Statement
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY
-from lockstep.engine.runtime.snapshots.persisting import SnapshotStore
-from lockstep.engine.runtime.worker.replacing import Seat, missing_history, outputs_of_others
+from lockstep.engine.runtime.snapshots.store import SnapshotStore
+from lockstep.engine.runtime.worker.replacement import ShardContext, missing_history, outputs_of_others
 from lockstep.errors import BadArgument, LockstepError, NotFound, TimedOut
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime
@@ -98,16 +98,16 @@ class Leading(Protocol):
     def decide(self, decision: Decision) -> None:
         """Have something decided."""
 
-    def decided(self) -> Position:
+    def decided(self) -> SequencePosition:
         """What is decided."""
 
-    def published(self) -> Position | None:
+    def published(self) -> SequencePosition | None:
         """What is out."""
 
     def computed_fingerprint(self) -> str:
         """The model that this engine computes with."""
 
-    def seat(self) -> Seat:
+    def seat(self) -> ShardContext:
         """Where its workers sit."""
 
     def inputs(self) -> Mapping[str, Log]:
@@ -137,7 +137,7 @@ class Leading(Protocol):
     def output_ends(self) -> dict[str, int]:
         """Where the out streams end, by the paths of their windows."""
 
-    def last_reset(self) -> Position | None:
+    def last_reset(self) -> SequencePosition | None:
         """Where windows were emptied last; None if the sequence log does not tell any more."""
 
     def purge(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
@@ -157,10 +157,10 @@ class _Open:
     until: float
 
 
-class Desk:
+class RequestHandlers:
     """Answers requests one step at a time. Not to be shared between threads."""
 
-    def __init__(self, engine: Leading, answerer: Answerer) -> None:
+    def __init__(self, engine: Leading, answerer: RequestServer) -> None:
         self._engine, self._answerer = engine, answerer
         self._open: dict[str, _Open] = {}
         self._kinds: dict[str, Callable[[Request], Job]] = {

@@ -171,7 +171,7 @@ Sender = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class SequencePosition:
     """The fold of the sequence log and of the inputs up to one entry."""
 
     sequence: SequenceState = field(default_factory=SequenceState)
@@ -207,7 +207,7 @@ class Position:
         }
 
     @classmethod
-    def of(cls, tree: Mapping[str, Any]) -> Position:
+    def of(cls, tree: Mapping[str, Any]) -> SequencePosition:
         """Back from plain values; clients that were left out are none."""
         if not isinstance(tree["ends"], Mapping):
             raise DataError(reason="A position does not name its inputs; an older version wrote it.")
@@ -216,7 +216,7 @@ class Position:
         requests, clients = tuple(tree.get("requests", ())), tree.get("clients") or {}
         return cls(**{**known, "requests": requests, "clients": clients})
 
-    def after(self, sequence: SequenceState, decision: Decision, tally: Tally) -> Position:
+    def after(self, sequence: SequenceState, decision: Decision, tally: BlockCounter) -> SequencePosition:
         """Behind the entry that made the sequence what it is."""
         stated_at = self.stated_at if decision.states is None or self.knows(decision) else sequence.upto
         requests = self.requests
@@ -224,12 +224,12 @@ class Position:
             requests = (*requests, decision.request)[-REQUESTS_REMEMBERED:]
         running = self.running if decision.running is None else decision.running
         producers = {} if decision.reset else tally.producers  # an engine that begins there does not know them
-        return Position(
+        return SequencePosition(
             sequence, decision.ends, tally.block, tally.events, tally.clients, stated_at, requests, running,
             producers,
         )  # fmt: skip
 
-    def only(self, sources: Iterable[str]) -> Position:
+    def only(self, sources: Iterable[str]) -> SequencePosition:
         """Without the clients and producers of inputs that are not among these sources."""
         kept = set(sources)
         clients, producers = (
@@ -244,7 +244,7 @@ class Position:
 
 
 @dataclass(slots=True)
-class Tally:
+class BlockCounter:
     """Numbers blocks as their frames go by: the leader and every reader count with this, and so they agree."""
 
     block: int
@@ -255,7 +255,7 @@ class Tally:
     producers: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, position: Position) -> Tally:
+    def at(cls, position: SequencePosition) -> BlockCounter:
         """Going on from a position."""
         return cls(position.block, position.events, dict(position.clients), producers=dict(position.producers))
 

@@ -14,8 +14,15 @@ from lockstep.engine.model.guard import clock_dependence
 from lockstep.engine.model.loading import parse_yaml, to_yaml
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.runtime.sequence.beats import last_beat
-from lockstep.engine.runtime.sequence.entries import Decision, Position, Statement, Tally, counted, records
-from lockstep.engine.runtime.sequence.streams import Inputs, ProjectStreams, open_inputs
+from lockstep.engine.runtime.sequence.entries import (
+    BlockCounter,
+    Decision,
+    SequencePosition,
+    Statement,
+    counted,
+    records,
+)
+from lockstep.engine.runtime.sequence.streams import ProjectInputs, ProjectStreams, open_inputs
 from lockstep.errors import NotFound, Trimmed
 from lockstep.log.port import Bus, Log
 from lockstep.runtime import logger
@@ -51,7 +58,7 @@ def project_graph(bus: Bus, cluster: str, project: str) -> Graph:
 def project_statement(bus: Bus, cluster: str, project: str) -> Statement:
     """What is stated of a project: its model, and what it publishes."""
     check_project(bus, cluster, project)
-    found = stated(bus, ProjectStreams(cluster=cluster, project=project))
+    found = newest_statement(bus, ProjectStreams(cluster=cluster, project=project))
     if found is None:
         raise ProjectNotStated(project=project, cluster=cluster)
     return found
@@ -62,11 +69,11 @@ def compiled(statement: Statement) -> Graph:
     return compile_project(parse_yaml(statement.model, "the model in force"))
 
 
-def stated(bus: Bus, streams: ProjectStreams) -> Statement | None:
+def newest_statement(bus: Bus, streams: ProjectStreams) -> Statement | None:
     """The newest statement: the one that the newest beat knows, or one behind it."""
     sequence = bus.open(streams.sequence)
     beat = last_beat(bus.open(streams.control)).position
-    position = Position.of(beat) if beat else None
+    position = SequencePosition.of(beat) if beat else None
     found = None if position is None else statement_at(sequence, position.stated_at)
     state = position.sequence if position is not None else SequenceState()
     try:
@@ -78,19 +85,23 @@ def stated(bus: Bus, streams: ProjectStreams) -> Statement | None:
 
 
 def last_reset(
-    sequence: Log, since: Position | None = None, states: Statement | None = None, *, upto_block: float = math.inf
-) -> tuple[Position, Statement] | None:
+    sequence: Log,
+    since: SequencePosition | None = None,
+    states: Statement | None = None,
+    *,
+    upto_block: float = math.inf,
+) -> tuple[SequencePosition, Statement] | None:
     """Where windows were emptied last, at a block of at most `upto_block`, and the model in force there.
 
     As the whole sequence log tells it, or the part after `since`, where `states` was in force.
     """
-    found, position = None, since or Position()
+    found, position = None, since or SequencePosition()
     if sequence.bounds().first > position.sequence.upto + 1:
         return None
     for state, entry in counted(sequence, position.sequence):
         decision, known = Decision.of(entry), position
         clients = dict(decision.clients or {})
-        position = known.after(state, decision, Tally(decision.blocks, decision.events, clients))
+        position = known.after(state, decision, BlockCounter(decision.blocks, decision.events, clients))
         if not known.knows(decision):
             states = decision.states or states
             is_found = decision.reset and states is not None and position.block <= upto_block
@@ -148,13 +159,13 @@ def model_to_run(bus: Bus, streams: ProjectStreams, graph: Graph, wanted: frozen
     An engine that was given a model that was in force before, or was about to be, starts with the one that is: all
     engines may have ended while it was replaced. Any other model is refused.
     """
-    found = stated(bus, streams)
+    found = newest_statement(bus, streams)
     if found is None:
         return ModelToRun(graph, wanted, is_stated=False)
     in_force = compiled(found)
     if (in_force.fingerprint, frozenset(found.publish)) != (graph.fingerprint, wanted):
         if not _was_stated(bus.open(streams.sequence), graph, wanted):
-            compare(found, graph, wanted, streams.sequence)
+            check_same_model(found, graph, wanted, streams.sequence)
         words = "%s runs model %s, which was replaced on its sequence log: the given model %s is not used"
         extra = {"action": "model"}
         logger.warning(words, streams.project, in_force.fingerprint, graph.fingerprint, extra=extra)
@@ -175,13 +186,13 @@ def _was_stated(sequence: Log, graph: Graph, wanted: frozenset[str]) -> bool:
     return False
 
 
-def graph_at(bus: Bus, streams: ProjectStreams, position: Position) -> Graph | None:
+def graph_at(bus: Bus, streams: ProjectStreams, position: SequencePosition) -> Graph | None:
     """The model in force at a position; None: none was stated there."""
     states = statement_at(bus.open(streams.sequence), position.stated_at)
     return None if states is None else compiled(states)
 
 
-def statements_since(bus: Bus, streams: ProjectStreams, position: Position) -> list[Statement]:
+def statements_since(bus: Bus, streams: ProjectStreams, position: SequencePosition) -> list[Statement]:
     """The statement of the model in force at a position, and those that follow it; none: no model was stated there."""
     sequence = bus.open(streams.sequence)
     first = statement_at(sequence, position.stated_at)
@@ -189,7 +200,7 @@ def statements_since(bus: Bus, streams: ProjectStreams, position: Position) -> l
     return [states for states in (first, *later) if states is not None]
 
 
-def compare(found: Statement, graph: Graph, wanted: frozenset[str], place: str) -> None:
+def check_same_model(found: Statement, graph: Graph, wanted: frozenset[str], place: str) -> None:
     """Refuse to go on if another model was stated than this engine has."""
     fingerprint = compiled(found).fingerprint
     if fingerprint != graph.fingerprint:
@@ -208,16 +219,16 @@ def input_logs(bus: Bus, streams: ProjectStreams, graph: Graph, *, is_own: bool 
     return {each.name: each.log for each in inputs if not (is_own and each.takes_records)}
 
 
-def inputs_of(bus: Bus, streams: ProjectStreams, graph: Graph, *, ticks: bool = False) -> Inputs:
+def inputs_of(bus: Bus, streams: ProjectStreams, graph: Graph, *, ticks: bool = False) -> ProjectInputs:
     """The inputs, and how often the clock ticks, if any window follows it."""
     heartbeat = graph.project.heartbeat_us if ticks and clock_dependence(graph) else None
-    return Inputs(open_inputs(bus, streams, graph), heartbeat)
+    return ProjectInputs(open_inputs(bus, streams, graph), heartbeat)
 
 
-def restating(bus: Bus, streams: ProjectStreams, *, ticks: bool) -> Callable[[Statement], Inputs]:
+def inputs_opener(bus: Bus, streams: ProjectStreams, *, ticks: bool) -> Callable[[Statement], ProjectInputs]:
     """What a sequencer calls when a model is stated: its streams are made if they are missing."""
 
-    def restate(statement: Statement) -> Inputs:
+    def restate(statement: Statement) -> ProjectInputs:
         graph = compiled(statement)
         streams.create(bus, graph, frozenset(statement.publish))
         return inputs_of(bus, streams, graph, ticks=ticks)

@@ -9,10 +9,18 @@ from lockstep.core.doubts import contradicts
 from lockstep.core.leader import Apply, LeaderState, Lost, Observed, Propose, Send, StepDown, Tick, Won, leads, step
 from lockstep.core.sequence import Entry, Mark, SequenceState
 from lockstep.engine.errors import LogTooShort, SequenceBroken
-from lockstep.engine.runtime.sequence.entries import Decision, Position, Statement, Tally, decode, encode, records
+from lockstep.engine.runtime.sequence.entries import (
+    BlockCounter,
+    Decision,
+    SequencePosition,
+    Statement,
+    decode,
+    encode,
+    records,
+)
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY, LengthCheck
-from lockstep.engine.runtime.sequence.reading import batches_between, end_of, head_of, records_between
-from lockstep.engine.runtime.sequence.streams import Input, Inputs
+from lockstep.engine.runtime.sequence.reader import batches_between, end_of, head_of, records_between
+from lockstep.engine.runtime.sequence.streams import Input, ProjectInputs
 from lockstep.errors import Trimmed
 from lockstep.log.batch import BatchView, pack
 from lockstep.log.port import Bounds, Log
@@ -86,13 +94,13 @@ class Sequencer:
     def __init__(
         self,
         sequence: Log,
-        inputs: Inputs,
+        inputs: ProjectInputs,
         runtime: Runtime,
         options: SequencerOptions,
-        position: Position,
+        position: SequencePosition,
         *,
         me: str | None = None,
-        restate: Callable[[Statement], Inputs] | None = None,
+        restate: Callable[[Statement], ProjectInputs] | None = None,
     ) -> None:
         """`restate` opens the inputs of a model that is stated on the log."""
         self.position = position
@@ -101,7 +109,7 @@ class Sequencer:
         self._sequence, self._inputs, self._runtime, self._options = sequence, inputs, runtime, options
         self._producer, self._sent = runtime.new_id(), 0
         self._leader = LeaderState(me or runtime.new_id().hex(), position.sequence, resend_after=options.resend_s)
-        self._proposed: tuple[str, Tally] = ("", Tally.at(position))
+        self._proposed: tuple[str, BlockCounter] = ("", BlockCounter.at(position))
         self._next_tick, self._clock = 0.0, ModelClock()
         self._proposed_at = self._read_at = runtime.monotonic()
         """When it made its last proposal, and when it last read the sequence log to its end."""
@@ -109,7 +117,7 @@ class Sequencer:
         """Since when no append to the sequence log was acknowledged."""
         self._asked: list[Decision] = []
         """Decisions to be made as soon as possible; their ends and counts are filled in then."""
-        self._turned: list[tuple[Position, Decision]] = []
+        self._turned: list[tuple[SequencePosition, Decision]] = []
         self._restate = restate
         self._lengths: dict[str, LengthCheck] = {}
         """Of streams that are not the project's own, and were shorter than what was taken of them."""
@@ -168,7 +176,7 @@ class Sequencer:
         """Have something decided next; its ends and counts are filled in."""
         self._asked.append(decision)
 
-    def turned(self) -> list[tuple[Position, Decision]]:
+    def turned(self) -> list[tuple[SequencePosition, Decision]]:
         """The entries since the last call that concern the engine itself; each with where it stands."""
         found, self._turned = self._turned, []
         return found
@@ -180,7 +188,7 @@ class Sequencer:
 
     def _propose(self) -> None:
         """Only while leading, as what is proposed names ends that nobody else may have moved meanwhile."""
-        tally = Tally.at(self.position)
+        tally = BlockCounter.at(self.position)
         self._asked = [decision for decision in self._asked if not self.position.knows(decision)]
         asked = self._asked[0] if self._asked else None
         if asked is not None:
@@ -207,7 +215,7 @@ class Sequencer:
             return self.position.ends
         return self._restate(asked.states).ends(self.position.ends)
 
-    def _look_ahead(self, tally: Tally) -> tuple[dict[str, int], dict[str, int], bool]:
+    def _look_ahead(self, tally: BlockCounter) -> tuple[dict[str, int], dict[str, int], bool]:
         """How far the next entry takes each input, counted on the way; where those with a gap begin again.
 
         And whether it leaves some of what is there.
@@ -223,7 +231,7 @@ class Sequencer:
             is_cut = is_cut or ends[each.name] < bounds.next
         return ends, gaps, is_cut
 
-    def _look_into(self, each: Input, start: int, bounds: Bounds, tally: Tally, room: int) -> int:
+    def _look_into(self, each: Input, start: int, bounds: Bounds, tally: BlockCounter, room: int) -> int:
         if not each.takes_records:
             return take_frames(each, start, bounds.next, tally, room)
         if bounds.next < start:  # it may be a replica that lags; it is no end to go back to
@@ -306,7 +314,7 @@ class Sequencer:
         decision = Decision.of(entry)
         body, tally = self._proposed
         if entry.body != body:  # another leader's
-            tally = Tally.at(self.position)
+            tally = BlockCounter.at(self.position)
             if decision.states is None:
                 for each in self._inputs.inputs:
                     start, stop = end_of(each, self.position.ends), end_of(each, decision.ends)
@@ -334,7 +342,7 @@ class Sequencer:
             self._clock.saw(time_us, self._runtime.monotonic(), self._read_at)
 
 
-def take_frames(each: Input, start: int, stop: int, tally: Tally, room: int | None = None) -> int:
+def take_frames(each: Input, start: int, stop: int, tally: BlockCounter, room: int | None = None) -> int:
     """Count the frames of an input up to `stop` while they fit into `room`, at least one; return where it ended.
 
     At least one, so that an input that is always full does not shut out the others.
@@ -349,7 +357,7 @@ def take_frames(each: Input, start: int, stop: int, tally: Tally, room: int | No
     return stop
 
 
-def take_records(each: Input, start: int, stop: int, tally: Tally, room: int | None = None) -> int:
+def take_records(each: Input, start: int, stop: int, tally: BlockCounter, room: int | None = None) -> int:
     """The same with records that are blocks themselves: stored batch by stored batch.
 
     With `room` the stream may let go of records meanwhile: it ends before them, and begins with a gap the next time.

@@ -17,7 +17,7 @@ from lockstep.streams.shards import logs_of
 FRAME_BYTES, FRAME_LIMIT = 1 << 19, 63 << 20
 """About this many bytes are in a frame, so that any bus takes it; at most so many, if one event needs them."""
 EVENT_STREAM = StreamConfig(capacity=None, max_record_bytes=64 << 20)
-"""Inputs and outputs keep everything until they are trimmed; a frame may be large."""
+"""ProjectInputs and outputs keep everything until they are trimmed; a frame may be large."""
 CONTROL_STREAM = StreamConfig(capacity=None)
 BAD_RECORDS = StreamConfig(capacity=100_000)
 """The last bad records; all of them are counted."""
@@ -149,7 +149,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class ProjectInputs:
     """What a sequencer must know of a model: its inputs in order, and its heartbeat."""
 
     inputs: tuple[Input, ...]

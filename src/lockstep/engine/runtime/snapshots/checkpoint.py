@@ -15,14 +15,14 @@ from pathlib import Path
 import msgpack
 
 from lockstep.engine.errors import SnapshotDamaged, SnapshotRefused
-from lockstep.engine.runtime.sequence.entries import Position
+from lockstep.engine.runtime.sequence.entries import SequencePosition
 from lockstep.engine.runtime.setup import EngineSetup
 from lockstep.engine.runtime.snapshots.format import HEAD, decode_head, seal, unseal
-from lockstep.engine.runtime.snapshots.persisting import SnapshotInfo, SnapshotStore
+from lockstep.engine.runtime.snapshots.store import SnapshotInfo, SnapshotStore
 from lockstep.runtime import logger
 
 
-def note_kept(setup: EngineSetup, shard: int, position: Position) -> None:
+def note_checkpoint_position(setup: EngineSetup, shard: int, position: SequencePosition) -> None:
     """Say where the state is that Spark has committed."""
     final = _place(setup.folder, shard)
     temporary = final.with_suffix(".tmp")
@@ -33,7 +33,7 @@ def note_kept(setup: EngineSetup, shard: int, position: Position) -> None:
     temporary.replace(final)
 
 
-def kept_position(folder: Path, shards: int) -> Position | None:
+def checkpoint_position(folder: Path, shards: int) -> SequencePosition | None:
     """The earliest of all shards; None if one of them has said nothing, or its note is damaged."""
     found = []
     for shard in range(shards):
@@ -46,11 +46,11 @@ def kept_position(folder: Path, shards: int) -> Position | None:
             words = "%s fails its checksum: where the state stands is found out from the log"
             logger.warning(words, place, extra={"action": "buffer"})
             return None
-        found.append(Position.of(msgpack.unpackb(note, strict_map_key=False)))
+        found.append(SequencePosition.of(msgpack.unpackb(note, strict_map_key=False)))
     return min(found, key=lambda position: position.number)
 
 
-def forget_kept(folder: Path) -> None:
+def forget_checkpoint_position(folder: Path) -> None:
     """Spark's state is thrown away."""
     for place in folder.glob("kept-*.msgpack"):
         place.unlink()
@@ -67,14 +67,14 @@ def begin_with_newest(setup: EngineSetup, folder: Path | None, *, throw_away: bo
     `throw_away` its own state does not count.
     """
     own = Path(setup.folder)
-    kept = kept_position(own, setup.shards)
+    kept = checkpoint_position(own, setup.shards)
     if folder is None or not folder.exists():
         return replace(setup, known=kept.tree() if kept else None)
     store = SnapshotStore(folder, setup.belongs)
     found = store.newest(None, setup.shards)
     if found is None or (kept is not None and kept.number >= found.number and not throw_away):
         return replace(setup, known=kept.tree() if kept else None)
-    forget_kept(own)  # first: a note without the state that it is about would be believed
+    forget_checkpoint_position(own)  # first: a note without the state that it is about would be believed
     shutil.rmtree(own / "checkpoint", ignore_errors=True)
     logger.info("Restoring block %d from %s", found.block, found.path, extra={"action": "persist"})
     return _seeded(setup, store, found)

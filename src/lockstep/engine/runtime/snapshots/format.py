@@ -24,7 +24,7 @@ from google_crc32c import extend
 from google_crc32c import value as crc32c
 
 from lockstep.engine.errors import ModelMismatch, SnapshotDamaged, SnapshotRefused
-from lockstep.engine.runtime.sequence.entries import Position
+from lockstep.engine.runtime.sequence.entries import SequencePosition
 from lockstep.errors import BadArgument, FormatTooNew, LockstepError
 
 HEAD_VERSION = 5
@@ -40,8 +40,8 @@ class Head:
     """What a snapshot belongs to and where it was taken."""
 
     fingerprint: str
-    position: Position
-    marks: tuple[Position, ...]
+    position: SequencePosition
+    marks: tuple[SequencePosition, ...]
     last_out: Mapping[str, tuple[int, str]]
     """The last block of each published window, with its digest."""
     model: str = ""
@@ -93,7 +93,7 @@ def decode_head(page: bytes, fingerprint: str | None, place: str) -> Head:
     if fingerprint is not None and tree["fingerprint"] != fingerprint:
         raise ModelMismatch(place=place, found=tree["fingerprint"], wanted=fingerprint)
     marks = _marks_of(tree["marks"])
-    position, publish = Position.of(tree["position"]), tuple(tree["publish"])
+    position, publish = SequencePosition.of(tree["position"]), tuple(tree["publish"])
     last_out = {path: (block, digest) for path, (block, digest) in tree["last_out"].items()}
     return Head(tree["fingerprint"], position, marks, last_out, tree["model"], publish, tree["past"])
 
@@ -102,8 +102,8 @@ _SENDERS = ("clients", "producers")
 """Of a mark only those that sent since the mark before: thousands are known, and there are thousands of marks."""
 
 
-def _mark_trees(marks: Sequence[Position]) -> list[dict[str, Any]]:
-    before, trees = Position(), []
+def _mark_trees(marks: Sequence[SequencePosition]) -> list[dict[str, Any]]:
+    before, trees = SequencePosition(), []
     for mark in marks:
         changed = {name: _since(getattr(before, name), getattr(mark, name)) for name in _SENDERS}
         trees.append({**mark.tree(), **changed})
@@ -111,12 +111,12 @@ def _mark_trees(marks: Sequence[Position]) -> list[dict[str, Any]]:
     return trees
 
 
-def _marks_of(trees: Sequence[Mapping[str, Any]]) -> tuple[Position, ...]:
-    marks: list[Position] = []
-    before = Position()
+def _marks_of(trees: Sequence[Mapping[str, Any]]) -> tuple[SequencePosition, ...]:
+    marks: list[SequencePosition] = []
+    before = SequencePosition()
     for tree in trees:
         senders = {name: _senders(getattr(before, name), tree[name]) for name in _SENDERS if name in tree}
-        before = Position.of({**tree, **senders})
+        before = SequencePosition.of({**tree, **senders})
         marks.append(before)
     return tuple(marks)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from lockstep.core.snapshots import Reach, Snapshot, trimmable
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.parts import Retention
-from lockstep.engine.runtime.sequence.entries import Decision, Position, Statement, TrimPoint, counted
+from lockstep.engine.runtime.sequence.entries import Decision, SequencePosition, Statement, TrimPoint, counted
 from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources
 from lockstep.engine.runtime.snapshots.format import HEAD, decode_head
-from lockstep.engine.runtime.snapshots.persisting import SnapshotInfo, SnapshotStore
+from lockstep.engine.runtime.snapshots.store import SnapshotInfo, SnapshotStore
 from lockstep.log.config import StreamConfig
 from lockstep.log.network.checks import Finding
 from lockstep.log.port import Bus, Log
@@ -20,7 +20,12 @@ FIRST_SHARD = 0
 
 
 def trim_point(
-    folder: Path, belongs: str, sequence: Log, sources: Sequence[str], decided: Position, published: Position
+    folder: Path,
+    belongs: str,
+    sequence: Log,
+    sources: Sequence[str],
+    decided: SequencePosition,
+    published: SequencePosition,
 ) -> TrimPoint | None:
     """The offsets below which nobody needs the sequence log and the inputs, or None: too few snapshots to say.
 
@@ -36,7 +41,7 @@ def trim_point(
     return TrimPoint(max(0, min(reach.sequence, stated_at)), input_offsets(reach, sources, decided))
 
 
-def input_offsets(reach: Reach, sources: Sequence[str], decided: Position) -> dict[str, int]:
+def input_offsets(reach: Reach, sources: Sequence[str], decided: SequencePosition) -> dict[str, int]:
     """The offset of each source's input below which nothing is needed: never behind what is decided."""
     return {path: min(reach.inputs.get(path, 0), decided.ends.get(path, 0)) for path in sources}
 
@@ -63,7 +68,7 @@ def _reach(page: bytes, info: SnapshotInfo) -> Reach:
     return Reach(first.sequence.upto + 1, first.ends)
 
 
-def findings(bus: Bus, streams: ProjectStreams, graph: Graph) -> list[Finding]:
+def input_retention(bus: Bus, streams: ProjectStreams, graph: Graph) -> list[Finding]:
     """The input streams that forget too soon, each with the window that needs most of it."""
     present, found = set(bus.names()), []
     for source in sources(graph):

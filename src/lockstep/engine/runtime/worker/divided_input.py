@@ -35,8 +35,8 @@ from lockstep.engine.kernels.flow import are_single
 from lockstep.engine.kernels.sharding import InputShare
 from lockstep.engine.kernels.span import Span
 from lockstep.engine.runtime.output.spool import write_all
-from lockstep.engine.runtime.sequence.entries import Decision, Position
-from lockstep.engine.runtime.sequence.reading import BrokenFrame, Range, RangeReader, join_ranges
+from lockstep.engine.runtime.sequence.entries import Decision, SequencePosition
+from lockstep.engine.runtime.sequence.reader import BrokenFrame, Range, RangeReader, join_ranges
 from lockstep.errors import DataError
 from lockstep.runtime import Runtime, logger
 
@@ -165,7 +165,7 @@ def _range(
     span = Span(first, last, inputs, ticks, transactional, frozenset(head["lagging"]))
     broken = tuple(BrokenFrame(**fields) for fields in head["broken"])
     lineage = tuple((block, digest) for block, digest in head["lineage"])
-    return Range(span, Position.of(head["end"]), broken, lineage=lineage)
+    return Range(span, SequencePosition.of(head["end"]), broken, lineage=lineage)
 
 
 def _batch(sections: _Sections, place: list[int], share: InputShare, schema: Schema) -> EventBatch:
@@ -342,7 +342,9 @@ def divided(taken: Range, shares: Mapping[str, InputShare]) -> Range:
     return replace(taken, span=replace(taken.span, inputs=inputs))
 
 
-def part_name(start: Position, last: int, digest: str, shares: Mapping[str, InputShare], fingerprint: str) -> str:
+def part_name(
+    start: SequencePosition, last: int, digest: str, shares: Mapping[str, InputShare], fingerprint: str
+) -> str:
     """What a piece is called: by all that its content follows from."""
     plan = {
         path: (share.share.fields, share.share.shards, sorted(share.looked_at), sorted(share.needed))
@@ -395,10 +397,10 @@ _WORTH_EVENTS = 4096
 class Reader(Protocol):
     """Reads ranges of a project's sequence."""
 
-    def read(self, position: Position, upto: int, max_events: int | None = None) -> Range:
+    def read(self, position: SequencePosition, upto: int, max_events: int | None = None) -> Range:
         """See RangeReader."""
 
-    def check_reach(self, position: Position) -> None:
+    def check_reach(self, position: SequencePosition) -> None:
         """See RangeReader."""
 
 
@@ -421,11 +423,11 @@ class DividedReader:
         self._schemas = reader.schemas
         self.counts = folder.counts if folder is not None else PartCounts()
 
-    def check_reach(self, position: Position) -> None:
+    def check_reach(self, position: SequencePosition) -> None:
         """See RangeReader."""
         self._reader.check_reach(position)
 
-    def read(self, position: Position, upto: int, max_events: int | None = None) -> Range:
+    def read(self, position: SequencePosition, upto: int, max_events: int | None = None) -> Range:
         """See RangeReader."""
         folder = self._folder
         if folder is None or not folder.others_here():
@@ -442,7 +444,7 @@ class DividedReader:
             return divided(self._reader.read(position, upto, max_events), self._shares)
         return join_ranges(position, end, taken)
 
-    def _take(self, folder: PartFolder, start: Position, piece: Piece) -> Range:
+    def _take(self, folder: PartFolder, start: SequencePosition, piece: Piece) -> Range:
         def read() -> Range:
             return self._reader.read(start, piece.last)
 
@@ -453,7 +455,7 @@ class DividedReader:
 
 
 def pieces(
-    entries: Iterator[tuple[SequenceState, Decision]], position: Position, upto: int, max_events: int | None
+    entries: Iterator[tuple[SequenceState, Decision]], position: SequencePosition, upto: int, max_events: int | None
 ) -> Iterator[Piece]:
     """The pieces behind a position through entry `upto`, or until there are enough events; none past a turn.
 

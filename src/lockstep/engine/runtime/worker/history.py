@@ -22,9 +22,9 @@ from lockstep.engine.kernels.span import Span
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.project import Project
 from lockstep.engine.model.windows import SourceWindow
-from lockstep.engine.runtime.sequence.entries import Decision, Position, Tally, counted
+from lockstep.engine.runtime.sequence.entries import BlockCounter, Decision, SequencePosition, counted
 from lockstep.engine.runtime.sequence.model_statement import compiled
-from lockstep.engine.runtime.sequence.reading import Range, RangeReader, join_ranges
+from lockstep.engine.runtime.sequence.reader import Range, RangeReader, join_ranges
 from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources, takes_records
 from lockstep.engine.runtime.worker.divided_input import Reader
 from lockstep.errors import DataError, Trimmed
@@ -34,7 +34,7 @@ _FORM = ("form", "stream", "decode", "avro_schema", "date_format", "upsert")
 
 
 @dataclass(frozen=True, slots=True)
-class Era:
+class ModelVersion:
     """The entries behind entry `number` name the inputs of these sources, in order.
 
     A source is its path and its schema; one that takes records says also how, as JSON. `begins` are the offsets at
@@ -46,7 +46,7 @@ class Era:
     begins: Mapping[str, int]
 
     @classmethod
-    def at(cls, position: Position, graph: Graph) -> Era:
+    def at(cls, position: SequencePosition, graph: Graph) -> ModelVersion:
         """The era of a model that begins at a position."""
         named = tuple((node.path, str(node.schema), *_record_form(node)) for node in sources(graph))
         return cls(position.number, named, position.ends)
@@ -70,26 +70,26 @@ class Era:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class ModelHistory:
     """All that the state of windows is made of: what lies behind `base`, in one era or several.
 
     `base` is the beginning of the sequence, or where windows were last emptied.
     """
 
-    base: Position
-    eras: tuple[Era, ...]
+    base: SequencePosition
+    eras: tuple[ModelVersion, ...]
 
     @classmethod
-    def begin(cls, base: Position, graph: Graph) -> Past:
+    def begin(cls, base: SequencePosition, graph: Graph) -> ModelHistory:
         """Nothing happened yet."""
-        return cls(base, (Era.at(base, graph),))
+        return cls(base, (ModelVersion.at(base, graph),))
 
-    def changed(self, position: Position, graph: Graph) -> Past:
+    def changed(self, position: SequencePosition, graph: Graph) -> ModelHistory:
         """The past of a model that comes into force at a position."""
-        era = Era.at(position, graph)
+        era = ModelVersion.at(position, graph)
         return self if era.sources == self.eras[-1].sources else replace(self, eras=(*self.eras, era))
 
-    def era_of(self, position: Position) -> int:
+    def era_of(self, position: SequencePosition) -> int:
         """The place of the era in which entries behind a position stand."""
         return max(bisect_right(self.eras, position.number, key=lambda era: era.number) - 1, 0)
 
@@ -106,28 +106,29 @@ class Past:
         return {"base": self.base.tree(), "eras": eras}
 
     @classmethod
-    def of(cls, tree: Mapping[str, Any]) -> Past:
+    def of(cls, tree: Mapping[str, Any]) -> ModelHistory:
         """Back from plain values."""
         eras = [
-            Era(number, tuple(tuple(each) for each in named), dict(begins)) for number, named, begins in tree["eras"]
+            ModelVersion(number, tuple(tuple(each) for each in named), dict(begins))
+            for number, named, begins in tree["eras"]
         ]
-        return cls(Position.of(tree["base"]), tuple(eras))
+        return cls(SequencePosition.of(tree["base"]), tuple(eras))
 
 
-def read_past(bus: Bus, streams: ProjectStreams) -> Past:
+def read_model_history(bus: Bus, streams: ProjectStreams) -> ModelHistory:
     """The past as the sequence log tells it; clients are not in it, so that it is no place to read on from."""
-    log, position, past, graph = bus.open(streams.sequence), Position(), None, None
+    log, position, past, graph = bus.open(streams.sequence), SequencePosition(), None, None
     try:
         for state, entry in counted(log, SequenceState()):
             decision, known = Decision.of(entry), position
-            position = known.after(state, decision, Tally(decision.blocks, decision.events, {}))
+            position = known.after(state, decision, BlockCounter(decision.blocks, decision.events, {}))
             if known.knows(decision):
                 continue
             if decision.states is not None:
                 graph = compiled(decision.states)
-                past = Past.begin(position, graph) if past is None else past.changed(position, graph)
+                past = ModelHistory.begin(position, graph) if past is None else past.changed(position, graph)
             if decision.reset and graph is not None:
-                past = Past.begin(position, graph)
+                past = ModelHistory.begin(position, graph)
     except Trimmed as error:
         raise LogTooShort(window=log.name, stream=log.name, needed=0, first=log.bounds().first) from error
     if past is None:
@@ -135,7 +136,7 @@ def read_past(bus: Bus, streams: ProjectStreams) -> Past:
     return past
 
 
-class PastReader(RangeReader):
+class VersionedReader(RangeReader):
     """Reads any range of the past, across entries that turn something, as the model in force sees it."""
 
     def __init__(
@@ -143,7 +144,7 @@ class PastReader(RangeReader):
         bus: Bus,
         graph: Graph,
         streams: ProjectStreams,
-        past: Past,
+        past: ModelHistory,
         needed: Mapping[str, frozenset[str]] | None = None,
     ) -> None:
         super().__init__(bus, graph, streams, needed)
@@ -155,7 +156,7 @@ class PastReader(RangeReader):
         """Whether all that it reads is of one era, as another reader of the model would see it."""
         return len(self._past.eras) == 1
 
-    def read(self, position: Position, upto: int, max_events: int | None = None) -> Range:
+    def read(self, position: SequencePosition, upto: int, max_events: int | None = None) -> Range:
         """Everything behind `position` through entry `upto`, or until it is large enough.
 
         Of one era also what could not be read, and the lineage: another shard may take it for what it reads first.
@@ -168,14 +169,14 @@ class PastReader(RangeReader):
         made = join_ranges(position, end, taken)
         return replace(made, turn=None) if self.is_plain else Range(made.span, end, ())
 
-    def check_reach(self, position: Position) -> None:
+    def check_reach(self, position: SequencePosition) -> None:
         """Refuse if an input begins behind what is needed of it."""
         first = self._past.era_of(position)
         for era in range(first, len(self._past.eras)):
             begins = self._past.eras[era].begins
             self._reader(era).check_reach(position if era == first else replace(position, ends=begins))
 
-    def _read_on(self, position: Position, upto: int, max_events: int | None) -> Range:
+    def _read_on(self, position: SequencePosition, upto: int, max_events: int | None) -> Range:
         """A part of one era, or the entry that ends it."""
         eras, at = self._past.eras, self._past.era_of(position)
         taken = self._reader(at).read(position, upto, max_events)
@@ -225,14 +226,14 @@ class LogHistory:
     `marks` are positions in order; what lies between two of them is read, and kept for a while, as one.
     """
 
-    def __init__(self, reader: Reader, schemas: dict[str, Schema], marks: Sequence[Position]) -> None:
+    def __init__(self, reader: Reader, schemas: dict[str, Schema], marks: Sequence[SequencePosition]) -> None:
         self.reader, self._schemas = reader, schemas
         self._marks = list(marks)
         self._is_sealed = True
         """Whether the last mark stays where it is: what follows it is not to be read together with what is before."""
         self._spans: list[Span] = []
 
-    def add(self, start: Position, end: Position, span: Span) -> None:
+    def add(self, start: SequencePosition, end: SequencePosition, span: Span) -> None:
         """Remember a range that was just read; it begins where the last one ended."""
         if not self._marks:
             self._marks = [start, end]
@@ -243,7 +244,7 @@ class LogHistory:
         self._is_sealed = False
         self._keep(span)
 
-    def seal(self, position: Position) -> None:
+    def seal(self, position: SequencePosition) -> None:
         """An entry that turns something was passed: ranges end before it and begin behind it."""
         if self._marks:
             self._marks.append(position)
@@ -255,12 +256,12 @@ class LogHistory:
         del self._marks[: max(keep, 0)]
 
     @property
-    def earliest(self) -> Position | None:
+    def earliest(self) -> SequencePosition | None:
         """The first position that is remembered: the logs must reach back to it."""
         return self._marks[0] if self._marks else None
 
     @property
-    def marks(self) -> tuple[Position, ...]:
+    def marks(self) -> tuple[SequencePosition, ...]:
         """The positions that it reads from."""
         return tuple(self._marks)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from lockstep.engine.runtime.sequence.entries import PersistPoint, Position
+from lockstep.engine.runtime.sequence.entries import PersistPoint, SequencePosition
 from lockstep.engine.runtime.setup import EngineSetup
-from lockstep.engine.runtime.snapshots.persisting import SnapshotInfo, SnapshotStore, snapshot_name
+from lockstep.engine.runtime.snapshots.store import SnapshotInfo, SnapshotStore, snapshot_name
 from lockstep.runtime import Runtime, logger
 
 KEPT = 2
@@ -40,7 +40,7 @@ class _Expected:
     block: int
 
 
-class Persister:
+class SnapshotStaging:
     """One engine's staged snapshots.
 
     What is expected comes from the thread that follows the sequence log, while another one hands out; a third may have
@@ -56,14 +56,14 @@ class Persister:
         self.outcomes: dict[str, Mapping[str, Any]] = {}
         """What became of the last snapshots that this engine was to write, by the ids of their persist points."""
 
-    def go_on(self, setup: EngineSetup) -> Persister:
+    def go_on(self, setup: EngineSetup) -> SnapshotStaging:
         """The persister of the same engine after it began anew: what was not written then never will be."""
         self.give_up("the engine began anew before it was written")
-        other = Persister(setup, self._runtime)
+        other = SnapshotStaging(setup, self._runtime)
         other.last, other.outcomes = self.last, self.outcomes
         return other
 
-    def expect(self, point: PersistPoint, position: Position) -> None:
+    def expect(self, point: PersistPoint, position: SequencePosition) -> None:
         """A persist point was decided on; this engine's workers write it if it is theirs."""
         if point.by == self._setup.incarnation:
             self._wanted[snapshot_name(position.number, point.id)] = _Expected(point, position.block)

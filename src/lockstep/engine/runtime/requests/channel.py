@@ -73,7 +73,7 @@ class Reply:
     engine: str
 
 
-class Asker:
+class RequestClient:
     """Asks a project, and waits for the answer."""
 
     def __init__(self, bus: Bus, streams: ProjectStreams, runtime: Runtime) -> None:
@@ -139,7 +139,7 @@ class Asker:
         return RequestTimedOut(project=project, kind=request.kind, seconds=timeout_s, asked=asked)
 
 
-class Answerer:
+class RequestServer:
     """Hears what is asked of a project, and answers. For the loop of whoever leads: no call waits."""
 
     def __init__(self, bus: Bus, streams: ProjectStreams, engine: str, runtime: Runtime) -> None:

@@ -19,7 +19,7 @@ from lockstep.engine.kernels.span import Span, join_spans
 from lockstep.engine.model.checks_records import options_of
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.windows import SourceWindow
-from lockstep.engine.runtime.sequence.entries import Decision, Position, Sender, Tally, counted
+from lockstep.engine.runtime.sequence.entries import BlockCounter, Decision, Sender, SequencePosition, counted
 from lockstep.engine.runtime.sequence.streams import Input, ProjectStreams, open_inputs, sources
 from lockstep.errors import DataError, FormatTooNew, Trimmed
 from lockstep.log.batch import NO_PRODUCER, BatchView
@@ -90,7 +90,7 @@ class _Piece:
 class _Collected:
     """What a range holds so far."""
 
-    tally: Tally
+    tally: BlockCounter
     pieces: dict[str, list[_Piece]] = field(default_factory=dict)
     records: dict[str, list[_RecordPiece]] = field(default_factory=dict)
     ticks: list[tuple[int, int]] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Range:
     """A range of the sequence as columns, the position behind it, and what could not be read."""
 
     span: Span
-    end: Position
+    end: SequencePosition
     broken: tuple[BrokenFrame, ...]
     turn: Decision | None = None
     """The one entry of the range, if it turns something: a model, a reset or a snapshot."""
@@ -113,7 +113,7 @@ class Range:
     """The digests of the sequence for its blocks."""
 
 
-def join_ranges(start: Position, end: Position, taken: Sequence[Range]) -> Range:
+def join_ranges(start: SequencePosition, end: SequencePosition, taken: Sequence[Range]) -> Range:
     """Ranges that follow each other from `start` to `end`, as one."""
     if len(taken) == 1:
         return taken[0]
@@ -153,15 +153,15 @@ class RangeReader:
         """Whether what it reads is as every reader of the model sees it."""
         return True
 
-    def entries(self, position: Position) -> Iterator[tuple[SequenceState, Decision]]:
+    def entries(self, position: SequencePosition) -> Iterator[tuple[SequenceState, Decision]]:
         """The entries behind a position, each with the sequence after it."""
         return ((state, Decision.of(entry)) for state, entry in counted(self._sequence, position.sequence))
 
-    def start(self) -> Position:
+    def start(self) -> SequencePosition:
         """Before the first entry."""
-        return Position(ends={each.name: 0 for each in self._inputs})
+        return SequencePosition(ends={each.name: 0 for each in self._inputs})
 
-    def check_reach(self, position: Position) -> None:
+    def check_reach(self, position: SequencePosition) -> None:
         """Refuse if an input of the project's own begins behind a position that is still needed.
 
         Of streams that are not its own no window reads the past, and what they let go of may be decided to be a gap.
@@ -171,14 +171,14 @@ class RangeReader:
             if needed < first:
                 raise LogTooShort(window=each.node.path, stream=each.log.name, needed=needed, first=first)
 
-    def read(self, position: Position, upto: int, max_events: int | None = None) -> Range:
+    def read(self, position: SequencePosition, upto: int, max_events: int | None = None) -> Range:
         """Everything behind `position` through entry `upto`, which must be on the log, or until it is large enough.
 
         It is large enough with `max_events`, or when its records are large: then the caller reads on.
 
         An entry that turns something is a range of its own.
         """
-        collected, end, lineage = _Collected(Tally.at(position)), position, []
+        collected, end, lineage = _Collected(BlockCounter.at(position)), position, []
         room = float("inf") if max_events is None else position.events + max_events
         for state, entry in counted(self._sequence, position.sequence, upto):
             decision = Decision.of(entry)
@@ -200,12 +200,12 @@ class RangeReader:
         span = Span(position.block + 1, end.block, batches, tuple(collected.ticks), transactional, lagging)
         return Range(span, end, tuple(collected.broken), lineage=tuple(lineage))
 
-    def _turn(self, position: Position, state: SequenceState, decision: Decision) -> Range:
-        end = position.after(state, decision, Tally.at(position))
+    def _turn(self, position: SequencePosition, state: SequenceState, decision: Decision) -> Range:
+        end = position.after(state, decision, BlockCounter.at(position))
         nothing = Span(position.block + 1, position.block, {}, (), np.array([], np.int64))
         return Range(nothing, end, (), decision)
 
-    def _check_reached(self, end: Position, upto: int) -> None:
+    def _check_reached(self, end: SequencePosition, upto: int) -> None:
         if end.number != upto:
             name = self._sequence.name
             raise DataError(reason=f"Entry {upto} of {name} is not there; the last is {end.number}.")

@@ -18,19 +18,26 @@ from lockstep.engine.events.frames import cut_frames
 from lockstep.engine.kernels.span import Results
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.runtime.output.side_streams import bad_tree, broken_tree, notice_trees, origin_of, with_all_fields
-from lockstep.engine.runtime.output.spool import UNKNOWN, Progress, Spool, SpoolPart
+from lockstep.engine.runtime.output.spool import UNKNOWN, Spool, SpoolPart, WorkerProgress
 from lockstep.engine.runtime.sequence.beats import Beat, Beats
-from lockstep.engine.runtime.sequence.entries import Decision, PersistPoint, Position, Statement
+from lockstep.engine.runtime.sequence.entries import Decision, PersistPoint, SequencePosition, Statement
 from lockstep.engine.runtime.sequence.model_statement import compiled, first_statement, last_reset
-from lockstep.engine.runtime.sequence.reading import Range, RangeReader
+from lockstep.engine.runtime.sequence.reader import Range, RangeReader
 from lockstep.engine.runtime.sequence.streams import FRAME_BYTES, FRAME_LIMIT
 from lockstep.engine.runtime.setup import EngineSetup
 from lockstep.engine.runtime.snapshots.format import HEAD, Head, Pages, decode_head, encode_head, seal, unseal
-from lockstep.engine.runtime.snapshots.persister import failure_note
-from lockstep.engine.runtime.snapshots.persisting import SnapshotStore, snapshot_name
+from lockstep.engine.runtime.snapshots.staging import failure_note
+from lockstep.engine.runtime.snapshots.store import SnapshotStore, snapshot_name
 from lockstep.engine.runtime.worker.divided_input import PartFolder
-from lockstep.engine.runtime.worker.history import Past, PastReader, read_past
-from lockstep.engine.runtime.worker.replacing import Seat, Standing, empty_windows, page_changes, replace_model, seated
+from lockstep.engine.runtime.worker.history import ModelHistory, VersionedReader, read_model_history
+from lockstep.engine.runtime.worker.replacement import (
+    ShardContext,
+    WorkerState,
+    empty_windows,
+    load_evaluator,
+    page_changes,
+    replace_model,
+)
 from lockstep.engine.windows.operator import BadEvent
 from lockstep.log.port import Bus
 from lockstep.runtime import Runtime, logger
@@ -51,7 +58,7 @@ class ShardWorker:
         self._setup, self._shard, self._runtime = setup, shard, runtime
         streams = setup.streams(setup.graph())
         parts = PartFolder(setup.parts, shard, setup.shards, runtime) if setup.shards > 1 else None
-        self._seat = Seat(bus=bus, streams=streams, shard=shard, shards=setup.shards, parts=parts)
+        self._seat = ShardContext(bus=bus, streams=streams, shard=shard, shards=setup.shards, parts=parts)
         self._origin = origin_of(streams.project, bus.open(streams.sequence).identity)
         self._control = bus.open(streams.control)
         self._beats = Beats(self._control)
@@ -68,7 +75,7 @@ class ShardWorker:
         if reset is not None:  # the windows were emptied since: nothing of this state counts any more
             head, self._unstored = None, dict.fromkeys(sealed)
         self._last_out: dict[str, tuple[int, str]] = dict(head.last_out) if head else {}
-        self._stand(*first_standing(setup, self._seat, head, sealed, reset))
+        self._stand(*first_state(setup, self._seat, head, sealed, reset))
         self._begin_outputs()
         self._check_reach()
         self._seconds = 0.0
@@ -76,16 +83,16 @@ class ShardWorker:
         """Bytes of output so far."""
         self.stored_head: bytes | None = stored.get(HEAD)
         """The head that is stored, if everything it handed out was: else it must not be used again."""
-        self.kept: Position | None = None
+        self.kept: SequencePosition | None = None
         """Where the snapshot stands that was handed out last."""
-        self._taken: tuple[Position, bytes] | None = None
+        self._taken: tuple[SequencePosition, bytes] | None = None
         """A snapshot that may be stored once everything up to its block is published: where it is, and its head."""
         self._stored_at = runtime.monotonic()
 
-    def _stand(self, standing: Standing, position: Position) -> None:
+    def _stand(self, standing: WorkerState, position: SequencePosition) -> None:
         """Go on with a model and its state."""
         self._graph, self._shown, self._past = standing.graph, standing.wanted, standing.past
-        self._evaluator, self._history = seated(standing, self._seat)
+        self._evaluator, self._history = load_evaluator(standing, self._seat)
         self._wanted = {node.path: node for node in self._graph.nodes if node.path in self._shown}
         self._full_reader = self._new_reader()
         self._reader = self._seat.reader(self._full_reader, self._evaluator)
@@ -95,9 +102,9 @@ class ShardWorker:
         """A job over history reads through all changes of the model as if there had been only its own."""
         bus, streams = self._seat.bus, self._seat.streams
         if self._setup.is_history and first_statement(bus.open(streams.sequence)) is not None:
-            past = read_past(bus, streams)
+            past = read_model_history(bus, streams)
             if len(past.eras) > 1:
-                return PastReader(bus, self._graph, streams, past)
+                return VersionedReader(bus, self._graph, streams, past)
         return RangeReader(bus, self._graph, streams)
 
     def run(self, start: int, stop: int, stored: Stored) -> Pages:
@@ -154,7 +161,7 @@ class ShardWorker:
         self._history.forget_before(self._evaluator.earliest_block())
         self._seconds += self._runtime.monotonic() - began
 
-    def _pass(self, start: Position, taken: Range) -> None:
+    def _pass(self, start: SequencePosition, taken: Range) -> None:
         """Blocks were replayed that are out: what they have left on the out streams, the newest beat knows."""
         for path in self._wanted:
             out = self._beat.out(path)
@@ -200,20 +207,22 @@ class ShardWorker:
         )
         return decision.reset or is_other
 
-    def _change(self, end: Position, decision: Decision) -> None:
+    def _change(self, end: SequencePosition, decision: Decision) -> None:
         """Empty the windows, or go over to another model: what it does not touch stays as it is."""
         graph, wanted = self._graph, self._shown
         if decision.states is not None:
             graph, wanted = compiled(decision.states), frozenset(decision.states.publish)
         self._collect(self._evaluator.changed_pages())
         old = {name: unseal(page, name) for name, page in self._pages().items()}
-        before = Standing(graph=self._graph, wanted=self._shown, pages=old, marks=self._history.marks, past=self._past)
+        before = WorkerState(
+            graph=self._graph, wanted=self._shown, pages=old, marks=self._history.marks, past=self._past
+        )
         change = empty_windows if decision.reset else replace_model
         after = change(before, end, graph, wanted, self._seat)
         self._collect(page_changes(old, after.pages).items())
         marks = after.history.marks
         self._stand(
-            Standing(graph=graph, wanted=wanted, pages=after.pages, marks=marks, past=after.past), after.position
+            WorkerState(graph=graph, wanted=wanted, pages=after.pages, marks=marks, past=after.past), after.position
         )
         self._begin_outputs()
         self._take()
@@ -238,7 +247,7 @@ class ShardWorker:
         """Say how far it is, also of what others published before it was computed here."""
         counts = {path: counts.dump() for path, counts in self._evaluator.counts().items()}
         self._spool.note(
-            Progress(
+            WorkerProgress(
                 number=self.position.number,
                 block=self.position.block,
                 events=self.position.events,
@@ -248,7 +257,7 @@ class ShardWorker:
             )
         )
 
-    def _write(self, start: Position, taken: Range, results: Results, began: float) -> None:
+    def _write(self, start: SequencePosition, taken: Range, results: Results, began: float) -> None:
         before = {path: self._last_out[path] for path in self._wanted}
         frames = {path: self._frames(path, results, taken) for path in results.outputs if path in self._wanted}
         broken = taken.broken if self._shard == 0 else ()
@@ -268,7 +277,7 @@ class ShardWorker:
         self._spool.write(part)
         self.written += sum(len(frame) for each in frames.values() for frame in each)
 
-    def _whole(self, bad: Sequence[BadEvent], start: Position) -> list[BadEvent]:
+    def _whole(self, bad: Sequence[BadEvent], start: SequencePosition) -> list[BadEvent]:
         """Bad events with all their fields: windows see only the columns they need, people want the whole row."""
         if not bad:
             return []
@@ -324,7 +333,9 @@ class ShardWorker:
         return {name: page for name, page in pages.items() if page is not None and name != HEAD}
 
 
-def reset_since(setup: EngineSetup, seat: Seat, head: Head | None, published: int) -> tuple[Position, Statement] | None:
+def reset_since(
+    setup: EngineSetup, seat: ShardContext, head: Head | None, published: int
+) -> tuple[SequencePosition, Statement] | None:
     """Where windows were emptied last, after a state that is stored, of the places up to which all is published.
 
     A worker begins there: the input that led to it may be gone. What is not published must be computed.
@@ -337,19 +348,19 @@ def reset_since(setup: EngineSetup, seat: Seat, head: Head | None, published: in
     return last_reset(sequence, head.position, Statement(head.model, head.publish), upto_block=published)
 
 
-def first_standing(
+def first_state(
     setup: EngineSetup,
-    seat: Seat,
+    seat: ShardContext,
     head: Head | None,
     sealed: Mapping[str, bytes],
-    reset: tuple[Position, Statement] | None,
-) -> tuple[Standing, Position]:
+    reset: tuple[SequencePosition, Statement] | None,
+) -> tuple[WorkerState, SequencePosition]:
     """What a worker begins with, and where: the state that is stored, or nothing, under the model of that time."""
     if head is not None and head.past is not None and reset is None:
         pages = {name: unseal(page, name) for name, page in sealed.items()}
         graph, wanted = compiled(Statement(head.model, head.publish)), frozenset(head.publish)
-        past = Past.of(head.past)
-        return Standing(graph=graph, wanted=wanted, pages=pages, marks=head.marks, past=past), head.position
+        past = ModelHistory.of(head.past)
+        return WorkerState(graph=graph, wanted=wanted, pages=pages, marks=head.marks, past=past), head.position
     sequence = seat.bus.open(seat.streams.sequence)
     first = None if reset else first_statement(sequence)
     states = reset[1] if reset else first.states if first else None
@@ -362,7 +373,7 @@ def first_standing(
     else:
         start = RangeReader(seat.bus, graph, seat.streams).start()
         start = replace(start, ends=first.ends) if first and not setup.is_history else start
-    return Standing(graph=graph, wanted=wanted, pages={}, marks=(), past=Past.begin(start, graph)), start
+    return WorkerState(graph=graph, wanted=wanted, pages={}, marks=(), past=ModelHistory.begin(start, graph)), start
 
 
 def check_host(setup: EngineSetup, bus: Bus) -> None:

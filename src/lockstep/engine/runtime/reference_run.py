@@ -13,10 +13,10 @@ from lockstep.engine.model.graph import Graph
 from lockstep.engine.runtime.files import (
     REFUSED_SHOWN,
     BadLines,
-    Fed,
     FileInputs,
     FileOutcome,
-    feed,
+    InputPiece,
+    input_pieces,
     output_files,
     refused_tree,
 )
@@ -49,7 +49,7 @@ def run_reference(
     events = blocks = 0
     with output_files(graph, outputs, output) as files:
         began = runtime.monotonic()
-        for block in numbered(feed(graph, inputs, bad)):
+        for block in numbered(input_pieces(graph, inputs, bad)):
             blocks, events = block.number, events + len(block.events)
             found = interpreter.evaluate(block)
             for path, (node, file) in files.items():
@@ -65,7 +65,7 @@ def run_reference(
     return FileOutcome(interpreter.counts, written, events, blocks, seconds, refused=refused)
 
 
-def numbered(pieces: Iterator[Fed]) -> Iterator[InputBlock]:
+def numbered(pieces: Iterator[InputPiece]) -> Iterator[InputBlock]:
     """The blocks of the pieces, numbered from 1 on."""
     number = 0
     for piece in pieces:

@@ -23,7 +23,7 @@ _NEAR = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lead:
+class LeaderEpoch:
     """One epoch: the incarnation of the engine that led, and since when."""
 
     epoch: int
@@ -39,10 +39,10 @@ class _Found:
     written_ns: int
 
 
-def leads(sequence: Log, most: int) -> list[Lead]:
+def leader_epochs(sequence: Log, most: int) -> list[LeaderEpoch]:
     """The newest epochs, the newest first, at most so many."""
     bounds = sequence.bounds()
-    found: list[Lead] = []
+    found: list[LeaderEpoch] = []
     end = bounds.next
     while len(found) < most and end > bounds.first:
         below = found[-1].epoch if found else None
@@ -61,7 +61,7 @@ def _epoch_before(log: Log, first: int, end: int, below: int | None) -> int | No
     return max((epoch for epoch in epochs if below is None or epoch < below), default=None)
 
 
-def _lead(log: Log, first: int, end: int, epoch: int) -> tuple[Lead, int]:
+def _lead(log: Log, first: int, end: int, epoch: int) -> tuple[LeaderEpoch, int]:
     """An epoch, and where it begins."""
     low, high, place = first, end, first
     while low < high:
@@ -75,9 +75,9 @@ def _lead(log: Log, first: int, end: int, epoch: int) -> tuple[Lead, int]:
     marks = [found for found in near if isinstance(found.record, Mark) and found.record.epoch == epoch]
     begins = marks[0] if marks else next((found for found in near if found.record.epoch == epoch), None)
     if begins is None:  # trimmed while it was looked for
-        return Lead(epoch=epoch, incarnation="", at_ns=None), first
+        return LeaderEpoch(epoch=epoch, incarnation="", at_ns=None), first
     at_ns = begins.written_ns if marks or begins.at > first else None
-    return Lead(epoch=epoch, incarnation=begins.record.owner, at_ns=at_ns), begins.at
+    return LeaderEpoch(epoch=epoch, incarnation=begins.record.owner, at_ns=at_ns), begins.at
 
 
 def _between(log: Log, start: int, stop: int, max_bytes: int = 1 << 18) -> Iterator[_Found]:

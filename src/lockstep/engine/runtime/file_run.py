@@ -11,17 +11,17 @@ from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.runtime.engine import Engine, EngineOptions, EngineStatus
 from lockstep.engine.runtime.files import (
     BadLines,
-    Fed,
     FileInputs,
     FileOutcome,
-    feed,
+    InputPiece,
     first_refused,
+    input_pieces,
     output_files,
     over_files,
     window_of,
 )
-from lockstep.engine.runtime.output.feeding import EventPublisher, out_batches
-from lockstep.engine.runtime.sequence.entries import Position
+from lockstep.engine.runtime.output.event_streams import EventPublisher, out_batches
+from lockstep.engine.runtime.sequence.entries import SequencePosition
 from lockstep.engine.runtime.sequence.model_statement import inputs_of
 from lockstep.engine.runtime.sequence.sequencer import Sequencer, SequencerOptions
 from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources
@@ -41,18 +41,18 @@ class Ingest:
             node.path: EventPublisher(connection, streams.input(node), node.schema) for node in sources(graph)
         }
         inputs = inputs_of(connection.bus, streams, graph)
-        position = Position(ends=dict.fromkeys(inputs.logs, 0))
+        position = SequencePosition(ends=dict.fromkeys(inputs.logs, 0))
         options = SequencerOptions(entry_events=cut)
         self._sequencer = Sequencer(connection.bus.open(streams.sequence), inputs, runtime, options, position)
         self._sequencer.lead()
         self._last: Node | None = None
 
     @property
-    def position(self) -> Position:
+    def position(self) -> SequencePosition:
         """How far it is."""
         return self._sequencer.position
 
-    def take(self, piece: Fed) -> None:
+    def take(self, piece: InputPiece) -> None:
         """Add a piece."""
         if piece.node is not self._last:
             self.settle()
@@ -95,7 +95,7 @@ def run_job(
     progress: Callable[[EngineStatus], None],
 ) -> FileOutcome:
     """Run it as one batch job of Spark, which keeps no state, with a store of its own in `folder`."""
-    from lockstep.engine.spark.historyrun import run_history  # an engine in this process needs no pyspark
+    from lockstep.engine.spark.history_job import run_history  # an engine in this process needs no pyspark
 
     graph = over_files(graph)
     with Lockstep(open_bus(f"lmdb:{folder / 'bus'}?durability=relaxed", runtime), runtime) as connection:
@@ -114,10 +114,10 @@ def _ingested(
     inputs: FileInputs,
     bad: BadLines,
     cut: int,
-) -> Position:
+) -> SequencePosition:
     """Where the sequence log ends when all files are on the streams."""
     ingest = Ingest(graph, streams, connection, runtime, cut)
-    for piece in feed(graph, inputs, bad):
+    for piece in input_pieces(graph, inputs, bad):
         ingest.take(piece)
     ingest.close()
     bad.check_some_taken(ingest.position.events)

@@ -14,7 +14,7 @@ from lockstep.engine.events.event import Event
 from lockstep.engine.events.frames import FrameHead, decode_frame, encode_frame, read_head
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.runtime.output.outlet import cut_of, is_barrier
-from lockstep.engine.runtime.sequence.reading import values_between
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.log.port import Log
 from lockstep.streams.client import Lockstep
 from lockstep.streams.receipt import Receipt

@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from lockstep.engine.compute.workers import Done, HotWorkers
+from lockstep.engine.compute.workers import HotWorkers, WorkDone
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY, Pauses
 from lockstep.engine.runtime.setup import EngineSetup
 from lockstep.engine.runtime.snapshots.format import Pages
@@ -34,7 +34,7 @@ def run_orders_patiently(
     orders: Sequence[tuple[int, int]],
     stored: Callable[[], Mapping[str, bytes]],
     stored_head: Callable[[], bytes | None],
-) -> tuple[Pages, Done]:
+) -> tuple[Pages, WorkDone]:
     """Evaluate orders; while the bus is away the task waits, for to Spark a failed one is a reason to give up."""
     _COLLECTOR.spare(is_fresh=(setup.folder, shard) not in WORKERS.held)
     pauses = Pauses(f"the worker of shard {shard}")

@@ -15,16 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.engine.errors import SnapshotRefused
-from lockstep.engine.runtime.snapshots.format import (
-    Index,
-    ShardFile,
-    check_file,
-    file_chunks,
-    page_sizes,
-    read_file,
-    read_head,
-)
-from lockstep.engine.runtime.snapshots.persistdisk import (
+from lockstep.engine.runtime.snapshots.disk import (
     check_writable,
     inside,
     is_folder,
@@ -35,6 +26,15 @@ from lockstep.engine.runtime.snapshots.persistdisk import (
     sync,
     unusable,
     write_aside,
+)
+from lockstep.engine.runtime.snapshots.format import (
+    Index,
+    ShardFile,
+    check_file,
+    file_chunks,
+    page_sizes,
+    read_file,
+    read_head,
 )
 from lockstep.errors import BadArgument
 from lockstep.runtime import Runtime, ThreadRuntime, logger

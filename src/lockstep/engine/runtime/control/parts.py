@@ -15,16 +15,16 @@ from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.plan import Plan, make_plan
 from lockstep.engine.runtime.control.options import EngineOptions, EngineStatus
 from lockstep.engine.runtime.control.reports import Report
-from lockstep.engine.runtime.output.publishing import Publisher
+from lockstep.engine.runtime.output.publisher import Publisher
 from lockstep.engine.runtime.output.spool import Spool
 from lockstep.engine.runtime.sequence.beats import whole_position
-from lockstep.engine.runtime.sequence.entries import Position
+from lockstep.engine.runtime.sequence.entries import SequencePosition
 from lockstep.engine.runtime.sequence.model_statement import (
     compiled,
     graph_at,
     inputs_of,
+    inputs_opener,
     published_nodes,
-    restating,
     statements_since,
 )
 from lockstep.engine.runtime.sequence.outages import LengthCheck
@@ -80,10 +80,10 @@ class Assembly:
             belongs=identity["sequence"],
         )
         setup = begin_with_newest(setup, self.persist_to())
-        self._check_reach(Position.of(setup.known) if setup.known else Position())
+        self._check_reach(SequencePosition.of(setup.known) if setup.known else SequencePosition())
         return setup
 
-    def _check_reach(self, known: Position) -> None:
+    def _check_reach(self, known: SequencePosition) -> None:
         """Refuse to start if the sequence log no longer holds what led to this engine's state, or what follows it."""
         log = self.bus.open(self.streams.sequence)
         needed, bounds = known.sequence.upto + 1, log.bounds()
@@ -91,16 +91,16 @@ class Assembly:
             raise LogTooShort(window=self.graph.project.name, stream=log.name, needed=needed, first=bounds.first)
         LengthCheck(log, self.runtime.monotonic, 0.0).check(needed, known.block, bounds)
 
-    def published(self, known: Mapping[str, Any] | None = None) -> Position:
+    def published(self, known: Mapping[str, Any] | None = None) -> SequencePosition:
         """Where an engine starts: where everything is published, as a beat says, or at its own state if that is newer.
 
         Both name all clients; without either it counts from the first entry.
         """
         found = whole_position(self.bus.open(self.streams.control))
-        positions = [Position.of(tree) for tree in (found, known) if tree]
-        return max(positions, key=lambda position: position.number, default=Position())
+        positions = [SequencePosition.of(tree) for tree in (found, known) if tree]
+        return max(positions, key=lambda position: position.number, default=SequencePosition())
 
-    def sequencer(self, me: str, start: Position) -> Sequencer:
+    def sequencer(self, me: str, start: SequencePosition) -> Sequencer:
         """It begins at a position, with the model that was in force there."""
         ticks, graph = self.options.ticks, graph_at(self.bus, self.streams, start) or self.graph
         inputs = inputs_of(self.bus, self.streams, graph, ticks=ticks)
@@ -111,10 +111,10 @@ class Assembly:
             SequencerOptions(entry_events=min(self.options.entry_events, self.options.batch_events)),
             start if start.ends else replace(start, ends=inputs.begin()),
             me=me,
-            restate=restating(self.bus, self.streams, ticks=ticks),
+            restate=inputs_opener(self.bus, self.streams, ticks=ticks),
         )
 
-    def publisher(self, spools: list[Spool], me: str, start: Position) -> Publisher:
+    def publisher(self, spools: list[Spool], me: str, start: SequencePosition) -> Publisher:
         """It follows until it is told to lead. What models since `start` published may still have to go out."""
         nodes: dict[str, Node] = {}
         for states in statements_since(self.bus, self.streams, start):

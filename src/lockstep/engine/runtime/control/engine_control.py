@@ -13,23 +13,23 @@ from lockstep.engine.model.graph import Graph
 from lockstep.engine.runtime.control.leadership import Election
 from lockstep.engine.runtime.control.options import EngineOptions
 from lockstep.engine.runtime.control.reports import Report, ReportBoard
-from lockstep.engine.runtime.output.publishing import Publisher
+from lockstep.engine.runtime.output.publisher import Publisher
 from lockstep.engine.runtime.requests.handlers import standbys
-from lockstep.engine.runtime.sequence.entries import Decision, PersistPoint, Position, Statement
+from lockstep.engine.runtime.sequence.entries import Decision, PersistPoint, SequencePosition, Statement
 from lockstep.engine.runtime.sequence.model_statement import input_logs, last_reset, statement_of
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY
 from lockstep.engine.runtime.sequence.sequencer import Sequencer
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.engine.runtime.snapshots.checkpoint import check_restorable
 from lockstep.engine.runtime.snapshots.retention import trim_point
-from lockstep.engine.runtime.worker.replacing import Seat
+from lockstep.engine.runtime.worker.replacement import ShardContext
 from lockstep.errors import LockstepError
 from lockstep.log.port import Bus, Log
 from lockstep.runtime import Runtime, logger
 
 
 @dataclass(slots=True)
-class InForce:
+class ModelInForce:
     """The model that runs now, and what it publishes."""
 
     graph: Graph
@@ -37,14 +37,14 @@ class InForce:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Office:
+class EngineControl:
     """See lockstep.engine.runtime.requests.handlers.Leading."""
 
     name: str
     runtime: Runtime
     bus: Bus
     streams: ProjectStreams
-    in_force: InForce
+    in_force: ModelInForce
     sequencer: Sequencer
     publisher: Publisher
     computing: Compute
@@ -68,11 +68,11 @@ class Office:
         with self.books:
             self.sequencer.ask(decision)
 
-    def decided(self) -> Position:
+    def decided(self) -> SequencePosition:
         """What is decided."""
         return self.sequencer.position
 
-    def published(self) -> Position | None:
+    def published(self) -> SequencePosition | None:
         """What is out."""
         return self.publisher.position
 
@@ -81,9 +81,9 @@ class Office:
         computed = self.computing.computed()
         return computed.fingerprint if computed else ""
 
-    def seat(self) -> Seat:
+    def seat(self) -> ShardContext:
         """Where its workers sit."""
-        return Seat(bus=self.bus, streams=self.streams, shards=self.computing.setup.shards)
+        return ShardContext(bus=self.bus, streams=self.streams, shards=self.computing.setup.shards)
 
     def inputs(self) -> Mapping[str, Log]:
         """The inputs of the model in force, by name."""
@@ -125,7 +125,7 @@ class Office:
         """Where the out streams end, by the paths of their windows."""
         return {path: log.bounds().next for path, log in self._outputs().items()}
 
-    def last_reset(self) -> Position | None:
+    def last_reset(self) -> SequencePosition | None:
         """Where windows were emptied last; None if the sequence log does not tell any more."""
         found = last_reset(self.bus.open(self.streams.sequence))
         return None if found is None else found[0]
@@ -149,7 +149,7 @@ class Office:
         if self.folder is None:
             return {"trimmed": False, "reason": "the engine has no --persist-to folder"}
         inputs, sequence = self.own_inputs(), self.bus.open(self.streams.sequence)
-        published = self.published() or Position()
+        published = self.published() or SequencePosition()
         point = trim_point(self.folder, self.computing.setup.belongs, sequence, list(inputs), self.decided(), published)
         if point is None:
             return {"trimmed": False, "reason": "two complete snapshots of the model in force are needed"}
@@ -158,10 +158,10 @@ class Office:
         return {"trimmed": True, "sequence": point.sequence, "inputs": offsets}
 
 
-class Housekeeping:
+class Maintenance:
     """What an engine that leads does by itself: snapshots now and then, and letting go of what they make needless."""
 
-    def __init__(self, office: Office, options: EngineOptions) -> None:
+    def __init__(self, office: EngineControl, options: EngineOptions) -> None:
         self._office, self._every, self._trims = office, options.persist_every_s, options.trim
         self._due = office.runtime.monotonic() + (options.persist_every_s or 0.0)
         self._persisted = office.decided().block

@@ -19,14 +19,14 @@ from lockstep.engine.model.changes import compare
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.guard import clock_of
 from lockstep.engine.model.plan import make_plan
-from lockstep.engine.model.plan_state import Keeping, retention_of
+from lockstep.engine.model.plan_state import StatePlan, retention_of
 from lockstep.engine.model.windows import CopyWindow
 from lockstep.engine.runtime.output.outlet import is_barrier
-from lockstep.engine.runtime.sequence.entries import Position
-from lockstep.engine.runtime.sequence.reading import RangeReader, end_of, values_between
+from lockstep.engine.runtime.sequence.entries import SequencePosition
+from lockstep.engine.runtime.sequence.reader import RangeReader, end_of, values_between
 from lockstep.engine.runtime.sequence.streams import ProjectStreams, open_inputs
 from lockstep.engine.runtime.worker.divided_input import DividedReader, PartFolder, Reader
-from lockstep.engine.runtime.worker.history import LogHistory, Past, PastReader, read_past
+from lockstep.engine.runtime.worker.history import LogHistory, ModelHistory, VersionedReader, read_model_history
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import StreamNotFound
 from lockstep.log.offsets import step_back
@@ -40,7 +40,7 @@ _MODEL = "model"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seat:
+class ShardContext:
     """Where a worker sits: its streams, and which part of the model is its own."""
 
     bus: Bus
@@ -60,33 +60,35 @@ class Seat:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
+class WorkerState:
     """What a worker has: its model, which windows it shows, all pages of their state, and how to read the past."""
 
     graph: Graph
     wanted: frozenset[str]
     pages: Mapping[str, bytes]
-    marks: Sequence[Position]
-    past: Past
+    marks: Sequence[SequencePosition]
+    past: ModelHistory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Replaced:
+class ReplacedModel:
     """What a worker goes on with; `pages` are all pages of the new state, of which none counts as changed."""
 
     evaluator: Evaluator
     history: LogHistory
-    position: Position
-    past: Past
+    position: SequencePosition
+    past: ModelHistory
     pages: Mapping[str, bytes]
 
 
-def replace_model(before: Standing, end: Position, graph: Graph, wanted: frozenset[str], seat: Seat) -> Replaced:
+def replace_model(
+    before: WorkerState, end: SequencePosition, graph: Graph, wanted: frozenset[str], seat: ShardContext
+) -> ReplacedModel:
     """Go over to another model at the entry before `end`, which is the end of the range that the entry is."""
     position = end.only(end.ends)
     past = before.past.changed(position, graph)
     stale = stale_windows(before.graph, graph, seat, begun=wanted - before.wanted)
-    rebuilt = Standing(graph=graph, wanted=wanted, pages={}, marks=(), past=past)
+    rebuilt = WorkerState(graph=graph, wanted=wanted, pages={}, marks=(), past=past)
     if stale - untouched_windows(before.graph, graph):
         _check_held(past, seat, stale)
         rebuilt = replay(rebuilt, position, seat)
@@ -96,21 +98,21 @@ def replace_model(before: Standing, end: Position, graph: Graph, wanted: frozens
 
 
 def empty_windows(
-    before: Standing,  # noqa: ARG001 - as replace_model has it
-    end: Position,
+    before: WorkerState,  # noqa: ARG001 - as replace_model has it
+    end: SequencePosition,
     graph: Graph,
     wanted: frozenset[str],
-    seat: Seat,
-) -> Replaced:
+    seat: ShardContext,
+) -> ReplacedModel:
     """Begin anew at the entry before `end`, with this model or another: no rows, no counts, no clock and no past."""
     position = end.only(end.ends)
-    fresh = Standing(graph=graph, wanted=wanted, pages={}, marks=(), past=Past.begin(position, graph))
+    fresh = WorkerState(graph=graph, wanted=wanted, pages={}, marks=(), past=ModelHistory.begin(position, graph))
     return _replaced(fresh, position, seat)
 
 
-def seated(standing: Standing, seat: Seat) -> tuple[Evaluator, LogHistory]:
+def load_evaluator(standing: WorkerState, seat: ShardContext) -> tuple[Evaluator, LogHistory]:
     """An evaluator that goes on from pages, with the history that it reads."""
-    reader = PastReader(seat.bus, standing.graph, seat.streams, standing.past)
+    reader = VersionedReader(seat.bus, standing.graph, seat.streams, standing.past)
     schemas = {node.path: node.schema for node in standing.graph.nodes}
     history = LogHistory(reader, schemas, standing.marks)
     evaluator = Evaluator(standing.graph, wanted=standing.wanted, history=history, shard=seat.shard, shards=seat.shards)
@@ -120,9 +122,9 @@ def seated(standing: Standing, seat: Seat) -> tuple[Evaluator, LogHistory]:
     return evaluator, history
 
 
-def replay(start: Standing, upto: Position, seat: Seat) -> Standing:
+def replay(start: WorkerState, upto: SequencePosition, seat: ShardContext) -> WorkerState:
     """The state of a model as if it had been in force from the base of the past on; nobody sees what it says."""
-    evaluator, history = seated(start, seat)
+    evaluator, history = load_evaluator(start, seat)
     position = start.past.base
     while position.number < upto.number:
         taken = history.reader.read(position, upto.number, _REPLAY_EVENTS)
@@ -131,10 +133,10 @@ def replay(start: Standing, upto: Position, seat: Seat) -> Standing:
         history.forget_before(evaluator.earliest_block())
         position = taken.end
     found = {name: page for name, page in evaluator.changed_pages() if page is not None}
-    return Standing(graph=start.graph, wanted=start.wanted, pages=found, marks=history.marks, past=start.past)
+    return WorkerState(graph=start.graph, wanted=start.wanted, pages=found, marks=history.marks, past=start.past)
 
 
-def stale_windows(old: Graph, new: Graph, seat: Seat, *, begun: frozenset[str]) -> frozenset[str]:
+def stale_windows(old: Graph, new: Graph, seat: ShardContext, *, begun: frozenset[str]) -> frozenset[str]:
     """The windows of a shard whose pages do not fit the new model; `begun` are those that were not shown before.
 
     Those that must be rebuilt; those that have other rows on this shard now; and those that kept only the columns that
@@ -142,7 +144,7 @@ def stale_windows(old: Graph, new: Graph, seat: Seat, *, begun: frozenset[str]) 
     """
     before, after, kept = _active(old, seat), _active(new, seat), compare(old, new).kept
     stale = {path for path, fields in after.items() if path not in kept or before.get(path) != fields}
-    keeping, looked_at = Keeping(new), stale | begun
+    keeping, looked_at = StatePlan(new), stale | begun
     for node in reversed(new.nodes):
         if node.path in looked_at:
             looked_at |= {new.nodes[parent.node].path for parent in node.parents}
@@ -184,7 +186,7 @@ def page_changes(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> dict[str
 
 
 def missing_history(
-    old: Graph, new: Graph, seat: Seat, *, past: Past | None = None, begun: frozenset[str] = frozenset()
+    old: Graph, new: Graph, seat: ShardContext, *, past: ModelHistory | None = None, begun: frozenset[str] = frozenset()
 ) -> list[str]:
     """What the logs no longer hold of the past, in words; none if nothing has to be rebuilt from it, on any shard.
 
@@ -196,7 +198,7 @@ def missing_history(
     if not rebuilt:
         return []
     try:
-        gaps = [*_gaps(past or read_past(seat.bus, seat.streams), seat.bus, seat.streams)]
+        gaps = [*_gaps(past or read_model_history(seat.bus, seat.streams), seat.bus, seat.streams)]
     except LogTooShort as error:
         gaps = [(seat.streams.sequence, error.params["needed"], error.params["first"])]
     except (SourceReplaced, StreamNotFound) as error:
@@ -207,7 +209,7 @@ def missing_history(
     ]
 
 
-def outputs_of_others(new: Graph, seat: Seat, begun: Iterable[str]) -> list[str]:
+def outputs_of_others(new: Graph, seat: ShardContext, begun: Iterable[str]) -> list[str]:
     """Out streams that windows would begin to write to and that hold events of another schema, in words.
 
     A window of the same name was removed or not published for a while, and its readers can't read the new one.
@@ -234,17 +236,19 @@ def _last_head(log: Log) -> FrameHead | None:
     return next((read_head(value) for value in reversed(values) if not is_barrier(value)), None)
 
 
-def _replaced(standing: Standing, position: Position, seat: Seat) -> Replaced:
-    evaluator, history = seated(standing, seat)
-    return Replaced(evaluator=evaluator, history=history, position=position, past=standing.past, pages=standing.pages)
+def _replaced(standing: WorkerState, position: SequencePosition, seat: ShardContext) -> ReplacedModel:
+    evaluator, history = load_evaluator(standing, seat)
+    return ReplacedModel(
+        evaluator=evaluator, history=history, position=position, past=standing.past, pages=standing.pages
+    )
 
 
-def _check_held(past: Past, seat: Seat, stale: frozenset[str]) -> None:
+def _check_held(past: ModelHistory, seat: ShardContext, stale: frozenset[str]) -> None:
     for name, needed, first in _gaps(past, seat.bus, seat.streams):
         raise LogTooShort(window=f"To rebuild {', '.join(sorted(stale))} one", stream=name, needed=needed, first=first)
 
 
-def _gaps(past: Past, bus: Bus, streams: ProjectStreams) -> Iterator[tuple[str, object, object]]:
+def _gaps(past: ModelHistory, bus: Bus, streams: ProjectStreams) -> Iterator[tuple[str, object, object]]:
     """Each log that begins behind what is needed of it, with both offsets."""
     needed = {streams.sequence: past.base.sequence.upto + 1}
     for era in past.eras:
@@ -257,7 +261,7 @@ def _gaps(past: Past, bus: Bus, streams: ProjectStreams) -> Iterator[tuple[str, 
             yield name, start, first
 
 
-def _active(graph: Graph, seat: Seat) -> dict[str, tuple[str, ...]]:
+def _active(graph: Graph, seat: ShardContext) -> dict[str, tuple[str, ...]]:
     """The windows that a shard evaluates, with the fields by which their rows are divided."""
     active = duty_of(graph, seat.shard, seat.shards).active
     splits = make_plan(graph).splits if seat.shards > 1 else ()
@@ -265,7 +269,7 @@ def _active(graph: Graph, seat: Seat) -> dict[str, tuple[str, ...]]:
     return {graph.nodes[index].path: fields.get(index, ()) for index in sorted(active)}
 
 
-def _keeps_columns(node: Node, keeping: Keeping) -> bool:
+def _keeps_columns(node: Node, keeping: StatePlan) -> bool:
     """Whether a window keeps rows itself, and of these only the columns that are needed."""
     is_copy = isinstance(node.window, CopyWindow) and retention_of(node) is not None
     return is_copy and keeping.works_on_columns(node) and keeping.members(node) == "state"
@@ -282,7 +286,7 @@ def _model_page(found: Mapping[str, bytes]) -> tuple[int, dict[str, Any]]:
     return clock_us, counts
 
 
-def _merged_marks(*marks: Position) -> list[Position]:
+def _merged_marks(*marks: SequencePosition) -> list[SequencePosition]:
     """All, in order: between any two that follow each other lies a range that can be read."""
     by_number = {mark.number: mark for mark in marks}
     return [by_number[number] for number in sorted(by_number)]

@@ -21,7 +21,7 @@ from lockstep.engine.errors import RowsLost
 from lockstep.engine.spark import rows_positions as positions
 from lockstep.engine.spark.rows_columns import arrow_schema, to_arrow
 from lockstep.engine.spark.rows_options import ReadOptions
-from lockstep.engine.spark.rows_positions import Json, Position, QueryGroup, from_json, to_json
+from lockstep.engine.spark.rows_positions import Json, LogPosition, QueryGroup, from_json, to_json
 from lockstep.engine.spark.sources import OpenBus, all_logs, bounds_of, check_host, open_shared, opened, this_host
 from lockstep.errors import BadConfig, BadOffset, Trimmed
 from lockstep.log.port import Bus, Log
@@ -210,7 +210,7 @@ class RowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Json:
         """Where the streams end now, so that Spark can tell how far behind the query is."""
         logs = self._logs()
-        return to_json({log.name: Position(log.identity, (at := log.bounds()).first, at.next) for log in logs})
+        return to_json({log.name: LogPosition(log.identity, (at := log.bounds()).first, at.next) for log in logs})
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on nothing new is there."""
@@ -263,5 +263,5 @@ class RowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._bus
 
 
-def _moved(position: Position, stop: int) -> Position:
-    return Position(position.identity, position.begin, stop, position.lost)
+def _moved(position: LogPosition, stop: int) -> LogPosition:
+    return LogPosition(position.identity, position.begin, stop, position.lost)

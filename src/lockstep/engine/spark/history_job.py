@@ -20,15 +20,14 @@ from lockstep.engine.events.csvform import CsvOutput, write_csv
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.plan import Plan, make_plan
-from lockstep.engine.runtime.control.assembly import divided_windows
-from lockstep.engine.runtime.control.options import Progress, silent
+from lockstep.engine.runtime.control.options import OnStatus, silent
+from lockstep.engine.runtime.control.parts import divided_windows
 from lockstep.engine.runtime.engine import EngineOptions, EngineStatus, check_shards
 from lockstep.engine.runtime.files import FileOutcome, first_refused, output_files, window_of
-from lockstep.engine.runtime.output.feeding import out_batches
-from lockstep.engine.runtime.output.publishing import Publisher
-from lockstep.engine.runtime.output.spool import Progress as Computed
-from lockstep.engine.runtime.output.spool import Spool
-from lockstep.engine.runtime.sequence.entries import Decision, Position, counted
+from lockstep.engine.runtime.output.event_streams import out_batches
+from lockstep.engine.runtime.output.publisher import Publisher
+from lockstep.engine.runtime.output.spool import Spool, WorkerProgress
+from lockstep.engine.runtime.sequence.entries import Decision, SequencePosition, counted
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.engine.runtime.setup import EngineSetup
 from lockstep.engine.spark.compute import spark_reason
@@ -49,7 +48,7 @@ def run_history(
     folder: Path,
     runtime: Runtime,
     options: EngineOptions,
-    progress: Progress = silent,
+    progress: OnStatus = silent,
 ) -> FileOutcome:
     """Evaluate every entry of a project's sequence log from the first one on; nothing is written to its streams.
 
@@ -108,12 +107,12 @@ def _publish(job: _Job, plan: Plan, results: Bus, streams: ProjectStreams, runti
     return publisher
 
 
-def _end(bus: Bus, streams: ProjectStreams) -> Position:
+def _end(bus: Bus, streams: ProjectStreams) -> SequencePosition:
     """Behind the last entry of the sequence log, as it says itself."""
-    end = Position()
+    end = SequencePosition()
     for state, entry in counted(bus.open(streams.sequence), SequenceState()):
         decision = Decision.of(entry)
-        end = Position(state, decision.ends, decision.blocks, decision.events)
+        end = SequencePosition(state, decision.ends, decision.blocks, decision.events)
     return end
 
 
@@ -136,16 +135,16 @@ class _Job:
     setup: EngineSetup
     project: str
     orders: Sequence[tuple[int, int]]
-    end: Position
+    end: SequencePosition
     """Behind the last entry."""
     spools: Sequence[Spool]
 
-    def done(self) -> Computed:
+    def done(self) -> WorkerProgress:
         """How far all shards are."""
         return min((spool.progress() for spool in self.spools), key=lambda progress: progress.number)
 
 
-def _run_job(job: _Job, options: EngineOptions, runtime: Runtime, parts: dict[str, float], progress: Progress) -> float:
+def _run_job(job: _Job, options: EngineOptions, runtime: Runtime, parts: dict[str, float], progress: OnStatus) -> float:
     """Run it and return when Spark was ready; `parts` gets the seconds of its start."""
     spark = _session(job, options, parts)
     try:
@@ -185,7 +184,7 @@ def _evaluate(spark: SparkSession, job: _Job) -> None:
 
 
 @contextmanager
-def _telling(job: _Job, runtime: Runtime, progress: Progress) -> Iterator[None]:
+def _telling(job: _Job, runtime: Runtime, progress: OnStatus) -> Iterator[None]:
     """Say now and then how far the job is."""
 
     def tell() -> float:
@@ -210,7 +209,7 @@ def _evaluation(setup: str, orders: Sequence[tuple[int, int]]) -> Callable[[Iter
         import pyarrow as pa
 
         from lockstep.engine.runtime.setup import EngineSetup
-        from lockstep.engine.spark.hot import run_orders_patiently
+        from lockstep.engine.spark.worker_process import run_orders_patiently
 
         for shard in [shard for batch in batches for shard in batch.column("id").to_pylist()]:
             _, done = run_orders_patiently(EngineSetup.of(setup), shard, orders, dict, lambda: None)

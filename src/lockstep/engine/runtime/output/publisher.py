@@ -20,7 +20,7 @@ from lockstep.engine.runtime.output.outlet import Frame, Outlet
 from lockstep.engine.runtime.output.side_streams import SideLog, notice_label
 from lockstep.engine.runtime.output.spool import UNKNOWN, Spool, SpoolPart
 from lockstep.engine.runtime.sequence.beats import FEW_CLIENTS, Beat, Beats, trim_beats
-from lockstep.engine.runtime.sequence.entries import Position
+from lockstep.engine.runtime.sequence.entries import SequencePosition
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY
 from lockstep.engine.runtime.sequence.streams import FRAME_BYTES, FRAME_LIMIT, ProjectStreams
 from lockstep.engine.windows.counts import WindowCounts
@@ -90,7 +90,7 @@ class Publisher:
         self.epoch: int | None = None
         self.use(nodes, divided)
 
-    position: Position | None
+    position: SequencePosition | None
 
     def use(self, nodes: Sequence[Node], divided: frozenset[str]) -> None:
         """Publish these windows too from now on; what waits of windows that are gone still goes out."""
@@ -172,7 +172,7 @@ class Publisher:
             self.published = beat.published
             former = beat.offsets.keys() - self._outlets.keys()
             self._former |= {path: (beat.out(path), beat.offsets[path]) for path in sorted(former)}
-            self.position = Position.of(beat.position) if beat.position else None
+            self.position = SequencePosition.of(beat.position) if beat.position else None
             self._knows_clients, self._whole_at = beat.is_whole, beat.whole_at
             self.counts = {path: WindowCounts.load(counts) for path, counts in beat.counts.items()}
 
@@ -214,7 +214,7 @@ class Publisher:
             raise OutputWithoutStream(window=", ".join(sorted(unknown)), first=first, last=last)
         return True
 
-    def note(self, position: Position) -> None:
+    def note(self, position: SequencePosition) -> None:
         """Everything that is decided is out: say so, although the last entries had no blocks."""
         if self.is_open and self._work is None and position.block == self.published and position != self.position:
             self.position, self._knows_clients = position, True
@@ -286,7 +286,7 @@ class Publisher:
             return False
         self.published, self._work = work.last, None
         if work.position is not None:
-            self.position, self._knows_clients = Position.of(work.position), True
+            self.position, self._knows_clients = SequencePosition.of(work.position), True
         self._beat()
         return True
 
@@ -344,7 +344,7 @@ class Publisher:
             self.seconds += max(part.seconds for part in parts)
 
 
-def _senders_known(position: Position | None) -> int:
+def _senders_known(position: SequencePosition | None) -> int:
     return 0 if position is None else len(position.clients) + len(position.producers)
 
 
