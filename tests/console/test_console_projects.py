@@ -112,7 +112,7 @@ def seen(opened, cluster):
 
 def state(world: World, publish: tuple[str, ...] = ("q/sums",)) -> None:
     """Have the model stated, as the first leader does."""
-    body = Decision({}, 0, 0, states=Statement(to_yaml(world.graph.project), publish)).body()
+    body = Decision(states=Statement(to_yaml(world.graph.project), publish)).body()
     log = world.bus.open(world.streams.sequence)
     put(log, encode(Mark(1, "a1")), encode(Entry(1, "a1", 1, "", body)))
 

@@ -96,7 +96,7 @@ class Worker:
     def step(self, upto: int, max_events: int | None) -> Results | None:
         """Take the next range; None if it is an entry that turns something."""
         taken = self.reader.read(self.position, upto, max_events)
-        if taken.turn is not None:
+        if taken.control is not None:
             self._turn(taken)
             return None
         self.history.add(self.position, taken.end, taken.span)
@@ -106,13 +106,13 @@ class Worker:
         return results
 
     def _turn(self, taken: Range) -> None:
-        assert taken.turn is not None
+        assert taken.control is not None
         self.snapshot()
         graph, wanted = self.standing.graph, self.standing.wanted
-        if taken.turn.states is not None:
-            graph, wanted = compiled(taken.turn.states), frozenset(taken.turn.states.publish)
-        turn = empty_windows if taken.turn.reset else replace_model
-        if taken.turn.reset or taken.turn.states is not None:
+        if taken.control.states is not None:
+            graph, wanted = compiled(taken.control.states), frozenset(taken.control.states.publish)
+        turn = empty_windows if taken.control.reset else replace_model
+        if taken.control.reset or taken.control.states is not None:
             made = turn(self.standing, taken.end, graph, wanted, self.seat)
             for name, page in page_changes(self.stored, made.pages).items():
                 self._store(name, page)
@@ -171,7 +171,7 @@ class ChangingProject:
 
     def change(self, graph: Graph, *, reset: bool = False) -> None:
         """Have an entry with another model."""
-        self.sequencer.ask(Decision({}, 0, 0, states=statement_of(graph, self.shown(graph)), reset=reset))
+        self.sequencer.ask(Decision(states=statement_of(graph, self.shown(graph)), reset=reset))
         while self.sequencer.step():
             pass
         self.graph = graph
@@ -180,7 +180,7 @@ class ChangingProject:
 
     def reset(self) -> None:
         """Have an entry that empties all windows."""
-        self.sequencer.ask(Decision({}, 0, 0, reset=True))
+        self.sequencer.ask(Decision(reset=True))
         self.settle()
 
     def run(self, *, upto: int | None = None, max_events: int | None = None) -> None:

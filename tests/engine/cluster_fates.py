@@ -251,8 +251,8 @@ def feed(cluster: LocalCluster, block: InputBlock, graph: Graph | None = None) -
     graph = graph or cluster.graph
     if block.tick_us is not None:
         for node in cluster.awake:
-            if node.team.sequencer.leads:
-                node.ask_for(Decision({}, 0, 0, block.tick_us))
+            if node.control.sequencer.leads:
+                node.ask_for(Decision(tick_us=block.tick_us))
         return
     path = block.window or graph.nodes[0].path
     cluster.publish(path, block.events, transactional=block.transactional, graph=graph)

@@ -14,7 +14,7 @@ from lockstep.core.snapshots import Reach
 from lockstep.engine.errors import ModelMismatch, SourceReplaced
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
-from lockstep.engine.runtime.control import parts
+from lockstep.engine.runtime.control import spec
 from lockstep.engine.runtime.output.event_streams import out_batches
 from lockstep.engine.runtime.sequence.beats import last_beat
 from lockstep.engine.runtime.sequence.entries import SequencePosition
@@ -206,7 +206,7 @@ def test_trimming_goes_by_the_names_of_inputs_and_never_behind_what_is_decided(t
     cluster = trim_between(tmp_path)
     cluster.settle()
     (minima,) = cluster.out(new_model(), "q/minima")[-1:]
-    assert minima[0] == cluster.active.team.publisher.published
+    assert minima[0] == cluster.active.control.publisher.published
     assert len(cluster.out(new_model(), "q/minima")) >= 10
     assert cluster.bus.open("local.p.q.right.I").bounds().first <= 1
 
@@ -233,7 +233,7 @@ def test_trimming_by_position_would_be_noticed(tmp_path, monkeypatch):
 
 
 def test_starting_with_the_newest_model_at_an_older_position_would_be_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "graph_at", lambda *_: None)
+    monkeypatch.setattr(spec, "graph_at", lambda *_: None)
     cluster = begun(tmp_path)
     a = cluster.nodes["a"]
     a.slow(20.0)
@@ -269,6 +269,6 @@ def test_counts_of_a_window_that_came_with_a_replace_are_added_over_shards(tmp_p
     cluster.send("q/right", *range(20, 32))
     cluster.settle()
     active = cluster.active
-    published = {path: counts.dump() for path, counts in active.team.publisher.counts.items()}
+    published = {path: counts.dump() for path, counts in active.control.publisher.counts.items()}
     assert active.computed().counts["q/minima"] == published["q/minima"]
     assert published["q/minima"][0] == 3

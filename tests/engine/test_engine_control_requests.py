@@ -135,7 +135,9 @@ def test_an_engine_that_does_not_say_whether_it_can_run_a_model_holds_the_replac
     b = cluster.start("b")
     cluster.advance(3.0)
     tries = Coordinator._try_proposals
-    monkeypatch.setattr(Coordinator, "_try_proposals", lambda self: None if self is b.team else tries(self))
+    monkeypatch.setattr(
+        Coordinator, "_try_proposals", lambda self: None if self is b.engine._coordinator else tries(self)
+    )
     with pytest.raises(ModelNotReplaceable, match="Engine b did not say within 10 s"):
         cluster.ask("replace", {"model": to_yaml(with_field("ESP_aMin(price)").project)})
     # When it is not heard any more, the others are enough

@@ -104,7 +104,7 @@ def test_quiesce_returns_when_everything_that_was_sent_is_out(cluster):
     send(cluster, *range(1, 6))
     answer = cluster.ask("quiesce")
     assert answer.result == {"block": 5, "events": 5}
-    assert active.team.publisher.published == 5
+    assert active.control.publisher.published == 5
     cluster.check()
 
 
@@ -176,7 +176,7 @@ def test_the_day_does_not_begin_while_publishers_are_active(cluster):
     cluster.settle()
     cluster.check()
     # But it does if it is told to
-    assert cluster.ask("reset", {"force": True}).result["block"] == cluster.active.team.sequencer.position.block
+    assert cluster.ask("reset", {"force": True}).result["block"] == cluster.active.control.sequencer.position.block
 
 
 def test_a_state_must_be_one_of_two(cluster):

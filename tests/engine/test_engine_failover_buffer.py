@@ -26,14 +26,14 @@ def test_a_full_buffer_stops_computing_and_drops_nothing(cluster, bounds):
     finish(cluster, 1)
     active.slow(1e6)
     send(cluster, *range(2, 30))
-    cluster.until(lambda: active.team.sequencer.position.block == 29)
+    cluster.until(lambda: active.control.sequencer.position.block == 29)
     cluster.until(lambda: standby.buffer().blocks >= 4)
     cluster.advance(0.3)
     # Then the standby waits with what fits
     full = standby.buffer()
     assert full.first == 2
     assert 4 <= full.blocks < 20
-    assert standby.computed().block == full.last < active.team.sequencer.position.block
+    assert standby.computed().block == full.last < active.control.sequencer.position.block
     cluster.advance(0.3)
     assert standby.buffer() == full
     # And takes over with it, and goes on
@@ -99,7 +99,7 @@ def test_what_was_deleted_from_the_buffer_is_computed_again(cluster):
     cluster.until_active("b")
     finish(cluster, *range(12, 15))
     assert standby.failure is None
-    assert standby.computing.setup.incarnation != standby.team.election.me
+    assert standby.computing.setup.incarnation != standby.control.election.me
 
 
 def test_with_another_standby_that_one_leads_while_the_buffer_is_computed_again(cluster):
@@ -163,7 +163,7 @@ def test_a_leader_that_publishes_nothing_although_a_standby_could_lets_it_lead(c
     active.slow(1e6)
     send(cluster, *range(2, 9))
     cluster.until_active("b")
-    cluster.until(lambda: standby.team.publisher.published == 8)
+    cluster.until(lambda: standby.control.publisher.published == 8)
     assert [change.role for change in active.roles] == [ACTIVE, STANDBY]
     active.slow(0.0)
     finish(cluster, 9)

@@ -29,7 +29,7 @@ def cluster(request, tmp_path):
 def test_the_first_engine_states_the_model(cluster):
     cluster.start("a")
     cluster.until_active("a")
-    stated_at = cluster.nodes["a"].team.sequencer.position.stated_at
+    stated_at = cluster.nodes["a"].control.sequencer.position.stated_at
     assert project_graph(cluster.bus, "local", "p").fingerprint == cluster.graph.fingerprint
     assert project_statement(cluster.bus, "local", "p").publish == ("q/in", "q/sums")
     # And those who come later do not state it again
@@ -37,7 +37,7 @@ def test_the_first_engine_states_the_model(cluster):
     cluster.nodes["a"].kill()
     cluster.until_active("b")
     finish(cluster, 1, 2)
-    assert cluster.nodes["b"].team.sequencer.position.stated_at == stated_at
+    assert cluster.nodes["b"].control.sequencer.position.stated_at == stated_at
 
 
 def test_one_engine_leads_and_the_others_follow(cluster):
@@ -56,10 +56,10 @@ def test_a_standby_keeps_what_the_leader_has_not_published_and_then_lets_it_go(c
     active.slow(2.0)
     send(cluster, *range(6, 12))
     cluster.until(lambda: standby.computed().block == 11)
-    assert active.team.publisher.published == 5
+    assert active.control.publisher.published == 5
     assert (standby.buffer().first, standby.buffer().last) == (6, 11)
     # Then the standby holds it until the leader has published it, and publishes nothing itself
-    assert standby.team.publisher.published == 5
+    assert standby.control.publisher.published == 5
     active.slow(0.0)
     cluster.settle()
     assert standby.buffer().files == 0

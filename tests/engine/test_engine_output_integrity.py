@@ -149,7 +149,7 @@ def test_a_full_disk_of_the_active_engine_costs_the_lead_and_nothing_else(cluste
     active.disk.room = room
     send(cluster, 6, 7, 8)
     # Then the standby leads and publishes
-    cluster.until(lambda: standby.is_active and standby.team.publisher.published == 8)
+    cluster.until(lambda: standby.is_active and standby.control.publisher.published == 8)
     assert active.is_alive
     # And when there is room again it computes what it missed
     active.disk.room = None

@@ -123,7 +123,7 @@ def test_an_engine_that_starts_counts_as_those_that_knew_all_clients(tmp_path, s
     cluster.settle()
     # Then it counts nothing twice
     assert [number for number, _ in cluster.subscribers["q/in"].got] == list(range(1, 10))
-    assert len(second.team.sequencer.position.clients) == 8
+    assert len(second.control.sequencer.position.clients) == 8
     # And a client learns its last number
     node = cluster.graph.find("q/in")
     assert node is not None

@@ -318,10 +318,10 @@ def test_a_request_that_was_decided_once_is_not_decided_again():
     leader = lab.sequencer()
     settle(leader)
     for _ in range(2):
-        leader.ask(Decision({}, 0, 0, reset=True, request="r1"))
+        leader.ask(Decision(reset=True, request="r1"))
     settle(leader)
     assert [decision.request for decision in lab.decisions()] == ["r1"]
-    assert [decision.reset for _, decision in leader.turned()] == [True]
+    assert [decision.reset for _, decision in leader.take_control_entries()] == [True]
 
 
 def test_a_deposed_leader_leads_again_only_when_told_and_in_a_newer_epoch():

@@ -375,7 +375,7 @@ def test_an_engine_lives_in_the_spark_of_a_job_and_leaves_it_alone(spark, bus, t
         publisher.publish(*({"id": number, "symbol": "A", "x": 1.0} for number in range(7)))
         publisher.flush()
         engine.drain(timeout=120)
-        [query] = engine._computing._queries
+        [query] = engine._compute._queries
 
         def told() -> list[dict]:
             return [progress for progress in query.recentProgress if progress["observedMetrics"]]

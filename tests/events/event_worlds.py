@@ -88,7 +88,7 @@ class Desk:
     def state(self) -> None:
         """The model, as an engine states it."""
         states = Statement(to_yaml(self.graph.project), ("q/Copy",))
-        entry = Entry(1, "me", 1, "", Decision({}, 0, 0, states=states).body())
+        entry = Entry(1, "me", 1, "", Decision(states=states).body())
         records = [encode(record) for record in (Mark(1, "me"), entry)]
         log = self.bus.open(self.streams.sequence)
         log.append([pack(records, producer=NO_PRODUCER, sequence=0, created_ns=0)])

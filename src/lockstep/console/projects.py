@@ -397,7 +397,7 @@ def _since_then(row: EngineRow | None, said: str | None) -> str:
 
 def _able(status: ProjectStatus) -> list[EngineRow]:
     """Standbys that can lead at once, as the active engine sees it."""
-    from lockstep.engine.runtime.requests.handlers import FRESH_S
+    from lockstep.engine.runtime.control.reports import FRESH_S
 
     standbys = [row for row in status.engines if row.role == "standby" and row.said == "standby"]
     return [row for row in standbys if row.state == "running" and row.report_age_s < FRESH_S]

@@ -14,11 +14,12 @@ from lockstep.engine.compute.port import Compute, ComputeFactory
 from lockstep.engine.errors import NotShardable
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.plan import Plan, make_plan
+from lockstep.engine.runtime.control.engine_control import STOPPING, EngineControl
 from lockstep.engine.runtime.control.leadership import ACTIVE, STANDBY, RoleChange
 from lockstep.engine.runtime.control.options import EngineOptions, EngineStatus, OnStatus, silent
-from lockstep.engine.runtime.control.parts import Assembly, divided_windows
 from lockstep.engine.runtime.control.reports import Report
-from lockstep.engine.runtime.coordinator import STOPPING, Coordinator
+from lockstep.engine.runtime.control.spec import EngineSpec, divided_windows
+from lockstep.engine.runtime.coordinator import Coordinator
 from lockstep.engine.runtime.output.spool import SpoolWaiter
 from lockstep.engine.runtime.sequence.model_statement import model_to_run
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY, through_outages
@@ -62,7 +63,7 @@ class Engine:
             raise BadArgument(name="runner", value=options.runner, reason=f"it must be one of {', '.join(RUNNERS)}")
         self._options = replace(options, name=options.name or f"{socket.gethostname()}-{os.getpid()}")
         self.streams = ProjectStreams(cluster=options.cluster, project=graph.project.name)
-        self._assembly = Assembly(graph, wanted, bus, self.streams, folder, runtime, self._options)
+        self._spec = EngineSpec(graph, wanted, bus, self.streams, folder, runtime, self._options)
         self._bus, self._path, self._runtime, self._on_role = bus, folder, runtime, on_role
         self._new_compute = compute or self._chosen_compute
         self._plan = make_plan(graph)
@@ -70,9 +71,10 @@ class Engine:
         self._crash: BaseException | None = None
         self._tasks: dict[str, Task] = {}
         self._folder: EngineFolder | None = None
-        self._computing: Compute | None = None
-        self._failover: Coordinator | None = None
-        self._parts: SpoolWaiter | None = None
+        self._compute: Compute | None = None
+        self._control: EngineControl | None = None
+        self._coordinator: Coordinator | None = None
+        self._spools: SpoolWaiter | None = None
 
     @property
     def name(self) -> str:
@@ -82,49 +84,49 @@ class Engine:
     @property
     def graph(self) -> Graph:
         """The model in force."""
-        return self._failover.in_force.graph if self._failover is not None else self._assembly.graph
+        return self._control.model.graph if self._control is not None else self._spec.graph
 
     @property
     def wanted(self) -> frozenset[str]:
         """The windows that are published."""
-        return self._failover.in_force.wanted if self._failover is not None else self._assembly.wanted
+        return self._control.model.wanted if self._control is not None else self._spec.wanted
 
     @property
     def started_s(self) -> dict[str, float]:
         """Seconds that the parts of the last start took: with Spark `jvm`, `context`, `queries` and `first_batch`."""
-        if self._computing is None:
+        if self._compute is None:
             return {}
-        first = [figures.first_ms.get("triggerExecution", 0) for figures in self._computing.figures().values()]
-        return {**self._computing.started_s, **({"first_batch": max(first) / 1_000} if any(first) else {})}
+        first = [figures.first_ms.get("triggerExecution", 0) for figures in self._compute.figures().values()]
+        return {**self._compute.started_s, **({"first_batch": max(first) / 1_000} if any(first) else {})}
 
     @property
     def role(self) -> str:
         """Active or standby."""
-        return self._failover.role if self._failover is not None else STANDBY
+        return self._control.role if self._control is not None else STANDBY
 
     @property
     def http(self) -> str:
         """Where its REST is, as its reports say."""
-        return self._team().http
+        return self._running().http
 
     @http.setter
     def http(self, url: str) -> None:
-        self._team().http = url
+        self._running().http = url
 
     def start(self) -> None:
         """Lock the folder, start Spark, and follow what is decided; it stands for election when it is in step."""
         folder = self._folder = EngineFolder.open(self._path, self._runtime)
-        assembly = self._take_model_in_force()
-        check_classes(assembly.graph)
-        identity = assembly.identity()
+        spec = self._take_model_in_force()
+        check_classes(spec.graph)
+        identity = spec.identity()
         folder.bind(identity)
-        computing = self._computing = self._new_compute(
-            assembly.setup(identity), assembly.graph.project.name, divided_windows(self._plan)
+        compute = self._compute = self._new_compute(
+            spec.setup(identity), spec.graph.project.name, divided_windows(self._plan)
         )
-        computing.open(inherit=(folder.descriptor,))  # before there are threads
-        computing.start()
-        self._begin(computing)
-        self._warm_up(computing)
+        compute.open(inherit=(folder.descriptor,))  # before there are threads
+        compute.start()
+        self._begin(compute)
+        self._warm_up(compute)
 
     def _chosen_compute(self, setup: EngineSetup, project: str, divided: frozenset[str]) -> Compute:
         options = self._options
@@ -137,52 +139,53 @@ class Engine:
             verbose=options.verbose,
         )  # fmt: skip
 
-    def _take_model_in_force(self) -> Assembly:
+    def _take_model_in_force(self) -> EngineSpec:
         """Start with the model that the sequence log states, if it states one."""
-        given = self._assembly
+        given = self._spec
         self.streams.create(self._bus, given.graph, given.wanted)
         found = model_to_run(self._bus, self.streams, given.graph, given.wanted)
         self.streams.create(self._bus, found.graph, found.wanted)
-        self._assembly = replace(given, graph=found.graph, wanted=found.wanted, is_stated=found.is_stated)
+        self._spec = replace(given, graph=found.graph, wanted=found.wanted, is_stated=found.is_stated)
         self._plan = make_plan(found.graph)
         check_shards(self._plan, self._options.shards)
-        return self._assembly
+        return self._spec
 
-    def _begin(self, computing: Compute) -> None:
+    def _begin(self, compute: Compute) -> None:
         """Start the threads."""
         waiter = self._runtime.waiter()
-        team = self._failover = Coordinator(self._assembly, computing, waiter, self._role_changed)
-        self._spawn("sequencer", team.sequence, waiter)
-        self._spawn("publisher", team.publish, self._parts_waiter(computing, team))
-        self._spawn("reporter", team.tell)
-        self._spawn("desk", team.serve)
+        self._control = EngineControl(self._spec, compute, waiter, self._role_changed)
+        steps = self._coordinator = Coordinator(self._control)
+        self._spawn("sequencer", steps.sequence, waiter)
+        self._spawn("publisher", steps.publish, self._spool_waiter(compute, steps))
+        self._spawn("reporter", steps.report)
+        self._spawn("request-handler", steps.serve)
 
     def status(self) -> EngineStatus:
         """How far it is."""
-        return self._team().status()
+        return self._running().status()
 
     def report(self) -> Report:
         """What it says of itself."""
-        return self._team().report()
+        return self._running().report()
 
     def heard(self, sure_s: float) -> dict[str, float]:
         """For how many seconds nothing came of the project's engines, on the clock of this one."""
-        return self._team().heard(sure_s)
+        return self._running().board.heard(sure_s)
 
     def reports(self) -> dict[str, Report]:
         """The newest report of each engine of the project, by name; `heard` says how old they are."""
-        return self._team().reports()
+        return self._running().board.reports()
 
     def check(self) -> None:
         """Raise what stopped the engine, if anything did; what its buffer lost is computed again."""
-        assert self._computing is not None
-        self._computing.check()
+        assert self._compute is not None
+        self._compute.check()
         if self._crash is not None:
             raise self._crash
-        team = self._team()
-        team.election.check()
-        if team.gap is not None or team.restore is not None:
-            self._recompute(self._computing, team)
+        control = self._running()
+        control.election.check()
+        if control.gap is not None or control.restore_folder is not None:
+            self._recompute(self._compute, control)
 
     def run_until(
         self,
@@ -210,16 +213,17 @@ class Engine:
 
     def stop(self) -> None:
         """Stop in order: no new batches, publish what is there, let a standby lead, let go of everything."""
-        if self._failover is not None:
-            self._failover.state = STOPPING
-        if self._computing is not None:
-            self._computing.stop_queries()
+        if self._control is not None:
+            self._control.state = STOPPING
+        if self._compute is not None:
+            self._compute.stop_queries()
         are_stopped = self._stop_tasks()
-        self._close_parts()
-        if self._failover is not None:
-            self._last_words(self._failover, may_publish=are_stopped)
-        if self._computing is not None:
-            self._computing.stop()
+        self._close_spool_waiter()
+        if self._control is not None and self._coordinator is not None:
+            self._publish_last(self._control, may_publish=are_stopped)
+            self._coordinator.close()
+        if self._compute is not None:
+            self._compute.stop()
         if self._folder is not None:
             self._folder.close()
 
@@ -246,61 +250,63 @@ class Engine:
                 logger.warning(words, name, extra={"action": "stop"})
         return are_stopped
 
-    def _last_words(self, team: Coordinator, *, may_publish: bool) -> None:
+    def _publish_last(self, control: EngineControl, *, may_publish: bool) -> None:
+        """Publish what is in the buffer, if this engine leads."""
         end = self._runtime.monotonic() + _DRAIN_S
         with suppress(*BUS_AWAY):  # another engine publishes it
-            if team.role == ACTIVE and self._crash is None and may_publish:
-                while team.publisher.step() and self._runtime.monotonic() < end:
+            if control.role == ACTIVE and self._crash is None and may_publish:
+                while control.publisher.step() and self._runtime.monotonic() < end:
                     pass
-        team.close()
 
-    def _warm_up(self, computing: Compute) -> None:
+    def _warm_up(self, compute: Compute) -> None:
         """Have Spark run batches in which nothing is decided, one after the other, once this engine leads."""
-        waiter, done, team = self._runtime.waiter(), computing.batches_done(), self._team()
+        waiter, done, control = self._runtime.waiter(), compute.batches_done(), self._running()
         for number in range(1, self._options.warm_batches + 1):
-            with team.books:
-                team.sequencer.nudge()
-            while computing.batches_done() < done + number:
+            with control.decision_lock:
+                control.sequencer.nudge()
+            while compute.batches_done() < done + number:
                 self.check()
                 waiter.wait(0.005)
 
     def _is_caught_up(self) -> bool:
-        team = self._team()
+        control = self._running()
         try:
-            with team.books:
-                return team.sequencer.is_caught_up()
+            with control.decision_lock:
+                return control.sequencer.is_caught_up()
         except BUS_AWAY:  # nobody knows
             return False
 
-    def _recompute(self, computing: Compute, team: Coordinator) -> None:
+    def _recompute(self, compute: Compute, control: EngineControl) -> None:
         """What is to be published and is not in the buffer any more comes from the last snapshot and the log."""
+        assert self._coordinator is not None
         self._tasks["publisher"].stop()
-        computing.stop_queries()
-        if team.restore is not None:
-            computing.setup = begin_with_newest(computing.setup, team.restore, throw_away=True)
-        computing.restart(self._runtime.new_id().hex())
-        team.recomputed()
-        self._spawn("publisher", team.publish, self._parts_waiter(computing, team))
+        compute.stop_queries()
+        if control.restore_folder is not None:
+            compute.setup = begin_with_newest(compute.setup, control.restore_folder, throw_away=True)
+        compute.restart(self._runtime.new_id().hex())
+        control.begin_anew()
+        self._spawn("publisher", self._coordinator.publish, self._spool_waiter(compute, self._coordinator))
 
-    def _parts_waiter(self, computing: Compute, team: Coordinator) -> Waiter:
+    def _spool_waiter(self, compute: Compute, coordinator: Coordinator) -> Waiter:
         """What the publisher waits on: parts in the spools, if the kernel can tell of them."""
-        self._close_parts()
-        if not (isinstance(self._runtime, ThreadRuntime) and computing.works_here()):
+        self._close_spool_waiter()
+        if not (isinstance(self._runtime, ThreadRuntime) and compute.works_here()):
             return self._runtime.waiter()
-        waiter = self._parts = SpoolWaiter([spool.folder for spool in computing.spools])
-        team.told_by(waiter if waiter.is_told else None)
+        waiter = self._spools = SpoolWaiter([spool.folder for spool in compute.spools])
+        coordinator.told_by(waiter if waiter.is_told else None)
         return waiter
 
-    def _close_parts(self) -> None:
-        if self._failover is not None:
-            self._failover.told_by(None)
-        if self._parts is not None:
-            self._parts.close()
-        self._parts = None
+    def _close_spool_waiter(self) -> None:
+        if self._coordinator is not None:
+            self._coordinator.told_by(None)
+        if self._spools is not None:
+            self._spools.close()
+        self._spools = None
 
-    def _team(self) -> Coordinator:
-        assert self._failover is not None
-        return self._failover
+    def _running(self) -> EngineControl:
+        """The control of an engine that was started."""
+        assert self._control is not None
+        return self._control
 
     def _spawn(self, name: str, step: Callable[[], float | None], waiter: Waiter | None = None) -> None:
         patient, waiter = through_outages(name, step), waiter or self._runtime.waiter()

@@ -1,191 +1,256 @@
-"""What an engine does when it is asked to, beside its daily work: the other side of the desk."""
+"""One engine's parts, what it says of itself, and what its threads and its operators can have it do."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from lockstep.engine.compute.port import Compute
+from lockstep.engine.errors import BufferDamaged, BufferGap
+from lockstep.engine.gates.urls import open_gate
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.runtime.control.leadership import Election
-from lockstep.engine.runtime.control.options import EngineOptions
-from lockstep.engine.runtime.control.reports import Report, ReportBoard
-from lockstep.engine.runtime.output.publisher import Publisher
-from lockstep.engine.runtime.requests.handlers import standbys
+from lockstep.engine.runtime.control.leadership import Election, GatedElection, RoleChange, RoleController
+from lockstep.engine.runtime.control.options import EngineStatus
+from lockstep.engine.runtime.control.reports import FRESH_S, Report, ReportBoard
+from lockstep.engine.runtime.control.spec import EngineSpec, report_of
+from lockstep.engine.runtime.control.storage import FolderGauge
+from lockstep.engine.runtime.output.spool import WorkerProgress
 from lockstep.engine.runtime.sequence.entries import Decision, PersistPoint, SequencePosition, Statement
 from lockstep.engine.runtime.sequence.model_statement import input_logs, last_reset, statement_of
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY
-from lockstep.engine.runtime.sequence.sequencer import Sequencer
-from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.engine.runtime.snapshots.checkpoint import check_restorable
 from lockstep.engine.runtime.snapshots.retention import trim_point
+from lockstep.engine.runtime.snapshots.staging import SnapshotStaging
 from lockstep.engine.runtime.worker.replacement import ShardContext
 from lockstep.errors import LockstepError
-from lockstep.log.port import Bus, Log
-from lockstep.runtime import Runtime, logger
+from lockstep.log.port import Log
+from lockstep.runtime import Waiter, logger
+
+STARTING, RUNNING, STOPPING = "starting", "running", "stopping"
 
 
 @dataclass(slots=True)
 class ModelInForce:
-    """The model that runs now, and what it publishes."""
+    """The model that runs now, and the windows that it publishes."""
 
     graph: Graph
     wanted: frozenset[str]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class EngineControl:
-    """See lockstep.engine.runtime.requests.handlers.Leading."""
+    """One engine among those of its project.
 
-    name: str
-    runtime: Runtime
-    bus: Bus
-    streams: ProjectStreams
-    in_force: ModelInForce
-    sequencer: Sequencer
-    publisher: Publisher
-    computing: Compute
-    election: Election
-    books: Lock
-    report: Callable[[], Report]
-    folder: Path | None
-    restore_from: Callable[[Path], None]
-    board: ReportBoard
+    The coordinator's steps and the request handlers use its parts from their threads. What the sequence log decides on
+    is changed under `decision_lock`. `state` is starting until the engine is in step with what is decided.
+    """
 
-    def graph(self) -> Graph:
-        """The model in force."""
-        return self.in_force.graph
+    def __init__(
+        self, spec: EngineSpec, compute: Compute, changed: Waiter, on_role: Callable[[RoleChange], None]
+    ) -> None:
+        """`changed` is woken when somebody else may have begun or ended to lead."""
+        self.spec, self.compute, self.options = spec, compute, spec.options
+        self.name, self.runtime, self.bus, self.streams = spec.options.name, spec.runtime, spec.bus, spec.streams
+        self.model = ModelInForce(spec.graph, spec.wanted)
+        incarnation, start = compute.setup.incarnation, spec.start_position(compute.setup.known)
+        self.sequencer = spec.sequencer(incarnation, start)
+        self.publisher = spec.publisher(compute.spools, incarnation, start)
+        self.election = open_election(spec, changed)
+        self.roles = RoleController(
+            self.election, self.sequencer, self.publisher, self.runtime, self.computed_block, on_role
+        )
+        self.decision_lock = Lock()
+        self.report_log = self.bus.open(self.streams.reports)
+        self.board = ReportBoard(self.report_log, self.runtime)
+        self.snapshots, self.snapshot_folder = SnapshotStaging(compute.setup, self.runtime), spec.persist_to()
+        self.state, self.http = STARTING, ""
+        self.gap: BufferGap | BufferDamaged | None = None
+        """What the buffer lost, until it is computed again."""
+        self.restore_folder: Path | None = None
+        """From where the state is to be taken anew, if it is."""
+        self.ready: dict[str, str] = {}
+        """Of the last models that were proposed: why this engine can't run them; empty: it can."""
+        self._peak = 0
+        self._state_size = FolderGauge(spec.folder, self.runtime.monotonic)
+        self._snapshots_size = FolderGauge(self.snapshot_folder, self.runtime.monotonic)
 
-    def published_windows(self) -> frozenset[str]:
-        """The windows that are published."""
-        return self.in_force.wanted
+    @property
+    def role(self) -> str:
+        """Active or standby."""
+        return self.roles.role
 
-    def decide(self, decision: Decision) -> None:
-        """Have something decided; a new model's streams are made first, and its inputs begin where they are."""
-        with self.books:
-            self.sequencer.ask(decision)
-
+    @property
     def decided(self) -> SequencePosition:
-        """What is decided."""
+        """What is decided, as this engine read it back."""
         return self.sequencer.position
 
+    @property
     def published(self) -> SequencePosition | None:
         """What is out."""
         return self.publisher.position
 
+    def status(self) -> EngineStatus:
+        """How far it is."""
+        with self.decision_lock:
+            publisher, compute = self.publisher, self.compute
+            events = publisher.position.events if publisher.position else 0
+            return EngineStatus(
+                self.decided, publisher.published, events, dict(publisher.counts), dict(publisher.bad),
+                publisher.seconds, compute.figures(), self.role, self.sequencer.epoch,
+                compute.computed() or WorkerProgress(), compute.buffer(), self.election.gate(),
+            )  # fmt: skip
+
+    def report(self) -> Report:
+        """What it says of itself."""
+        status, last, held = self.status(), self.snapshots.last, self._state_size.size()
+        self._peak = max(self._peak, status.buffer.blocks)
+        now, setup, options = self.runtime.wall_ns(), self.compute.setup, self.options
+        return replace(
+            report_of(status, options, setup, member=self.election.me, state=self.state, at_ns=now),
+            buffer_peak_blocks=self._peak,
+            snapshot_block=last.block if last else 0,
+            snapshot_ns=last.made_ns if last else 0,
+            takeovers=self.roles.takeovers,
+            http=self.http,
+            election=self.election.gate(),
+            persisted=dict(self.snapshots.outcomes),
+            ready=dict(self.ready),
+            state_files=held.files,
+            state_bytes=held.bytes,
+            snapshots_bytes=self._snapshots_size.size().bytes,
+            trims=int(options.trim and options.persist_every_s is not None and bool(self.snapshot_folder)),
+        )
+
+    def all_reports(self) -> dict[str, Report]:
+        """The newest report of each engine by name, read now, and its own as of now."""
+        return {**self.board.look(), self.name: self.report()}
+
+    def standbys(self) -> list[Report]:
+        """The newest reports of other engines that were heard of a moment ago and are in step."""
+        found = [report for name, report in self.board.look().items() if name != self.name]
+        return [
+            report
+            for report in found
+            if report.state == "running" and report.role == "standby" and self.board.silence_s(report.engine) < FRESH_S
+        ]
+
+    def computed_block(self) -> int:
+        """The last block that it has computed."""
+        computed = self.compute.computed()
+        return computed.block if computed is not None else 0
+
     def computed_fingerprint(self) -> str:
-        """The model that this engine computes with."""
-        computed = self.computing.computed()
-        return computed.fingerprint if computed else ""
+        """The model that it computes with; empty before it has computed anything."""
+        computed = self.compute.computed()
+        return computed.fingerprint if computed is not None else ""
 
-    def seat(self) -> ShardContext:
-        """Where its workers sit."""
-        return ShardContext(bus=self.bus, streams=self.streams, shards=self.computing.setup.shards)
+    def shard_context(self) -> ShardContext:
+        """The context of its first shard."""
+        return ShardContext(bus=self.bus, streams=self.streams, shards=self.compute.setup.shards)
 
-    def inputs(self) -> Mapping[str, Log]:
-        """The inputs of the model in force, by name."""
-        return input_logs(self.bus, self.streams, self.in_force.graph)
+    def inputs(self, *, is_own: bool = False) -> Mapping[str, Log]:
+        """The inputs of the model in force by name; with `is_own` only the project's own."""
+        return input_logs(self.bus, self.streams, self.model.graph, is_own=is_own)
 
-    def own_inputs(self) -> Mapping[str, Log]:
-        """Those that are the project's own."""
-        return input_logs(self.bus, self.streams, self.in_force.graph, is_own=True)
+    def outputs(self) -> dict[str, Log]:
+        """The out streams of the model in force, by the paths of their windows."""
+        nodes = [node for node in self.model.graph.nodes if node.path in self.model.wanted]
+        return {node.path: self.bus.open(self.streams.output(node)) for node in nodes}
 
-    def reports(self) -> dict[str, Report]:
-        """What all engines say of themselves."""
-        return self.board.look()
-
-    def silence_s(self, engine: str) -> float:
-        """Seconds since a report of an engine came, on this engine's own clock."""
-        return self.board.silence_s(engine)
-
-    def watched_s(self) -> float:
-        """For how many seconds this engine has read reports."""
-        return self.board.watched_s()
-
-    def hand_over(self) -> None:
-        """Let a standby lead."""
-        self.election.step_back()
-
-    def persist_folder(self) -> str | None:
-        """Where snapshots go if nobody says."""
-        return str(self.folder) if self.folder is not None else None
-
-    def restore(self, folder: Path) -> int:
-        """Begin again with the newest snapshot in a folder; a standby leads meanwhile, if there is one."""
-        found = check_restorable(self.computing.setup, folder)
-        if standbys(self):
-            self.hand_over()
-        self.restore_from(folder)
-        return found.block
-
-    def output_ends(self) -> dict[str, int]:
-        """Where the out streams end, by the paths of their windows."""
-        return {path: log.bounds().next for path, log in self._outputs().items()}
+    def statement(self) -> Statement:
+        """The model in force and what it publishes, as the log states it."""
+        return statement_of(self.model.graph, self.model.wanted)
 
     def last_reset(self) -> SequencePosition | None:
         """Where windows were emptied last; None if the sequence log does not tell any more."""
         found = last_reset(self.bus.open(self.streams.sequence))
         return None if found is None else found[0]
 
+    def decide(self, decision: Decision) -> None:
+        """Have something decided next; its ends and counts are filled in then."""
+        with self.decision_lock:
+            self.sequencer.ask(decision)
+
+    def hand_over(self) -> None:
+        """Let a standby lead."""
+        self.election.step_back()
+
+    def restore(self, folder: Path) -> int:
+        """Begin again with the newest snapshot in a folder, and return its block; meanwhile a standby leads."""
+        found = check_restorable(self.compute.setup, folder)
+        if self.standbys():
+            self.hand_over()
+        self.restore_folder = folder
+        return found.block
+
+    def begin_anew(self) -> None:
+        """Everything that is not out is computed again, into other spools."""
+        self.publisher.take_from(self.compute.spools)
+        self.snapshots = self.snapshots.go_on(self.compute.setup)
+        self.gap, self.restore_folder, self.state = None, None, STARTING
+
     def purge(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
-        """Let go of everything on the project's own inputs and on the out streams below these offsets."""
-        for logs, ends in ((self.own_inputs(), inputs), (self._outputs(), outputs)):
+        """Trim the project's own inputs and the out streams below these offsets."""
+        for logs, ends in ((self.inputs(is_own=True), inputs), (self.outputs(), outputs)):
             for path, log in logs.items():
                 log.trim(ends.get(path, 0))
 
-    def _outputs(self) -> dict[str, Log]:
-        nodes = [node for node in self.in_force.graph.nodes if node.path in self.in_force.wanted]
-        return {node.path: self.bus.open(self.streams.output(node)) for node in nodes}
-
-    def statement(self) -> Statement:
-        """The model in force and what it publishes, as the log states it."""
-        return statement_of(self.in_force.graph, self.in_force.wanted)
-
     def trim(self) -> Mapping[str, Any]:
-        """Have everybody let go of what no snapshot needs, behind the last statement of the model."""
-        if self.folder is None:
+        """Have every log trimmed to what snapshots need; the answer says to which offsets, or why not."""
+        if self.snapshot_folder is None:
             return {"trimmed": False, "reason": "the engine has no --persist-to folder"}
-        inputs, sequence = self.own_inputs(), self.bus.open(self.streams.sequence)
-        published = self.published() or SequencePosition()
-        point = trim_point(self.folder, self.computing.setup.belongs, sequence, list(inputs), self.decided(), published)
+        inputs, sequence = self.inputs(is_own=True), self.bus.open(self.streams.sequence)
+        published, belongs = self.published or SequencePosition(), self.compute.setup.belongs
+        point = trim_point(self.snapshot_folder, belongs, sequence, list(inputs), self.decided, published)
         if point is None:
             return {"trimmed": False, "reason": "two complete snapshots of the model in force are needed"}
-        self.decide(Decision({}, 0, 0, trim=point))
+        self.decide(Decision(trim=point))
         offsets = {log.name: point.inputs[path] for path, log in inputs.items()}
         return {"trimmed": True, "sequence": point.sequence, "inputs": offsets}
 
 
-class Maintenance:
-    """What an engine that leads does by itself: snapshots now and then, and letting go of what they make needless."""
+def open_election(spec: EngineSpec, changed: Waiter) -> Election:
+    """The election in which an engine stands, with the gate that its options name, if they name one."""
+    bus, streams, runtime, options = spec.bus, spec.streams, spec.runtime, spec.options
+    gate = open_gate(options.election, runtime, os.environ, group=f"{streams.cluster}.{streams.project}")
+    lease_s, rank = options.lease_s, options.preference
+    if gate is None:
+        return Election(bus, streams, runtime, lease_s=lease_s, rank=rank, changed=changed)
+    return GatedElection(bus, streams, runtime, gate, lease_s=lease_s, rank=rank, changed=changed)
 
-    def __init__(self, office: EngineControl, options: EngineOptions) -> None:
-        self._office, self._every, self._trims = office, options.persist_every_s, options.trim
-        self._due = office.runtime.monotonic() + (options.persist_every_s or 0.0)
-        self._persisted = office.decided().block
+
+class Maintenance:
+    """What an engine that leads does by itself: snapshots now and then, and trimming what they make needless."""
+
+    def __init__(self, control: EngineControl) -> None:
+        self._control, self._every = control, control.options.persist_every_s
+        self._due = control.runtime.monotonic() + (self._every or 0.0)
+        self._persisted = control.decided.block
 
     def step(self) -> None:
         """Have the next snapshot decided on when it is due, and something has happened since the last."""
-        office = self._office
-        if self._every is None or office.folder is None or office.runtime.monotonic() < self._due:
+        control = self._control
+        if self._every is None or control.snapshot_folder is None or control.runtime.monotonic() < self._due:
             return
-        self._due = office.runtime.monotonic() + self._every
+        self._due = control.runtime.monotonic() + self._every
         try:
-            self._keep_house()
+            self._persist(control.snapshot_folder)
         except BUS_AWAY:
             raise
         except LockstepError as error:  # a folder that can't be used now, perhaps later: that must not end the engine
             logger.warning("Nothing was persisted or trimmed: %s", error, extra={"action": "persist"})
 
-    def _keep_house(self) -> None:
-        office, decided = self._office, self._office.decided()
+    def _persist(self, folder: Path) -> None:
+        control, decided = self._control, self._control.decided
         if decided.block > self._persisted:
             self._persisted = decided.block
-            by = next(iter(standbys(office)), office.report())
-            point = PersistPoint(office.runtime.new_id().hex()[:16], by.incarnation, str(office.folder))
-            office.decide(Decision({}, 0, 0, persist=point))
-            if self._trims:
-                office.trim()
-                office.decide(Decision({}, 0, 0, states=office.statement()))  # so that the next one reaches further
+            by = next(iter(control.standbys()), control.report())
+            control.decide(
+                Decision(persist=PersistPoint(control.runtime.new_id().hex()[:16], by.incarnation, str(folder)))
+            )
+            if control.options.trim:
+                control.trim()
+                control.decide(Decision(states=control.statement()))  # so that the next one reaches further

@@ -219,11 +219,11 @@ class RoleController:
         publisher: Publisher,
         runtime: Runtime,
         buffered: Callable[[], int],
-        tell: Callable[[RoleChange], None],
+        on_role: Callable[[RoleChange], None],
     ) -> None:
         """`buffered` is the last block that this engine has computed."""
         self._election, self._sequencer, self._publisher = election, sequencer, publisher
-        self._runtime, self._buffered, self._tell = runtime, buffered, tell
+        self._runtime, self._buffered, self._on_role = runtime, buffered, on_role
         self._won: int | None = None
         """The epoch of the election that this engine acts on."""
         self._epoch: int | None = None
@@ -236,7 +236,7 @@ class RoleController:
         """In which it leads, once its mark was read back."""
         return self._epoch
 
-    def lead(self) -> None:
+    def follow_election(self) -> None:
         """Begin or end to lead, as the election and the sequence log say; to be called before each sequencer step."""
         won = self._election.epoch()
         if won is not None and won != self._won:
@@ -269,7 +269,7 @@ class RoleController:
         if self.role == ACTIVE:
             self.role = STANDBY
             logger.info("Hot failover state switched to standby", extra={"action": "role"})
-            self._tell(RoleChange(STANDBY, self._sequencer.epoch))
+            self._on_role(RoleChange(STANDBY, self._sequencer.epoch))
 
     def _catch_up(self, epoch: int) -> None:
         """What was computed while it was a standby goes out first; then it is active."""
@@ -286,4 +286,4 @@ class RoleController:
         logger.log(level, "Hot failover state switched to active", extra={"action": "role"})
         self.role, self._drain = ACTIVE, None
         self.takeovers += 1
-        self._tell(RoleChange(ACTIVE, epoch, last, current, self._runtime.monotonic() - began))
+        self._on_role(RoleChange(ACTIVE, epoch, last, current, self._runtime.monotonic() - began))

@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from lockstep.engine.runtime.engine import EngineStatus
+from lockstep.engine.runtime.control.options import EngineStatus
 
 _WINDOW = (
     ("rows", "engine_window_rows", "Rows that a window holds"),

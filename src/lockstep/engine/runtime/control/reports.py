@@ -18,6 +18,8 @@ from lockstep.log.batch import NO_PRODUCER, BatchView, pack
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime, logger
 
+FRESH_S, SILENT_S = 3.0, 10.0
+"""An engine of which a report came so recently is alive; one of which none came for so long is taken for gone."""
 _NAME_CHECKS = 10
 """Reports of its own after which an engine no longer looks whether another one has its name."""
 

@@ -8,22 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lockstep.engine.errors import ModelNotReplaceable, NoStandby, PublishersActive, SnapshotRefused
 from lockstep.engine.model.changes import refusals
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.loading import parse_model, to_yaml
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.runtime.control.reports import Report
+from lockstep.engine.runtime.control.engine_control import EngineControl
+from lockstep.engine.runtime.control.reports import FRESH_S, SILENT_S, Report
 from lockstep.engine.runtime.requests.channel import Request, RequestServer
-from lockstep.engine.runtime.sequence.entries import Decision, PersistPoint, SequencePosition, Statement
+from lockstep.engine.runtime.sequence.entries import Decision, PersistPoint, Statement
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY
 from lockstep.engine.runtime.snapshots.store import SnapshotStore
-from lockstep.engine.runtime.worker.replacement import ShardContext, missing_history, outputs_of_others
+from lockstep.engine.runtime.worker.replacement import missing_history, outputs_of_others
 from lockstep.errors import BadArgument, LockstepError, NotFound, TimedOut
-from lockstep.log.port import Log
-from lockstep.runtime import Runtime
 
 WHAT = ("project", "queries", "windows", "schema", "model")
 
@@ -72,82 +71,8 @@ JOB_S = 120.0
 """A request that is not done by then is refused."""
 QUIET_S = 3.0
 """Publishers are taken for active if something came so recently."""
-FRESH_S, SILENT_S = 3.0, 10.0
-"""An engine of which a report came so recently is alive; one of which none came for so long is taken for gone."""
 READY_S = 10.0
 """For so long engines are asked whether they can run a new model."""
-
-
-class Leading(Protocol):
-    """What the desk needs of its engine."""
-
-    @property
-    def name(self) -> str:
-        """How it is called."""
-
-    @property
-    def runtime(self) -> Runtime:
-        """Its clocks."""
-
-    def graph(self) -> Graph:
-        """The model in force."""
-
-    def published_windows(self) -> frozenset[str]:
-        """The windows that are published."""
-
-    def decide(self, decision: Decision) -> None:
-        """Have something decided."""
-
-    def decided(self) -> SequencePosition:
-        """What is decided."""
-
-    def published(self) -> SequencePosition | None:
-        """What is out."""
-
-    def computed_fingerprint(self) -> str:
-        """The model that this engine computes with."""
-
-    def seat(self) -> ShardContext:
-        """Where its workers sit."""
-
-    def inputs(self) -> Mapping[str, Log]:
-        """The inputs of the model in force, by the paths of their sources."""
-
-    def reports(self) -> dict[str, Report]:
-        """What all engines say of themselves."""
-
-    def silence_s(self, engine: str) -> float:
-        """Seconds since a report of an engine came, on this engine's own clock; infinite if none came."""
-
-    def watched_s(self) -> float:
-        """For how many seconds this engine has read reports."""
-
-    def report(self) -> Report:
-        """What this one says."""
-
-    def hand_over(self) -> None:
-        """Let a standby lead."""
-
-    def persist_folder(self) -> str | None:
-        """Where snapshots go if nobody says."""
-
-    def restore(self, folder: Path) -> int:
-        """Begin again with the newest snapshot in a folder; the block it stands at."""
-
-    def output_ends(self) -> dict[str, int]:
-        """Where the out streams end, by the paths of their windows."""
-
-    def last_reset(self) -> SequencePosition | None:
-        """Where windows were emptied last; None if the sequence log does not tell any more."""
-
-    def purge(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
-        """Let go of everything on the inputs and on the out streams below these offsets."""
-
-    def statement(self) -> Statement:
-        """The model in force and what it publishes, as the log states it."""
-
-    def trim(self) -> Mapping[str, Any]:
-        """Let go of what nobody needs."""
 
 
 @dataclass(slots=True)
@@ -160,8 +85,8 @@ class _Open:
 class RequestHandlers:
     """Answers requests one step at a time. Not to be shared between threads."""
 
-    def __init__(self, engine: Leading, answerer: RequestServer) -> None:
-        self._engine, self._answerer = engine, answerer
+    def __init__(self, engine: EngineControl, server: RequestServer) -> None:
+        self._engine, self._server = engine, server
         self._open: dict[str, _Open] = {}
         self._kinds: dict[str, Callable[[Request], Job]] = {
             "query": self._query, "persist": self._persist, "quiesce": self._quiesce, "replace": self._replace,
@@ -171,7 +96,7 @@ class RequestHandlers:
     def step(self) -> None:
         """Take what is new, and go on with what is open."""
         now = self._engine.runtime.monotonic()
-        for request in self._answerer.waiting():
+        for request in self._server.waiting():
             if request.reply not in self._open:
                 self._begin(request, now)
         for key, each in list(self._open.items()):
@@ -193,7 +118,7 @@ class RequestHandlers:
         kind = self._kinds.get(request.kind)
         if kind is None:
             known = ", ".join(sorted(self._kinds))
-            self._answerer.refuse(request, BadArgument(name="kind", value=request.kind, reason=f"it is one of {known}"))
+            self._server.refuse(request, BadArgument(name="kind", value=request.kind, reason=f"it is one of {known}"))
             return
         self._open[request.reply] = _Open(request, kind(request), now + JOB_S)
 
@@ -202,40 +127,40 @@ class RequestHandlers:
         try:
             next(each.job)
         except StopIteration as done:
-            self._answerer.answer(each.request, done.value)
+            self._server.answer(each.request, done.value)
             return True
         except BUS_AWAY:
             raise
         except LockstepError as error:
-            self._answerer.refuse(each.request, error)
+            self._server.refuse(each.request, error)
             return True
         except (KeyError, TypeError, ValueError) as error:  # anybody may ask anything: that must not end the engine
             reason = f"{type(error).__name__}: {error}"
-            self._answerer.refuse(each.request, BadArgument(name="params", value=each.request.params, reason=reason))
+            self._server.refuse(each.request, BadArgument(name="params", value=each.request.params, reason=reason))
             return True
         if now > each.until:
             each.job.close()
-            self._answerer.refuse(each.request, TimedOut(what=f"The request to {each.request.kind}", seconds=JOB_S))
+            self._server.refuse(each.request, TimedOut(what=f"The request to {each.request.kind}", seconds=JOB_S))
             return True
         return False
 
     def _query(self, request: Request) -> Job:
         yield
-        return describe(self._engine.graph(), self._engine.published_windows(), request.params)
+        return describe(self._engine.model.graph, self._engine.model.wanted, request.params)
 
     def _persist(self, request: Request) -> Job:
         """One of all engines does it: a standby if there is one, so that the leader never stops."""
         engine = self._engine
-        folder = request.params.get("path") or engine.persist_folder()
+        folder = request.params.get("path") or engine.snapshot_folder
         if not folder:
             raise BadArgument(name="path", value="", reason="say where to, or start engines with --persist-to")
         SnapshotStore(Path(folder)).prepare()
-        by = next((report for report in standbys(self._engine)), engine.report())
+        by = next(iter(engine.standbys()), engine.report())
         point = PersistPoint(request.id[:16], by.incarnation, str(folder))
-        is_chosen = request.id not in engine.decided().requests  # else a leader that died chose who writes it
-        yield from self._decided(request, Decision({}, 0, 0, persist=point))
+        is_chosen = request.id not in engine.decided.requests  # else a leader that died chose who writes it
+        yield from self._decided(request, Decision(persist=point))
         while True:
-            reports = {**engine.reports(), engine.name: engine.report()}
+            reports = engine.all_reports()
             for report in reports.values():
                 if point.id in report.persisted:
                     return _persisted(report, point.id, folder)
@@ -248,7 +173,7 @@ class RequestHandlers:
         del request
         ends = {path: log.bounds().next for path, log in self._engine.inputs().items()}
         while True:
-            out = self._engine.published()
+            out = self._engine.published
             if out is not None and all(out.ends.get(path, end) >= end for path, end in ends.items()):
                 return {"block": out.block, "events": out.events}
             if not any(ends.values()):
@@ -259,26 +184,26 @@ class RequestHandlers:
         """Another model, at an entry of the sequence log: every engine changes over at the same block."""
         engine = self._engine
         new = compile_project(parse_model(str(request.params["model"]), "the new model"))
-        if (
-            request.id not in engine.decided().requests
-        ):  # else a leader that died decided it, and it only has to be done
-            if new.fingerprint == engine.graph().fingerprint:
+        # If a leader that died decided it, it only has to be waited for.
+        is_decided = request.id in engine.decided.requests
+        if not is_decided:
+            if new.fingerprint == engine.model.graph.fingerprint:
                 return {"changed": False, "model": new.fingerprint}
             states = self._replacement(new, request.params.get("publish"))
             yield from self._prepared(request, states)
-            yield from self._decided(request, Decision({}, 0, 0, states=states))
+            yield from self._decided(request, Decision(states=states))
         while engine.computed_fingerprint() != new.fingerprint:
             yield
-        return {"changed": True, "model": new.fingerprint, "block": engine.decided().block}
+        return {"changed": True, "model": new.fingerprint, "block": engine.decided.block}
 
     def _prepared(self, request: Request, states: Statement) -> Job:
         """Have every engine that is alive try whether it can run a model; refuse it if one can't, or does not say."""
         engine, until = self._engine, self._engine.runtime.monotonic() + READY_S
         proposal = f"{request.id}/prepare"
-        yield from self._decided(replace(request, id=proposal), Decision({}, 0, 0, prepare=states))
+        yield from self._decided(replace(request, id=proposal), Decision(prepare=states))
         while True:
-            reports = {**engine.reports(), engine.name: engine.report()}
-            alive = {name for name in reports if engine.silence_s(name) < FRESH_S} | {engine.name}
+            reports = engine.all_reports()
+            alive = {name for name in reports if engine.board.silence_s(name) < FRESH_S} | {engine.name}
             told = {name: reports[name].ready.get(proposal) for name in alive}
             reasons = [f"Engine {name} can't run it: {reason}" for name, reason in sorted(told.items()) if reason]
             if not reasons and None not in told.values():
@@ -287,18 +212,18 @@ class RequestHandlers:
                 words = f"did not say within {READY_S:g} s whether it can run it: wait until it is in step, or stop it."
                 reasons = [f"Engine {name} {words}" for name, reason in sorted(told.items()) if reason is None]
             if reasons:
-                project = engine.graph().project.name
+                project = engine.model.graph.project.name
                 raise ModelNotReplaceable(project=project, count=len(reasons), reasons="\n".join(reasons))
             yield
 
     def _replacement(self, new: Graph, wanted: Iterable[str] | None) -> Statement:
         """A new model as the log states it, or why it can't be."""
-        engine, old = self._engine, self._engine.graph()
-        published = engine.published_windows()
+        engine, old = self._engine, self._engine.model.graph
+        published = engine.model.wanted
         publish = frozenset(wanted or published) & {node.path for node in new.nodes}
-        reasons = refusals(old, new, published=published, shards=engine.seat().shards)
-        reasons += missing_history(old, new, engine.seat(), begun=publish - published)
-        reasons += outputs_of_others(new, engine.seat(), publish - published)
+        reasons = refusals(old, new, published=published, shards=engine.shard_context().shards)
+        reasons += missing_history(old, new, engine.shard_context(), begun=publish - published)
+        reasons += outputs_of_others(new, engine.shard_context(), publish - published)
         if reasons:
             raise ModelNotReplaceable(project=old.project.name, count=len(reasons), reasons="\n".join(reasons))
         return Statement(to_yaml(new.project), tuple(sorted(publish)))
@@ -306,7 +231,7 @@ class RequestHandlers:
     def _handover(self, request: Request) -> Job:
         """Without a pause: every standby has computed what was published when this was asked, whichever takes over."""
         del request
-        published = self._engine.published()
+        published = self._engine.published
         block = 0 if published is None else published.block
         while (able := self._standbys()) and any(report.block < block for report in able):
             yield
@@ -314,20 +239,20 @@ class RequestHandlers:
         return {"from": self._engine.name, "standbys": [report.engine for report in able]}
 
     def _standbys(self) -> list[Report]:
-        found = standbys(self._engine)
+        found = self._engine.standbys()
         if not found:
-            raise NoStandby(project=self._engine.graph().project.name, engine=self._engine.name)
+            raise NoStandby(project=self._engine.model.graph.project.name, engine=self._engine.name)
         return found
 
     def _reset(self, request: Request) -> Job:
         """Start of day: windows are emptied at one entry, numbers go on, and old messages are let go."""
         engine = self._engine
-        is_new = request.id not in engine.decided().requests
+        is_new = request.id not in engine.decided.requests
         if is_new and not request.params.get("force"):
             yield from self._quiet()
-        ends, outputs = engine.decided().ends, engine.output_ends()
-        yield from self._decided(request, Decision({}, 0, 0, reset=True))
-        decided = engine.decided()
+        ends, outputs = engine.decided.ends, {path: log.bounds().next for path, log in engine.outputs().items()}
+        yield from self._decided(request, Decision(reset=True))
+        decided = engine.decided
         while not self._all_computed(decided.number) or not self._is_out(decided.block):
             yield
         if is_new:
@@ -338,14 +263,14 @@ class RequestHandlers:
 
     def _is_out(self, block: int) -> bool:
         """Whether everything up to a block is published: nobody has to compute it again then."""
-        published = self._engine.published()
+        published = self._engine.published
         return published is not None and published.block >= block
 
     def _all_computed(self, number: int) -> bool:
         """Whether all engines that were heard of a moment ago have passed an entry: what is before it may go then."""
         engine = self._engine
-        alive = [report for name, report in engine.reports().items() if engine.silence_s(name) < FRESH_S]
-        if engine.watched_s() < FRESH_S:  # an engine that is alive may not have been heard yet
+        alive = [report for name, report in engine.board.look().items() if engine.board.silence_s(name) < FRESH_S]
+        if engine.board.watched_s() < FRESH_S:  # an engine that is alive may not have been heard yet
             return False
         others = [report for report in alive if report.engine != engine.name]
         return all(report.number >= number for report in (engine.report(), *others))
@@ -364,9 +289,9 @@ class RequestHandlers:
     def _trim(self, request: Request) -> Job:
         """The model is stated anew first, as its statement must stay; engines start from what is published."""
         engine, states = self._engine, self._engine.statement()
-        yield from self._decided(request, Decision({}, 0, 0, states=states))
-        stated_at = engine.decided().stated_at
-        while (out := engine.published()) is None or out.stated_at < stated_at:
+        yield from self._decided(request, Decision(states=states))
+        stated_at = engine.decided.stated_at
+        while (out := engine.published) is None or out.stated_at < stated_at:
             yield
         return engine.trim()
 
@@ -376,13 +301,13 @@ class RequestHandlers:
             return (yield from self._restore(request))
         if value not in ("running", "stopped"):
             raise BadArgument(name="value", value=value, reason="it is running, stopped or restored")
-        yield from self._decided(request, Decision({}, 0, 0, running=value == "running"))
+        yield from self._decided(request, Decision(running=value == "running"))
         return {"state": value}
 
     def _restore(self, request: Request) -> Job:
         """Throw this engine's state away, and begin with the newest snapshot and what follows it on the log."""
         engine = self._engine
-        folder = request.params.get("path") or engine.persist_folder()
+        folder = request.params.get("path") or engine.snapshot_folder
         if not folder:
             raise BadArgument(name="path", value="", reason="say from where, or start engines with --persist-to")
         yield
@@ -391,28 +316,18 @@ class RequestHandlers:
 
     def _decided(self, request: Request, decision: Decision) -> Job:
         """Have something decided, once however often it is asked."""
-        if request.id not in self._engine.decided().requests:
+        if request.id not in self._engine.decided.requests:
             self._engine.decide(replace(decision, request=request.id))
-        while request.id not in self._engine.decided().requests:
+        while request.id not in self._engine.decided.requests:
             yield
         return {}
 
 
-def standbys(engine: Leading) -> list[Report]:
-    """Other engines that were heard of a moment ago and are in step."""
-    found = [report for name, report in engine.reports().items() if name != engine.name]
-    return [
-        report
-        for report in found
-        if report.state == "running" and report.role == "standby" and engine.silence_s(report.engine) < FRESH_S
-    ]
-
-
-def _is_gone(by: Report, now: Report | None, engine: Leading) -> bool:
+def _is_gone(by: Report, now: Report | None, engine: EngineControl) -> bool:
     """Whether the engine that was to do something ended, was started again, or was not heard of for long."""
     if by.engine == engine.name:
         return now is None or now.incarnation != by.incarnation
-    return now is None or now.incarnation != by.incarnation or engine.silence_s(by.engine) > SILENT_S
+    return now is None or now.incarnation != by.incarnation or engine.board.silence_s(by.engine) > SILENT_S
 
 
 def _persisted(report: Report, point: str, folder: Path | str) -> Mapping[str, Any]:

@@ -53,15 +53,17 @@ class Decision:
     """The body of an entry.
 
     `ends` are offsets in the inputs by the paths of the sources: what lies between the last ends and these is the
-    input, whoever wrote it. Then the clock ticks to `tick_us`, if it is given. `blocks` and `events` count everything
-    up to here, so that a range can be cut to size without reading it; they are checked when it is read, as is `crc`,
-    the checksum of the frames it takes. An entry that turns something takes no input: a new model's `ends` are those
-    of its own sources. `request` is the id of what was asked: a second entry with the same one changes nothing.
+    input, no matter who wrote it. Then the clock ticks to `tick_us`, if it is given. `blocks` and `events` count
+    everything up to here, so that a range can be cut to size without reading it; they are checked when it is read, as
+    is `crc`, the checksum of the frames it takes. A control entry takes no input: a new model's `ends` are those of its
+    own sources. `request` is the id of the request: a second entry with the same one changes nothing.
+
+    To ask for a decision give only what is asked for, as in `Decision(reset=True)`: the sequencer fills in the rest.
     """
 
-    ends: Mapping[str, int]
-    blocks: int
-    events: int
+    ends: Mapping[str, int] = field(default_factory=dict)
+    blocks: int = 0
+    events: int = 0
     tick_us: int | None = None
     crc: int | None = None
     gaps: Mapping[str, int] | None = None
@@ -81,8 +83,8 @@ class Decision:
     """With a tick: input that was there when the entry was made is left to a later one."""
 
     @property
-    def turns(self) -> bool:
-        """Whether what is computed stops at this entry for a moment: a model, a reset or a snapshot."""
+    def is_control(self) -> bool:
+        """Whether workers stop at this entry: it states a model, empties windows or asks for a snapshot."""
         return self.reset or self.states is not None or self.persist is not None
 
     def body(self) -> str:

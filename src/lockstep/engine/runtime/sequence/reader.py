@@ -107,8 +107,8 @@ class Range:
     span: Span
     end: SequencePosition
     broken: tuple[BrokenFrame, ...]
-    turn: Decision | None = None
-    """The one entry of the range, if it turns something: a model, a reset or a snapshot."""
+    control: Decision | None = None
+    """The one entry of the range, if it is a control entry: a model, a reset or a snapshot."""
     lineage: Lineage = ()
     """The digests of the sequence for its blocks."""
 
@@ -176,15 +176,15 @@ class RangeReader:
 
         It is large enough with `max_events`, or when its records are large: then the caller reads on.
 
-        An entry that turns something is a range of its own.
+        A control entry is a range of its own.
         """
         collected, end, lineage = _Collected(BlockCounter.at(position)), position, []
         room = float("inf") if max_events is None else position.events + max_events
         for state, entry in counted(self._sequence, position.sequence, upto):
             decision = Decision.of(entry)
-            if decision.turns:
+            if decision.is_control:
                 if end is position:
-                    return self._turn(position, state, decision)
+                    return self._control_range(position, state, decision)
                 break
             self._take(decision, end.ends, collected)
             if collected.tally.block > end.block:
@@ -200,7 +200,7 @@ class RangeReader:
         span = Span(position.block + 1, end.block, batches, tuple(collected.ticks), transactional, lagging)
         return Range(span, end, tuple(collected.broken), lineage=tuple(lineage))
 
-    def _turn(self, position: SequencePosition, state: SequenceState, decision: Decision) -> Range:
+    def _control_range(self, position: SequencePosition, state: SequenceState, decision: Decision) -> Range:
         end = position.after(state, decision, BlockCounter.at(position))
         nothing = Span(position.block + 1, position.block, {}, (), np.array([], np.int64))
         return Range(nothing, end, (), decision)

@@ -117,7 +117,7 @@ class Sequencer:
         """Since when no append to the sequence log was acknowledged."""
         self._asked: list[Decision] = []
         """Decisions to be made as soon as possible; their ends and counts are filled in then."""
-        self._turned: list[tuple[SequencePosition, Decision]] = []
+        self._control_entries: list[tuple[SequencePosition, Decision]] = []
         self._restate = restate
         self._lengths: dict[str, LengthCheck] = {}
         """Of streams that are not the project's own, and were shorter than what was taken of them."""
@@ -166,19 +166,19 @@ class Sequencer:
 
     def tick(self, time_us: int, *, lagging: bool = False) -> None:
         """Have the clock tick, behind everything that is decided so far."""
-        self.ask(Decision({}, 0, 0, time_us, lagging=lagging or None))
+        self.ask(Decision(tick_us=time_us, lagging=lagging or None))
 
     def nudge(self) -> None:
         """Decide on nothing new: an entry for the sake of its number, so that what is decided is evaluated again."""
-        self.ask(Decision({}, 0, 0))
+        self.ask(Decision())
 
     def ask(self, decision: Decision) -> None:
         """Have something decided next; its ends and counts are filled in."""
         self._asked.append(decision)
 
-    def turned(self) -> list[tuple[SequencePosition, Decision]]:
+    def take_control_entries(self) -> list[tuple[SequencePosition, Decision]]:
         """The entries since the last call that concern the engine itself; each with where it stands."""
-        found, self._turned = self._turned, []
+        found, self._control_entries = self._control_entries, []
         return found
 
     def is_caught_up(self) -> bool:
@@ -330,9 +330,9 @@ class Sequencer:
         self.position, self._inputs = position, inputs
         if decision.tick_us is not None:
             self._saw_tick(decision.tick_us, is_own=entry.body == body)
-        concerns_engine = decision.turns or decision.trim is not None or decision.prepare is not None
+        concerns_engine = decision.is_control or decision.trim is not None or decision.prepare is not None
         if concerns_engine and not before.knows(decision):
-            self._turned.append((self.position, decision))
+            self._control_entries.append((self.position, decision))
 
     def _saw_tick(self, time_us: int, *, is_own: bool) -> None:
         """A tick that was made here may come back late: what counts is when it was made."""

@@ -438,7 +438,7 @@ class DividedReader:
             made = self._take(folder, end, piece)
             taken.append(made)
             end = made.end
-            if made.turn is not None or end.number != piece.last:
+            if made.control is not None or end.number != piece.last:
                 break
         if not taken:
             return divided(self._reader.read(position, upto, max_events), self._shares)
@@ -457,24 +457,24 @@ class DividedReader:
 def pieces(
     entries: Iterator[tuple[SequenceState, Decision]], position: SequencePosition, upto: int, max_events: int | None
 ) -> Iterator[Piece]:
-    """The pieces behind a position through entry `upto`, or until there are enough events; none past a turn.
+    """The pieces behind a position through entry `upto`, or until there are enough events; none past a control entry.
 
-    An entry that turns something is a piece alone, and only the first.
+    A control entry is a piece alone, and only the first.
     """
     room = float("inf") if max_events is None else position.events + max_events
     last: SequenceState | None = None
     start = events = position.events
     begins = is_large = is_enough = False
     for state, decision in entries:
-        ends = decision.turns or is_large or _part_of(decision.events) != _part_of(events)
+        ends = decision.is_control or is_large or _part_of(decision.events) != _part_of(events)
         if last is None:
-            if decision.turns:
+            if decision.is_control:
                 yield Piece(state.number, state.digest, is_whole=False)
                 return
             begins = ends
         elif ends or is_enough:
             yield Piece(last.number, last.digest, is_whole=begins and ends and events - start >= _WORTH_EVENTS)
-            if decision.turns or is_enough:
+            if decision.is_control or is_enough:
                 return
             begins, start = True, events
         is_large = decision.events - events >= PIECE_EVENTS

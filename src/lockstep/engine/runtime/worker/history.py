@@ -167,7 +167,7 @@ class VersionedReader(RangeReader):
             taken.append(self._read_on(end, upto, None if last is None else last - end.events))
             end = taken[-1].end
         made = join_ranges(position, end, taken)
-        return replace(made, turn=None) if self.is_plain else Range(made.span, end, ())
+        return replace(made, control=None) if self.is_plain else Range(made.span, end, ())
 
     def check_reach(self, position: SequencePosition) -> None:
         """Refuse if an input begins behind what is needed of it."""

@@ -146,8 +146,8 @@ class ShardWorker:
             self._history.reader.check_reach(earliest)
 
     def _advance(self, taken: Range) -> None:
-        if taken.turn is not None:
-            self._turn(taken, taken.turn)
+        if taken.control is not None:
+            self._pass_control(taken, taken.control)
             return
         began, start = self._runtime.monotonic(), self.position
         self._history.add(start, taken.end, taken.span)
@@ -186,7 +186,7 @@ class ShardWorker:
             else:
                 self._last_out.setdefault(path, UNKNOWN)
 
-    def _turn(self, taken: Range, decision: Decision) -> None:
+    def _pass_control(self, taken: Range, decision: Decision) -> None:
         """Stop for a moment at an entry that asks for more than events."""
         is_new = not self.position.knows(decision)
         if is_new and self._changes(decision):

@@ -1,4 +1,4 @@
-"""The parts of an engine, made from its options and from what its bus says."""
+"""What an engine is given, and its parts, made from that and from what its bus says."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from lockstep.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)
-class Assembly:
-    """What an engine is made of."""
+class EngineSpec:
+    """What an engine is given: a project, its bus, a folder and options; and its parts as they follow from that."""
 
     graph: Graph
     wanted: frozenset[str]
@@ -91,7 +91,7 @@ class Assembly:
             raise LogTooShort(window=self.graph.project.name, stream=log.name, needed=needed, first=bounds.first)
         LengthCheck(log, self.runtime.monotonic, 0.0).check(needed, known.block, bounds)
 
-    def published(self, known: Mapping[str, Any] | None = None) -> SequencePosition:
+    def start_position(self, known: Mapping[str, Any] | None = None) -> SequencePosition:
         """Where an engine starts: where everything is published, as a beat says, or at its own state if that is newer.
 
         Both name all clients; without either it counts from the first entry.
