@@ -429,10 +429,12 @@ def test_the_past_can_be_read_from_the_sequence_log():
     project.change(model([source("more"), source(), totals("sums")], "in>sums"))
     found = read_model_history(project.bus, project.streams)
     assert found.base.number == first.number + 1
-    assert [era.paths for era in found.eras] == [("q/in",), ("q/more", "q/in")]
-    assert found.eras[-1] == project.past.eras[-1]
+    assert [version.paths for version in found.versions] == [("q/in",), ("q/more", "q/in")]
+    assert found.versions[-1] == project.past.versions[-1]
     project.reset()
-    assert [era.paths for era in read_model_history(project.bus, project.streams).eras] == [("q/more", "q/in")]
+    assert [version.paths for version in read_model_history(project.bus, project.streams).versions] == [
+        ("q/more", "q/in")
+    ]
 
 
 def test_a_sequence_log_without_a_model_says_so():

@@ -1,7 +1,7 @@
 """Gates by their URLs.
 
 zookeeper://HOST:PORT,HOST:PORT/ESP?timeout_s=1              a node below /ESP; a session lasts timeout_s
-rabbitmq-queue://USER@HOST:5672/VHOST?queue=NAME&timeout_s=5 a queue; whoever is silent for timeout_s is dead
+rabbitmq-queue://USER@HOST:5672/VHOST?queue=NAME&timeout_s=5 a queue; who is silent for timeout_s is dead
 redis-lock://USER@HOST:6379/DATABASE                         Sensu's keys; a lock is dead after 30 seconds
 
 Passwords as in the URLs of buses: in the URL, in a file (password_file=), or in the environment

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.engine.gates.port import needed
+from lockstep.engine.gates.port import Gate, needed
 from lockstep.errors import ServerRefused, ServerUnreachable
 from lockstep.log.network.address import Address
 from lockstep.log.network.checks import Finding, judge
@@ -154,8 +154,8 @@ def _tls(address: Address) -> dict[str, Any]:
     return {"use_ssl": True, "ca": tls.ca, "certfile": tls.cert, "keyfile": tls.key, "check_hostname": True}
 
 
-class ZooKeeperGate:
-    """See module."""
+class ZooKeeperGate(Gate):
+    """A place in a line of ZooKeeper's sequential nodes."""
 
     def __init__(self, client: Any, root: str, group: str, runtime: Runtime, session_s: float, shown: str) -> None:
         """`session_s` is how long a session is sure to live after the server heard of it."""
@@ -192,26 +192,26 @@ class ZooKeeperGate:
         self._task = self._runtime.spawn("lockstep-gate", self._step, self._waiter, self._crashed)
 
     def enter(self) -> None:
-        """See Gate."""
+        """Stand in line, at its end; one that stands there stays where it is."""
         if not self._wanted:
             self._wanted = True
             self._waiter.wake()
 
     def leave(self) -> None:
-        """See Gate."""
+        """Leave the line, so that the next may try; `enter` begins at its end."""
         if self._wanted:
             self._wanted, self._leaving = False, True
             self._waiter.wake()
 
     def may_lead(self) -> bool:
-        """See Gate."""
+        """Whether this engine may try to lead; False while that is not sure."""
         with self._lock:
             is_active = self._is_connected and self._place is not None and self._place.is_active
             is_wanted = self._wanted and not self._leaving
             return is_wanted and is_active and self._runtime.monotonic() < self._sure_until
 
     def state(self) -> str:
-        """See Gate."""
+        """Where it stands, for people; no secrets."""
         return f"{self._shown}: {self._state()}"
 
     def _state(self) -> str:
@@ -227,12 +227,12 @@ class ZooKeeperGate:
         return f"{'active' if self.may_lead() else 'unsure'} as {self._node}"
 
     def check(self) -> None:
-        """See Gate."""
+        """Raise what ended it, if anything did."""
         if self._crash is not None:
             raise self._crash
 
     def close(self) -> None:
-        """See Gate."""
+        """Leave for good and let go of the connection."""
         self._wanted = False
         self._task.stop()
         self._stop_client()

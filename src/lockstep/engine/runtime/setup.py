@@ -49,7 +49,7 @@ class EngineSetup:
     seed: str | None = None
     """The persisted snapshot to begin with if Spark has no state: FOLDER/NAME."""
     first: int = 0
-    """The entry behind which a new checkpoint begins."""
+    """The entry after which a new checkpoint begins."""
     known: Mapping[str, Any] | None = None
     """The position of the state that this engine has, as plain values: its orders begin there or later."""
     is_history: bool = False

@@ -61,13 +61,13 @@ class FigureListener(StreamingQueryListener):
             self._add(self._figures.setdefault(told["name"], BatchFigures()), told)
 
     def onQueryStarted(self, event: Any) -> None:
-        """See StreamingQueryListener."""
+        """Not called: the JVM calls an object that takes events as JSON."""
 
     def onQueryProgress(self, event: Any) -> None:
-        """See StreamingQueryListener."""
+        """Not called: the JVM calls an object that takes events as JSON."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """See StreamingQueryListener."""
+        """Not called: the JVM calls an object that takes events as JSON."""
 
     @property
     def _jlistener(self) -> Any:
@@ -117,7 +117,7 @@ _LATE, _LATE_MAX = "Python worker failed to connect back", 5
 
 
 class SparkCompute(Compute):
-    """See Compute. Starting takes seconds, and must come before there are threads."""
+    """Starting takes seconds, and must come before there are threads."""
 
     def __init__(
         self,

@@ -91,11 +91,11 @@ class OrderSource(DataSource):
         return "lockstep-orders"
 
     def schema(self) -> str:
-        """See DataSource."""
+        """The columns of its rows."""
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002 - Spark's name
-        """See DataSource."""
+        """Reads what comes, batch by batch."""
         return OrderReader(self.options["setup"], int(self.options["shard"]))
 
 
@@ -119,11 +119,11 @@ class OrderReader(DataSourceStreamReader):
         self._sequence: _Sequence | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """See BatchPlanner."""
+        """Where the first batch of a new checkpoint begins."""
         return self._planned().first()
 
     def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:  # noqa: ARG002
-        """See BatchPlanner. Spark asks again at once, so where there is nothing to do it is let wait for something."""
+        """Spark asks again at once, so where there is nothing to do it is let wait for something."""
         planner = self._planned()
         found = planner.next_after(start)
         if found == start and self._sequence is not None:
@@ -194,7 +194,7 @@ class WindowProcessor(StatefulProcessor):
         self._setup = setup
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """See StatefulProcessor."""
+        """Open the state in which pages are kept."""
         self._pages = handle.getMapState("pages", _NAME, _PAGE)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002
@@ -226,4 +226,4 @@ class WindowProcessor(StatefulProcessor):
         return None if found is None else bytes(found[0])
 
     def close(self) -> None:
-        """See StatefulProcessor."""
+        """Nothing is left open."""

@@ -63,26 +63,26 @@ class LockstepSource(DataSource):
         return schema_of(options.columns or (*DEFAULT, *(("stream",) if several else ())))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """See DataSource."""
+        """Reads a range once."""
         if names_window(self.options):
             wish = WindowReadOptions.of(self.options, streaming=False)
             return self._window_reader()(wish, _published(wish), schema)
         return self._row_reader()(ReadOptions.of(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """See DataSource."""
+        """Reads what comes, batch by batch."""
         if names_window(self.options):
             wish = WindowReadOptions.of(self.options, streaming=True)
             return WindowStreamReader(wish, _published(wish), schema)
         return RowStreamReader(ReadOptions.of(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> RowWriter:
-        """See DataSource."""
+        """Writes one batch of rows."""
         options, form = self._target(schema, overwrite, streaming=False)
         return RowWriter(options, schema, form=form)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> RowStreamWriter:
-        """See DataSource."""
+        """Writes the batches of a streaming query."""
         options, form = self._target(schema, overwrite, streaming=True)
         return RowStreamWriter(options, schema, form=form)
 

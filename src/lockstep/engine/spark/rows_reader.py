@@ -137,7 +137,7 @@ class RowReader(DataSourceReader):
         return spread(full or planned[:1], self._options.min_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """See DataSourceReader."""
+        """The rows of one range, as Arrow batches."""
         assert isinstance(partition, RowRange)
         return self._ranges.read(partition)
 
@@ -226,7 +226,7 @@ class RowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return spread([part for part in ranges if part.start < part.stop], self._options.min_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """See DataSourceStreamReader."""
+        """The rows of one range, as Arrow batches."""
         assert isinstance(partition, RowRange)
         return self._ranges.read(partition)
 

@@ -38,7 +38,7 @@ _CELL = b"spark\0"
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who writes: a name that stays the same when the batch comes again, and the streaming query behind it, if any."""
+    """Who writes: a name that stays the same when the batch comes again, and the streaming query, if any."""
 
     name: str
     query: str | None = None
@@ -344,19 +344,19 @@ class RowWriter(DataSourceArrowWriter):
         self._sink.check()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """See DataSourceArrowWriter. Inside foreachBatch a task knows the query, whose numbers the batches have."""
+        """Inside foreachBatch a task knows the query, whose numbers the batches have."""
         task, author = self._task(), self._author
         known = author if author.once else replace(author, query=task.query)
         return self._sink.stage(iterator, known, self._batch, task.partition, self._runtime)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """See DataSourceWriter."""
+        """Publish what all tasks staged."""
         staged = _staged(messages)
         if staged:
             self._sink.publish(staged[0].author, self._batch, staged)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
-        """See DataSourceWriter."""
+        """Remove what tasks staged."""
         self._sink.discard(self._author, self._batch)
 
 
@@ -372,7 +372,7 @@ class RowStreamWriter(DataSourceStreamArrowWriter):
         self._sink.check()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """See DataSourceStreamArrowWriter."""
+        """Stage the rows of one task."""
         task = self._task()
         name = self._writer or task.query
         if name is None or task.batch is None:
@@ -381,13 +381,13 @@ class RowStreamWriter(DataSourceStreamArrowWriter):
         return self._sink.stage(iterator, Author(name, task.query), task.batch, task.partition, self._runtime)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """See DataSourceStreamWriter."""
+        """Publish what all tasks staged."""
         staged = _staged(messages)
         if staged:
             self._sink.publish(staged[0].author, batchId, staged)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """See DataSourceStreamWriter. If no task got far enough to tell its query, the next commit tidies up."""
+        """If no task got far enough to tell its query, the next commit tidies up."""
         for author in {message.author for message in _staged(messages)}:
             self._sink.discard(author, batchId)
 

@@ -369,7 +369,7 @@ def hosts_without(spark: SparkSession, path: Path) -> set[str]:
 def give_way(pid: int, nice: int = _NICE) -> None:
     """Let the JVM, and the workers it will start, give way to the driver.
 
-    The driver says that the engine lives, decides and publishes: little work that must not wait behind much. Linux
+    The driver says that the engine lives, decides and publishes: little work that must not wait for much. Linux
     keeps this for each thread; those that come later have it from the one that makes them.
     """
     with suppress(OSError):  # a thread ended meanwhile, or this is no Linux

@@ -115,7 +115,7 @@ class Walk:
     """Goes along an out stream by the heads of its frames, from one place between two blocks to the next.
 
     A frame that does not chain is passed over, as engines do: what is missing before it comes later, and then it comes
-    again. No place lies behind one as long as nothing has come.
+    again. No place lies after one as long as nothing has come.
     """
 
     log: Log
@@ -146,7 +146,7 @@ class Walk:
 def walked(
     log: Log, schema: Schema, start: Place, stop: int, *, size: int | None = None, block: int | None = None
 ) -> Place:
-    """The last place up to offset `stop`: the first one behind `size` bytes, and before `block`."""
+    """The last place up to offset `stop`: the first one after `size` bytes, and before `block`."""
     at = start
     for step in Walk(log, schema, start).steps(stop):
         if block is not None and (step.at.last or 0) >= block:

@@ -256,7 +256,7 @@ class WindowReader(DataSourceReader):
         return [BlockRange(name, identity, start, end, host, places[-1]) for start, end in pairs]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """See DataSourceReader."""
+        """The rows of one range, as Arrow batches."""
         assert isinstance(partition, BlockRange)
         return self._blocks.read(partition)
 
@@ -387,7 +387,7 @@ class WindowStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [BlockRange(to.stream, to.identity, begin, to.at, this_host(), to.at)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """See DataSourceStreamReader."""
+        """The rows of one range, as Arrow batches."""
         assert isinstance(partition, BlockRange)
         return self._blocks.read(partition)
 

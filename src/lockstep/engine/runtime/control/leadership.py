@@ -118,7 +118,10 @@ def _noted(summary: str, error: BaseException | None) -> None:
 
 
 class GatedElection(Election):
-    """See Election. An engine stands in the gate's line from `join` on, and in the group's while the gate is open."""
+    """An election with a gate in front: an engine takes part only while the gate lets it.
+
+    It stands in the gate's line from `join` on, and in the group's while the gate is open.
+    """
 
     def __init__(
         self, bus: Bus, streams: ProjectStreams, runtime: Runtime, gate: Gate, *, lease_s: float, rank: int,
@@ -130,35 +133,35 @@ class GatedElection(Election):
         """Several threads of an engine join and step back; what the last one wished is what holds."""
 
     def epoch(self) -> int | None:
-        """See Election; the gate is looked at first."""
+        """The epoch in which this engine is to lead now, or None; the gate is looked at first."""
         self._follow_gate()
         return super().epoch()
 
     def join(self) -> None:
-        """See Election."""
+        """Stand for election, and in the gate's line before."""
         with self._lock:
             self._wanted = True
             self._gate.enter()
         self._follow_gate()
 
     def step_back(self) -> None:
-        """See Election; the next in the gate's line may try."""
+        """Let somebody else lead, and leave the line, so that the next one in it may try."""
         with self._lock:
             self._wanted = False
             super().step_back()
             self._gate.leave()
 
     def gate(self) -> str:
-        """See Election."""
+        """What the gate says, for people."""
         return self._gate.state()
 
     def check(self) -> None:
-        """See Election."""
+        """Raise what ended the member or the gate, if anything did."""
         super().check()
         self._gate.check()
 
     def close(self) -> None:
-        """See Election."""
+        """Leave both: the lead is released at once."""
         try:
             super().close()
         finally:
@@ -210,7 +213,7 @@ class RoleChange:
 
 
 class RoleController:
-    """Follows the election: leads when it is this engine's turn, and steps back when it is not."""
+    """Switches this engine between active and standby, as the election decides."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ from lockstep.runtime import Runtime
 
 
 def first_published_ns(bus: Bus, streams: ProjectStreams, block: int) -> int | None:
-    """When something behind `block` was first seen to be published; None if nothing was."""
+    """When something after `block` was first seen to be published; None if nothing was."""
     found = _first_beat(bus.open(streams.control), block)
     if found is None:
         return None
@@ -303,7 +303,7 @@ class _ProjectView:
             return STOPPED
         if is_silent:
             return SILENT
-        # One that was fenced may not know it yet: the highest epoch leads, and within it whoever wrote the beat.
+        # One that was fenced may not know it yet: the highest epoch leads, and within it who wrote the beat.
         leads = report.role == ACTIVE and report.epoch == self.epoch and self._is_sole(report)
         return ACTIVE if leads else STANDBY
 

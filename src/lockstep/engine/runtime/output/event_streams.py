@@ -162,7 +162,7 @@ class OutFold:
 
 
 def _start(head: FrameHead) -> OutState:
-    """Where a reader without a past begins: a later piece stands behind its own block, which so is left out whole."""
+    """Where a reader without a past begins: a later piece follows its own block, which so is left out whole."""
     return OutState(head.previous or 0, 0, head.before)
 
 

@@ -102,7 +102,7 @@ class Outlet:
         return not self._frames
 
     def lead(self, epoch: int) -> None:
-        """Publish from now on, behind a barrier."""
+        """Publish from now on, after a barrier."""
         self._sent = 0
         self._do(Lead(epoch))
 
@@ -169,7 +169,9 @@ class Outlet:
             while stored := self._log.read(self.at, max_bytes=_READ_BYTES):
                 for entry in stored:
                     self._observe(BatchView(entry.base, entry.data, self._log.name))
-        except Trimmed:  # by somebody, below what was read: what is known stays known, the rest is behind a new barrier
+        except (
+            Trimmed
+        ):  # by somebody, below what was read: what is known stays known, the rest comes after a new barrier
             self.at = self._log.bounds().first
             self._do(Reset(self.out))
 

@@ -50,7 +50,7 @@ class Publisher:
     """Copies what workers computed to the out streams while this engine leads, and says so in a beat.
 
     While it follows it lets go of what others published. Plain appends are enough: a frame counts when it was read
-    back, and a beat is written behind that. Not to be shared between threads. `published` is the last block that is
+    back, and a beat is written after that. Not to be shared between threads. `published` is the last block that is
     out; `counts` the windows' newest counts.
     """
 
@@ -115,7 +115,7 @@ class Publisher:
         return outlet
 
     def lead(self, epoch: int) -> None:
-        """Go on where others stopped, behind a barrier on each stream."""
+        """Go on where others stopped, after a barrier on each stream."""
         self._bad.look()
         self._notices.look()
         self._learn(self._beats.last())  # the bus may be away: it leads when all of this is known

@@ -90,7 +90,7 @@ def origin_of(project: str, sequence: str) -> str:
 
 
 def notice_trees(origin: str, notices: Iterable[Notice]) -> list[dict[str, Any]]:
-    """Notices of whole blocks, each with an id that follows from the log alone: whoever computes it again finds it."""
+    """Notices of whole blocks, each with an id that follows from the log alone."""
     counts: Counter[tuple[int, str]] = Counter()
     return [_notice_tree(origin, notice, counts) for notice in notices]
 

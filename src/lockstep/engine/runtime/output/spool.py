@@ -219,7 +219,7 @@ def all_errors(kind: type[LockstepError]) -> list[type[LockstepError]]:
 class SpoolWaiter(FileWaiter):
     """A waiter that ends when a worker of this machine leaves a part in one of the folders: parts appear by a rename.
 
-    `is_told` is false where the kernel tells nothing; then whoever waits has to look.
+    `is_told` is false where the kernel tells nothing; then the one who waits has to look.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:

@@ -1,9 +1,9 @@
-"""Questions to a project and their answers, over plain streams: whoever leads answers, and only to who asked.
+"""Requests to a project and their replies, over plain streams: the engine that leads replies, to the client alone.
 
-A request goes onto the project's request stream; the answer comes on a stream that the asker made for it, and deletes.
-While it waits the asker puts the same request there again, about once a second. So nothing needs to be kept or looked
-up: an engine that begins to lead starts at the end of the stream, and hears from everybody who still waits. What it
-does not hear again was asked by somebody who is gone, and is never carried out late.
+A request goes onto the project's request stream; the reply comes on a stream that the client made for it, and deletes.
+While it waits the client sends the same request again, about once a second. So nothing needs to be kept or looked up:
+an engine that begins to lead starts at the end of the stream, and hears from every client that still waits. What it
+does not hear again is from a client that is gone, and is never carried out late.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ REPLIES = StreamConfig(capacity=16, max_record_bytes=64 << 20)
 """Of an answer and its copies the first is taken."""
 ASK_AGAIN_S = 1.0
 STALL_S = 30.0
-"""An engine that did not look for so long starts anew at the end: what was asked meanwhile may be nobody's any more."""
+"""An engine that did not look for so long starts anew at the end: clients of requests from before may be gone."""
 SWEEP_S = 60.0
-"""A reply stream whose asker was not heard for so long, and maybe twice that, is removed: he was killed."""
+"""A reply stream whose client was not heard for so long, and maybe twice that, is removed: it was killed."""
 WAITING_MAX = 256
 """Requests at a time; others are heard when there is room."""
 HEARD_MAX = 10_000
-"""Askers that are told apart between two sweeps; if there are more nothing is swept."""
+"""Clients that are told apart between two sweeps; if there are more nothing is swept."""
 _READ_TRIES = 8
 _TEXT_MAX = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Something that is asked of a project. With the same id it is the same request, and is carried out once."""
+    """A request to a project. With the same id it is the same request, and is carried out once."""
 
     id: str
     kind: str
     params: Mapping[str, Any]
     reply: str
-    """The stream on which the answer is expected; each asking has its own."""
+    """The stream on which the reply is expected; each request has its own."""
     at_ns: int
-    """Wall clock of the asker, a label."""
+    """Wall clock of the client, a label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an engine said to it: a result, or an error with code, message and params."""
+    """What an engine replied: a result, or an error with code, message and params."""
 
     id: str
     ok: bool
@@ -74,7 +74,7 @@ class Reply:
 
 
 class RequestClient:
-    """Asks a project, and waits for the answer."""
+    """Sends requests to a project, and waits for the replies."""
 
     def __init__(self, bus: Bus, streams: ProjectStreams, runtime: Runtime) -> None:
         self._bus, self._streams, self._runtime = bus, streams, runtime
@@ -87,7 +87,7 @@ class RequestClient:
         timeout_s: float = 30.0,
         id: str | None = None,  # noqa: A002 - it is one
     ) -> Reply:
-        """The answer, or the error that the engine told; RequestTimedOut names who was asked."""
+        """The reply, or the error that the engine raised; RequestTimedOut names the engine that was asked."""
         if not 0 < timeout_s < math.inf:
             raise BadArgument(name="timeout_s", value=timeout_s, reason="it must be above 0, and finite")
         request = self._request(kind, params, id)
@@ -140,7 +140,7 @@ class RequestClient:
 
 
 class RequestServer:
-    """Hears what is asked of a project, and answers. For the loop of whoever leads: no call waits."""
+    """Receives the requests to a project, and replies. For the loop of the engine that leads: no call waits."""
 
     def __init__(self, bus: Bus, streams: ProjectStreams, engine: str, runtime: Runtime) -> None:
         self._bus, self._streams, self._engine, self._runtime = bus, streams, engine, runtime
@@ -152,7 +152,7 @@ class RequestServer:
         self._suspects: frozenset[str] = frozenset()
 
     def waiting(self) -> list[Request]:
-        """Requests without an answer whose askers still wait, in the order in which they were heard."""
+        """Requests without a reply whose clients still wait, in the order in which they were heard."""
         now = self._runtime.monotonic()
         if now - self._looked_at > STALL_S:
             self._start(now)
@@ -165,17 +165,17 @@ class RequestServer:
         return list(self._waiting.values())
 
     def answer(self, request: Request, result: Mapping[str, Any]) -> None:
-        """Say that it is done. Who no longer waits is left alone."""
+        """Reply that it is done. A client that no longer waits is left alone."""
         self._send(request, Reply(request.id, True, result, None, self._engine))
 
     def refuse(self, request: Request, error: LockstepError) -> None:
-        """Say no; the asker gets the same error raised."""
+        """Reply that it is refused; the client raises the same error."""
         self._send(request, Reply(request.id, False, {}, error_tree(error), self._engine))
 
     def _start(self, now: float) -> None:
         self._waiting.clear()
         self._heard.clear()
-        self._swept_at = now  # whoever lives is heard before the next sweep
+        self._swept_at = now  # a client that lives is heard before the next sweep
         self._next = self._log.bounds().next
 
     def _new(self) -> Iterator[bytes]:
@@ -224,7 +224,7 @@ class RequestServer:
             return _encoded(Reply(reply.id, False, {}, error_tree(error), self._engine), log)
 
     def _sweep(self, now: float) -> None:
-        """Remove streams of askers that were killed: there at the last look and now, and not heard between."""
+        """Remove streams of clients that were killed: there at the last look and now, and not heard between."""
         prefix = self._streams.replies("")
         present = frozenset(name for name in self._bus.names() if name.startswith(prefix))
         for name in (self._suspects & present) - self._heard:

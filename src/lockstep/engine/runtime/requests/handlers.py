@@ -109,7 +109,7 @@ class RequestHandlers:
                 del self._open[key]
 
     def close(self) -> None:
-        """Somebody else leads: whoever waits asks again, and is heard there."""
+        """Drop open requests: another engine leads, and clients that wait send them to it again."""
         for each in self._open.values():
             each.job.close()
         self._open.clear()

@@ -17,7 +17,7 @@ from lockstep.log.offsets import step_back
 from lockstep.log.port import Log
 
 _KEEP = 64
-"""Beats kept behind the newest: each one carries everything."""
+"""Beats kept before the newest: each one carries everything."""
 _LATE = 8
 """Records at the end of which the one that says most is taken: a leader that slept writes one late, before it looks."""
 FEW_CLIENTS = 64
@@ -42,7 +42,7 @@ class Beat:
     epoch: int = 0
     """In which it was written."""
     offsets: Mapping[str, int] = field(default_factory=dict)
-    """Where on each out stream its last block ends: whoever reads on from there misses nothing."""
+    """Where on each out stream its last block ends: a reader that goes on from there misses nothing."""
     parts: Mapping[str, int] = field(default_factory=dict)
     """Where the last block is not whole: the piece of it that comes next."""
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -120,7 +120,7 @@ def whole_position(control: Log) -> Mapping[str, Any] | None:
 
 
 def last_beat(control: Log) -> Beat:
-    """The newest fact on a control log, for whoever looks once."""
+    """The newest fact on a control log, for a caller that looks once."""
     return Beats(control).last()
 
 

@@ -33,7 +33,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class PersistPoint:
-    """One engine, of that incarnation, writes its state behind this entry into folder `path`."""
+    """The engine of that incarnation writes its state after this entry into folder `path`."""
 
     id: str
     by: str
@@ -75,7 +75,7 @@ class Decision:
     trim: TrimPoint | None = None
     reset: bool = False
     clients: Mapping[str, int] | None = None
-    """With a reset: for each client the last message taken, so that whoever joins later can begin there."""
+    """With a reset: for each client the last message taken, so that an engine that joins later can begin there."""
     running: bool | None = None
     """Whether input is taken from now on."""
     request: str | None = None
@@ -143,7 +143,7 @@ def records(log: Log, start: int) -> Iterator[tuple[int, Mark | Entry]]:
 
 
 def counted(log: Log, state: SequenceState, upto: int | None = None) -> Iterator[tuple[SequenceState, Entry]]:
-    """The entries behind `state` that count, each with the state after it, through number `upto` or to the end."""
+    """The entries after `state` that count, each with the state after it, through number `upto` or to the end."""
     if upto is not None and state.number >= upto:
         return
     for at, record in records(log, state.upto + 1):
@@ -262,7 +262,7 @@ class BlockCounter:
         return cls(position.block, position.events, dict(position.clients), producers=dict(position.producers))
 
     def sum_up(self, value: bytes) -> None:
-        """Add a frame to the checksum; without its own at its end, behind which every frame looks alike."""
+        """Add a frame to the checksum; without its own at its end, after which every frame looks alike."""
         if len(value) < _COPIED_BYTES:
             self.crc = extend(self.crc, value[:-4])
         else:

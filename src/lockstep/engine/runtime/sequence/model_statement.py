@@ -70,7 +70,7 @@ def compiled(statement: Statement) -> Graph:
 
 
 def newest_statement(bus: Bus, streams: ProjectStreams) -> Statement | None:
-    """The newest statement: the one that the newest beat knows, or one behind it."""
+    """The newest statement: the one that the newest beat knows, or one after it."""
     sequence = bus.open(streams.sequence)
     beat = last_beat(bus.open(streams.control)).position
     position = SequencePosition.of(beat) if beat else None
@@ -79,7 +79,7 @@ def newest_statement(bus: Bus, streams: ProjectStreams) -> Statement | None:
     try:
         for _, entry in counted(sequence, state):
             found = Decision.of(entry).states or found
-    except Trimmed:  # behind the newest beat: what it says will do
+    except Trimmed:  # after the newest beat: what it says will do
         return found
     return found
 

@@ -28,7 +28,7 @@ from lockstep.log.port import Bus, Log
 GAP = "gap"
 """The reason under which records are reported that a stream let go of before they were taken."""
 RANGE_BYTES = 256 << 20
-"""A range ends behind the entry with which its records reach this size: a column holds 2 GiB at most."""
+"""A range ends after the entry with which its records reach this size: a column holds 2 GiB at most."""
 _READ_BYTES = 8 << 20
 _DIGEST_CHARS = 16
 
@@ -102,7 +102,7 @@ class _Collected:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A range of the sequence as columns, the position behind it, and what could not be read."""
+    """A range of the sequence as columns, the position after it, and what could not be read."""
 
     span: Span
     end: SequencePosition
@@ -154,7 +154,7 @@ class RangeReader:
         return True
 
     def entries(self, position: SequencePosition) -> Iterator[tuple[SequenceState, Decision]]:
-        """The entries behind a position, each with the sequence after it."""
+        """The entries after a position, each with the sequence after it."""
         return ((state, Decision.of(entry)) for state, entry in counted(self._sequence, position.sequence))
 
     def start(self) -> SequencePosition:
@@ -162,7 +162,7 @@ class RangeReader:
         return SequencePosition(ends={each.name: 0 for each in self._inputs})
 
     def check_reach(self, position: SequencePosition) -> None:
-        """Refuse if an input of the project's own begins behind a position that is still needed.
+        """Refuse if an input of the project's own begins after a position that is still needed.
 
         Of streams that are not its own no window reads the past, and what they let go of may be decided to be a gap.
         """
@@ -172,7 +172,7 @@ class RangeReader:
                 raise LogTooShort(window=each.node.path, stream=each.log.name, needed=needed, first=first)
 
     def read(self, position: SequencePosition, upto: int, max_events: int | None = None) -> Range:
-        """Everything behind `position` through entry `upto`, which must be on the log, or until it is large enough.
+        """Everything after `position` through entry `upto`, which must be on the log, or until it is large enough.
 
         It is large enough with `max_events`, or when its records are large: then the caller reads on.
 

@@ -133,7 +133,7 @@ class Sequencer:
 
     @property
     def epoch(self) -> int:
-        """The epoch in force, whoever leads."""
+        """The epoch in force, no matter who leads."""
         return self._leader.sequence.epoch
 
     def unwritten_s(self) -> float:
@@ -165,7 +165,7 @@ class Sequencer:
         return self.position.number != before or bool(self._leader.waiting)
 
     def tick(self, time_us: int, *, lagging: bool = False) -> None:
-        """Have the clock tick, behind everything that is decided so far."""
+        """Have the clock tick, after everything that is decided so far."""
         self.ask(Decision(tick_us=time_us, lagging=lagging or None))
 
     def nudge(self) -> None:

@@ -63,7 +63,7 @@ def _place(folder: str, shard: int) -> Path:
 def begin_with_newest(setup: EngineSetup, folder: Path | None, *, throw_away: bool = False) -> EngineSetup:
     """The setup of an engine that starts. A snapshot that is newer than its own state goes into a fresh checkpoint.
 
-    A snapshot names its model, which may have been replaced since: the sequence log says so behind it. With
+    A snapshot names its model, which may have been replaced since: the sequence log says so after it. With
     `throw_away` its own state does not count.
     """
     own = Path(setup.folder)

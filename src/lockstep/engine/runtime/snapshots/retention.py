@@ -30,7 +30,7 @@ def trim_point(
     """The offsets below which nobody needs the sequence log and the inputs, or None: too few snapshots to say.
 
     Kept are the entry that states the model in force, the one that states the model of what is published, from where
-    an engine starts, and everything behind them.
+    an engine starts, and everything after them.
     """
     store = SnapshotStore(folder, belongs)
     found = [_snapshot(store, info) for info in store.complete() if _is_of_model_in_force(store, info, sequence)]
@@ -42,12 +42,12 @@ def trim_point(
 
 
 def input_offsets(reach: Reach, sources: Sequence[str], decided: SequencePosition) -> dict[str, int]:
-    """The offset of each source's input below which nothing is needed: never behind what is decided."""
+    """The offset of each source's input below which nothing is needed: never beyond what is decided."""
     return {path: min(reach.inputs.get(path, 0), decided.ends.get(path, 0)) for path in sources}
 
 
 def _is_of_model_in_force(store: SnapshotStore, info: SnapshotInfo, sequence: Log) -> bool:
-    """Whether no other model was stated behind a snapshot: rebuilding its windows may need all there ever was."""
+    """Whether no other model was stated after a snapshot: rebuilding its windows may need all there ever was."""
     head = decode_head(store.load(info, FIRST_SHARD)[HEAD], info.fingerprint, info.name)
     states = Statement(head.model, tuple(sorted(head.publish)))
     later = (Decision.of(entry).states for _, entry in counted(sequence, head.position.sequence))

@@ -52,7 +52,7 @@ class SnapshotInfo:
 
     name: str
     number: int
-    """The entry behind which it was taken, and below the last block up to there."""
+    """The entry after which it was taken, and below the last block up to there."""
     block: int
     fingerprint: str
     """Of the model."""
@@ -75,7 +75,7 @@ class _Candidate:
 
 
 def snapshot_name(number: int, id: str) -> str:  # noqa: A002 - it is one
-    """The name of the snapshot that is taken behind an entry: in the order of names they are in the order of time."""
+    """The name of the snapshot that is taken after an entry: in the order of names they are in the order of time."""
     name = f"{number:020d}-{id}"
     if not _NAME.fullmatch(name):
         raise BadArgument(name="id", value=id, reason="use 1 to 64 letters, digits, dots, dashes or underscores")
@@ -119,7 +119,7 @@ class SnapshotStore:
         return [*bad, *((info.path, f"it is of another model, {info.fingerprint}") for info in others)]
 
     def newest(self, fingerprint: str | None, shards: int, upto: int | None = None) -> SnapshotInfo | None:
-        """The newest good one for this number of shards, not behind entry `upto`; refusals are logged.
+        """The newest good one for this number of shards, not after entry `upto`; refusals are logged.
 
         With a fingerprint those of other models are refused too.
         """
@@ -260,7 +260,7 @@ class SnapshotStore:
                 _log("An unfinished snapshot was removed", "snapshot_unfinished", candidate.folder, "a newer is whole")
 
     def _owners(self, candidate: _Candidate) -> set[str]:
-        """Whose it is; nobody's if a file is damaged or foreign, for those are left for people to look at."""
+        """Who owns it; empty if a file is damaged or foreign, for those are left for people to look at."""
         try:
             return {file.index.belongs for file in self._files(candidate)}
         except SnapshotRefused:

@@ -75,7 +75,7 @@ def _told(taken: Range) -> dict[str, Any]:
 
 
 def _placed(sections: list[pa.Buffer]) -> list[tuple[int, int, int]]:
-    """For each section where it begins behind the head, its size and its checksum."""
+    """For each section where it begins after the head, its size and its checksum."""
     found, start = [], 0
     for section in sections:
         found.append((start, len(section), crc32c(np.frombuffer(section, np.uint8))))
@@ -398,10 +398,10 @@ class Reader(Protocol):
     """Reads ranges of a project's sequence."""
 
     def read(self, position: SequencePosition, upto: int, max_events: int | None = None) -> Range:
-        """See RangeReader."""
+        """Everything after `position` through entry `upto`, or until it is large enough."""
 
     def check_reach(self, position: SequencePosition) -> None:
-        """See RangeReader."""
+        """Refuse if an input of the project's own begins after a position that is still needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,11 +424,11 @@ class DividedReader:
         self.counts = folder.counts if folder is not None else PartCounts()
 
     def check_reach(self, position: SequencePosition) -> None:
-        """See RangeReader."""
+        """Refuse if an input of the project's own begins after a position that is still needed."""
         self._reader.check_reach(position)
 
     def read(self, position: SequencePosition, upto: int, max_events: int | None = None) -> Range:
-        """See RangeReader."""
+        """Everything after `position` through entry `upto`, or until it is large enough."""
         folder = self._folder
         if folder is None or not folder.others_here():
             return divided(self._reader.read(position, upto, max_events), self._shares)
@@ -457,7 +457,7 @@ class DividedReader:
 def pieces(
     entries: Iterator[tuple[SequenceState, Decision]], position: SequencePosition, upto: int, max_events: int | None
 ) -> Iterator[Piece]:
-    """The pieces behind a position through entry `upto`, or until there are enough events; none past a control entry.
+    """The pieces after a position through entry `upto`, or until there are enough events; none past a control entry.
 
     A control entry is a piece alone, and only the first.
     """

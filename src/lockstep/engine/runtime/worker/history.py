@@ -35,10 +35,10 @@ _FORM = ("form", "stream", "decode", "avro_schema", "date_format", "upsert")
 
 @dataclass(frozen=True, slots=True)
 class ModelVersion:
-    """The entries behind entry `number` name the inputs of these sources, in order.
+    """The entries after entry `number` name the inputs of these sources, in order.
 
     A source is its path and its schema; one that takes records says also how, as JSON. `begins` are the offsets at
-    which the era takes over each input, by name.
+    which the version takes over each input, by name.
     """
 
     number: int
@@ -47,7 +47,7 @@ class ModelVersion:
 
     @classmethod
     def at(cls, position: SequencePosition, graph: Graph) -> ModelVersion:
-        """The era of a model that begins at a position."""
+        """The version of a model that begins at a position."""
         named = tuple((node.path, str(node.schema), *_record_form(node)) for node in sources(graph))
         return cls(position.number, named, position.ends)
 
@@ -71,13 +71,13 @@ class ModelVersion:
 
 @dataclass(frozen=True, slots=True)
 class ModelHistory:
-    """All that the state of windows is made of: what lies behind `base`, in one era or several.
+    """All that the state of windows is made of: what lies after `base`, in one model version or several.
 
     `base` is the beginning of the sequence, or where windows were last emptied.
     """
 
     base: SequencePosition
-    eras: tuple[ModelVersion, ...]
+    versions: tuple[ModelVersion, ...]
 
     @classmethod
     def begin(cls, base: SequencePosition, graph: Graph) -> ModelHistory:
@@ -85,38 +85,45 @@ class ModelHistory:
         return cls(base, (ModelVersion.at(base, graph),))
 
     def changed(self, position: SequencePosition, graph: Graph) -> ModelHistory:
-        """The past of a model that comes into force at a position."""
-        era = ModelVersion.at(position, graph)
-        return self if era.sources == self.eras[-1].sources else replace(self, eras=(*self.eras, era))
+        """The history with a model that comes into force at a position."""
+        version = ModelVersion.at(position, graph)
+        return (
+            self if version.sources == self.versions[-1].sources else replace(self, versions=(*self.versions, version))
+        )
 
-    def era_of(self, position: SequencePosition) -> int:
-        """The place of the era in which entries behind a position stand."""
-        return max(bisect_right(self.eras, position.number, key=lambda era: era.number) - 1, 0)
+    def version_of(self, position: SequencePosition) -> int:
+        """The index of the model version to which the entries after a position belong."""
+        return max(bisect_right(self.versions, position.number, key=lambda version: version.number) - 1, 0)
 
-    def lasting(self, era: int) -> frozenset[str]:
-        """The sources of an era that were there ever since: what came in for others is nobody's any more.
+    def lasting(self, version: int) -> frozenset[str]:
+        """The sources of a model version that are still there: what came in for others is not needed any more.
 
         One that takes the records of another stream since then is another source.
         """
-        return frozenset(path for path, _ in frozenset.intersection(*(each.origins() for each in self.eras[era:])))
+        return frozenset(
+            path for path, _ in frozenset.intersection(*(each.origins() for each in self.versions[version:]))
+        )
 
     def tree(self) -> dict[str, Any]:
         """As plain values."""
-        eras = [[era.number, [list(source) for source in era.sources], dict(era.begins)] for era in self.eras]
-        return {"base": self.base.tree(), "eras": eras}
+        versions = [
+            [version.number, [list(source) for source in version.sources], dict(version.begins)]
+            for version in self.versions
+        ]
+        return {"base": self.base.tree(), "eras": versions}
 
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> ModelHistory:
         """Back from plain values."""
-        eras = [
+        versions = [
             ModelVersion(number, tuple(tuple(each) for each in named), dict(begins))
             for number, named, begins in tree["eras"]
         ]
-        return cls(SequencePosition.of(tree["base"]), tuple(eras))
+        return cls(SequencePosition.of(tree["base"]), tuple(versions))
 
 
 def read_model_history(bus: Bus, streams: ProjectStreams) -> ModelHistory:
-    """The past as the sequence log tells it; clients are not in it, so that it is no place to read on from."""
+    """The history as the sequence log tells it; clients are not in it, so that it is no place to read on from."""
     log, position, past, graph = bus.open(streams.sequence), SequencePosition(), None, None
     try:
         for state, entry in counted(log, SequenceState()):
@@ -137,7 +144,7 @@ def read_model_history(bus: Bus, streams: ProjectStreams) -> ModelHistory:
 
 
 class VersionedReader(RangeReader):
-    """Reads any range of the past, across entries that turn something, as the model in force sees it."""
+    """Reads any range of the past, across control entries, as the model in force sees it."""
 
     def __init__(
         self,
@@ -153,13 +160,13 @@ class VersionedReader(RangeReader):
 
     @property
     def is_plain(self) -> bool:
-        """Whether all that it reads is of one era, as another reader of the model would see it."""
-        return len(self._past.eras) == 1
+        """Whether all that it reads is of one model version, as another reader of the model would see it."""
+        return len(self._past.versions) == 1
 
     def read(self, position: SequencePosition, upto: int, max_events: int | None = None) -> Range:
-        """Everything behind `position` through entry `upto`, or until it is large enough.
+        """Everything after `position` through entry `upto`, or until it is large enough.
 
-        Of one era also what could not be read, and the lineage: another shard may take it for what it reads first.
+        Of one version also what could not be read, and the lineage: another shard may take it for what it reads first.
         """
         end, taken = position, []
         last = None if max_events is None else position.events + max_events
@@ -170,32 +177,32 @@ class VersionedReader(RangeReader):
         return replace(made, control=None) if self.is_plain else Range(made.span, end, ())
 
     def check_reach(self, position: SequencePosition) -> None:
-        """Refuse if an input begins behind what is needed of it."""
-        first = self._past.era_of(position)
-        for era in range(first, len(self._past.eras)):
-            begins = self._past.eras[era].begins
-            self._reader(era).check_reach(position if era == first else replace(position, ends=begins))
+        """Refuse if an input begins after what is needed of it."""
+        first = self._past.version_of(position)
+        for version in range(first, len(self._past.versions)):
+            begins = self._past.versions[version].begins
+            self._reader(version).check_reach(position if version == first else replace(position, ends=begins))
 
     def _read_on(self, position: SequencePosition, upto: int, max_events: int | None) -> Range:
-        """A part of one era, or the entry that ends it."""
-        eras, at = self._past.eras, self._past.era_of(position)
+        """A part of one model version, or the entry that ends it."""
+        versions, at = self._past.versions, self._past.version_of(position)
         taken = self._reader(at).read(position, upto, max_events)
-        if at + 1 < len(eras) and taken.end.number == eras[at + 1].number:
+        if at + 1 < len(versions) and taken.end.number == versions[at + 1].number:
             return replace(taken, end=taken.end.only(taken.end.ends))
         lasting = self._past.lasting(at)
         inputs = {path: batch for path, batch in taken.span.inputs.items() if path in lasting}
         return replace(taken, span=replace(taken.span, inputs=inputs))
 
-    def _reader(self, era: int) -> RangeReader:
-        """The reader of an era; of what the model in force does not need it decodes no columns."""
-        if era not in self._opened:
-            self._opened[era] = RangeReader(self._bus, self._past.eras[era].graph(), self._streams)
+    def _reader(self, version: int) -> RangeReader:
+        """The reader of a model version; of what the model in force does not need it decodes no columns."""
+        if version not in self._opened:
+            self._opened[version] = RangeReader(self._bus, self._past.versions[version].graph(), self._streams)
         if self._needed is None:
-            return self._opened[era]
-        lasting = self._past.lasting(era)
+            return self._opened[version]
+        lasting = self._past.lasting(version)
         wanted = {path: names for path, names in self._needed.items() if path in lasting}
-        nothing = dict.fromkeys(self._past.eras[era].paths, frozenset[str]())
-        return self._opened[era].only({**nothing, **wanted})
+        nothing = dict.fromkeys(self._past.versions[version].paths, frozenset[str]())
+        return self._opened[version].only({**nothing, **wanted})
 
 
 def _source(index: int, path: str, schema: str, form: str = "{}") -> Node:
@@ -245,7 +252,7 @@ class LogHistory:
         self._keep(span)
 
     def seal(self, position: SequencePosition) -> None:
-        """An entry that turns something was passed: ranges end before it and begin behind it."""
+        """A control entry was passed: ranges end before it and begin after it."""
         if self._marks:
             self._marks.append(position)
         self._is_sealed = True

@@ -82,19 +82,19 @@ class ReplacedModel:
 
 
 def replace_model(
-    before: WorkerState, end: SequencePosition, graph: Graph, wanted: frozenset[str], seat: ShardContext
+    before: WorkerState, end: SequencePosition, graph: Graph, wanted: frozenset[str], context: ShardContext
 ) -> ReplacedModel:
     """Go over to another model at the entry before `end`, which is the end of the range that the entry is."""
     position = end.only(end.ends)
     past = before.past.changed(position, graph)
-    stale = stale_windows(before.graph, graph, seat, begun=wanted - before.wanted)
+    stale = stale_windows(before.graph, graph, context, begun=wanted - before.wanted)
     rebuilt = WorkerState(graph=graph, wanted=wanted, pages={}, marks=(), past=past)
     if stale - untouched_windows(before.graph, graph):
-        _check_held(past, seat, stale)
-        rebuilt = replay(rebuilt, position, seat)
-    found = merged_pages(before.pages, rebuilt.pages, _active(graph, seat), stale)
+        _check_held(past, context, stale)
+        rebuilt = replay(rebuilt, position, context)
+    found = merged_pages(before.pages, rebuilt.pages, _active(graph, context), stale)
     marks = _merged_marks(*before.marks, *rebuilt.marks, position)
-    return _replaced(replace(rebuilt, pages=found, marks=marks), position, seat)
+    return _replaced(replace(rebuilt, pages=found, marks=marks), position, context)
 
 
 def empty_windows(
@@ -102,29 +102,29 @@ def empty_windows(
     end: SequencePosition,
     graph: Graph,
     wanted: frozenset[str],
-    seat: ShardContext,
+    context: ShardContext,
 ) -> ReplacedModel:
     """Begin anew at the entry before `end`, with this model or another: no rows, no counts, no clock and no past."""
     position = end.only(end.ends)
     fresh = WorkerState(graph=graph, wanted=wanted, pages={}, marks=(), past=ModelHistory.begin(position, graph))
-    return _replaced(fresh, position, seat)
+    return _replaced(fresh, position, context)
 
 
-def load_evaluator(standing: WorkerState, seat: ShardContext) -> tuple[Evaluator, LogHistory]:
+def load_evaluator(state: WorkerState, context: ShardContext) -> tuple[Evaluator, LogHistory]:
     """An evaluator that goes on from pages, with the history that it reads."""
-    reader = VersionedReader(seat.bus, standing.graph, seat.streams, standing.past)
-    schemas = {node.path: node.schema for node in standing.graph.nodes}
-    history = LogHistory(reader, schemas, standing.marks)
-    evaluator = Evaluator(standing.graph, wanted=standing.wanted, history=history, shard=seat.shard, shards=seat.shards)
-    history.reader = seat.reader(reader, evaluator)
-    evaluator.load(standing.pages)
+    reader = VersionedReader(context.bus, state.graph, context.streams, state.past)
+    schemas = {node.path: node.schema for node in state.graph.nodes}
+    history = LogHistory(reader, schemas, state.marks)
+    evaluator = Evaluator(state.graph, wanted=state.wanted, history=history, shard=context.shard, shards=context.shards)
+    history.reader = context.reader(reader, evaluator)
+    evaluator.load(state.pages)
     history.forget_before(evaluator.earliest_block())
     return evaluator, history
 
 
-def replay(start: WorkerState, upto: SequencePosition, seat: ShardContext) -> WorkerState:
+def replay(start: WorkerState, upto: SequencePosition, context: ShardContext) -> WorkerState:
     """The state of a model as if it had been in force from the base of the past on; nobody sees what it says."""
-    evaluator, history = load_evaluator(start, seat)
+    evaluator, history = load_evaluator(start, context)
     position = start.past.base
     while position.number < upto.number:
         taken = history.reader.read(position, upto.number, _REPLAY_EVENTS)
@@ -136,13 +136,13 @@ def replay(start: WorkerState, upto: SequencePosition, seat: ShardContext) -> Wo
     return WorkerState(graph=start.graph, wanted=start.wanted, pages=found, marks=history.marks, past=start.past)
 
 
-def stale_windows(old: Graph, new: Graph, seat: ShardContext, *, begun: frozenset[str]) -> frozenset[str]:
+def stale_windows(old: Graph, new: Graph, context: ShardContext, *, begun: frozenset[str]) -> frozenset[str]:
     """The windows of a shard whose pages do not fit the new model; `begun` are those that were not shown before.
 
     Those that must be rebuilt; those that have other rows on this shard now; and those that kept only the columns that
     somebody looked at, if somebody may now look at more.
     """
-    before, after, kept = _active(old, seat), _active(new, seat), compare(old, new).kept
+    before, after, kept = _active(old, context), _active(new, context), compare(old, new).kept
     stale = {path for path, fields in after.items() if path not in kept or before.get(path) != fields}
     keeping, looked_at = StatePlan(new), stale | begun
     for node in reversed(new.nodes):
@@ -154,7 +154,7 @@ def stale_windows(old: Graph, new: Graph, seat: ShardContext, *, begun: frozense
 
 
 def untouched_windows(old: Graph, new: Graph) -> frozenset[str]:
-    """New windows behind new sources alone, for which nothing came in yet; without those that the clock moves."""
+    """New windows of new sources alone, for which nothing came in yet; without those that the clock moves."""
     known = {node.path for node in old.nodes}
     found: set[str] = set()
     for node in new.nodes:
@@ -186,21 +186,26 @@ def page_changes(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> dict[str
 
 
 def missing_history(
-    old: Graph, new: Graph, seat: ShardContext, *, past: ModelHistory | None = None, begun: frozenset[str] = frozenset()
+    old: Graph,
+    new: Graph,
+    context: ShardContext,
+    *,
+    past: ModelHistory | None = None,
+    begun: frozenset[str] = frozenset(),
 ) -> list[str]:
     """What the logs no longer hold of the past, in words; none if nothing has to be rebuilt from it, on any shard.
 
     Without a `past` it is the one that the sequence log tells.
     """
-    everybody = [replace(seat, shard=shard) for shard in range(seat.shards)]
+    everybody = [replace(context, shard=shard) for shard in range(context.shards)]
     stale = frozenset[str]().union(*(stale_windows(old, new, each, begun=begun) for each in everybody))
     rebuilt = ", ".join(sorted(stale - untouched_windows(old, new)))
     if not rebuilt:
         return []
     try:
-        gaps = [*_gaps(past or read_model_history(seat.bus, seat.streams), seat.bus, seat.streams)]
+        gaps = [*_gaps(past or read_model_history(context.bus, context.streams), context.bus, context.streams)]
     except LogTooShort as error:
-        gaps = [(seat.streams.sequence, error.params["needed"], error.params["first"])]
+        gaps = [(context.streams.sequence, error.params["needed"], error.params["first"])]
     except (SourceReplaced, StreamNotFound) as error:
         return [f"To rebuild {rebuilt}, the records of before are needed: {error}"]
     return [
@@ -209,17 +214,17 @@ def missing_history(
     ]
 
 
-def outputs_of_others(new: Graph, seat: ShardContext, begun: Iterable[str]) -> list[str]:
+def outputs_of_others(new: Graph, context: ShardContext, begun: Iterable[str]) -> list[str]:
     """Out streams that windows would begin to write to and that hold events of another schema, in words.
 
     A window of the same name was removed or not published for a while, and its readers can't read the new one.
     """
-    names = set(seat.bus.names())
+    names = set(context.bus.names())
     nodes = {node.path: node for node in new.nodes}
     found = []
     for path in sorted(begun):
-        stream = seat.streams.output(nodes[path])
-        head = _last_head(seat.bus.open(stream)) if stream in names else None
+        stream = context.streams.output(nodes[path])
+        head = _last_head(context.bus.open(stream)) if stream in names else None
         if head is not None and head.fingerprint != layout_of(nodes[path].schema).fingerprint:
             found.append(
                 f"Window {path} would be published to {stream}, which holds events of another schema from a window "
@@ -236,24 +241,22 @@ def _last_head(log: Log) -> FrameHead | None:
     return next((read_head(value) for value in reversed(values) if not is_barrier(value)), None)
 
 
-def _replaced(standing: WorkerState, position: SequencePosition, seat: ShardContext) -> ReplacedModel:
-    evaluator, history = load_evaluator(standing, seat)
-    return ReplacedModel(
-        evaluator=evaluator, history=history, position=position, past=standing.past, pages=standing.pages
-    )
+def _replaced(state: WorkerState, position: SequencePosition, context: ShardContext) -> ReplacedModel:
+    evaluator, history = load_evaluator(state, context)
+    return ReplacedModel(evaluator=evaluator, history=history, position=position, past=state.past, pages=state.pages)
 
 
-def _check_held(past: ModelHistory, seat: ShardContext, stale: frozenset[str]) -> None:
-    for name, needed, first in _gaps(past, seat.bus, seat.streams):
+def _check_held(past: ModelHistory, context: ShardContext, stale: frozenset[str]) -> None:
+    for name, needed, first in _gaps(past, context.bus, context.streams):
         raise LogTooShort(window=f"To rebuild {', '.join(sorted(stale))} one", stream=name, needed=needed, first=first)
 
 
 def _gaps(past: ModelHistory, bus: Bus, streams: ProjectStreams) -> Iterator[tuple[str, object, object]]:
-    """Each log that begins behind what is needed of it, with both offsets."""
+    """Each log that begins after what is needed of it, with both offsets."""
     needed = {streams.sequence: past.base.sequence.upto + 1}
-    for era in past.eras:
-        for each in open_inputs(bus, streams, era.graph()):
-            begins = end_of(each, era.begins)
+    for version in past.versions:
+        for each in open_inputs(bus, streams, version.graph()):
+            begins = end_of(each, version.begins)
             needed[each.log.name] = min(needed.get(each.log.name, begins), begins)
     for name, start in needed.items():
         first = bus.open(name).bounds().first
@@ -261,10 +264,10 @@ def _gaps(past: ModelHistory, bus: Bus, streams: ProjectStreams) -> Iterator[tup
             yield name, start, first
 
 
-def _active(graph: Graph, seat: ShardContext) -> dict[str, tuple[str, ...]]:
+def _active(graph: Graph, context: ShardContext) -> dict[str, tuple[str, ...]]:
     """The windows that a shard evaluates, with the fields by which their rows are divided."""
-    active = duty_of(graph, seat.shard, seat.shards).active
-    splits = make_plan(graph).splits if seat.shards > 1 else ()
+    active = duty_of(graph, context.shard, context.shards).active
+    splits = make_plan(graph).splits if context.shards > 1 else ()
     fields = {index: split.fields for split in splits for index in split.divided}
     return {graph.nodes[index].path: fields.get(index, ()) for index in sorted(active)}
 

@@ -58,7 +58,7 @@ class ShardWorker:
         self._setup, self._shard, self._runtime = setup, shard, runtime
         streams = setup.streams(setup.graph())
         parts = PartFolder(setup.parts, shard, setup.shards, runtime) if setup.shards > 1 else None
-        self._seat = ShardContext(bus=bus, streams=streams, shard=shard, shards=setup.shards, parts=parts)
+        self._context = ShardContext(bus=bus, streams=streams, shard=shard, shards=setup.shards, parts=parts)
         self._origin = origin_of(streams.project, bus.open(streams.sequence).identity)
         self._control = bus.open(streams.control)
         self._beats = Beats(self._control)
@@ -71,11 +71,11 @@ class ShardWorker:
         self._beat = Beat() if setup.is_history else self._beats.last()
         self._check_published(head)
         sealed = {name: page for name, page in stored.items() if name != HEAD}
-        reset = reset_since(setup, self._seat, head, self._published)
+        reset = reset_since(setup, self._context, head, self._published)
         if reset is not None:  # the windows were emptied since: nothing of this state counts any more
             head, self._unstored = None, dict.fromkeys(sealed)
         self._last_out: dict[str, tuple[int, str]] = dict(head.last_out) if head else {}
-        self._stand(*first_state(setup, self._seat, head, sealed, reset))
+        self._stand(*first_state(setup, self._context, head, sealed, reset))
         self._begin_outputs()
         self._check_reach()
         self._seconds = 0.0
@@ -89,21 +89,21 @@ class ShardWorker:
         """A snapshot that may be stored once everything up to its block is published: where it is, and its head."""
         self._stored_at = runtime.monotonic()
 
-    def _stand(self, standing: WorkerState, position: SequencePosition) -> None:
+    def _stand(self, state: WorkerState, position: SequencePosition) -> None:
         """Go on with a model and its state."""
-        self._graph, self._shown, self._past = standing.graph, standing.wanted, standing.past
-        self._evaluator, self._history = load_evaluator(standing, self._seat)
+        self._graph, self._shown, self._past = state.graph, state.wanted, state.past
+        self._evaluator, self._history = load_evaluator(state, self._context)
         self._wanted = {node.path: node for node in self._graph.nodes if node.path in self._shown}
         self._full_reader = self._new_reader()
-        self._reader = self._seat.reader(self._full_reader, self._evaluator)
+        self._reader = self._context.reader(self._full_reader, self._evaluator)
         self.position = position
 
     def _new_reader(self) -> RangeReader:
         """A job over history reads through all changes of the model as if there had been only its own."""
-        bus, streams = self._seat.bus, self._seat.streams
+        bus, streams = self._context.bus, self._context.streams
         if self._setup.is_history and first_statement(bus.open(streams.sequence)) is not None:
             past = read_model_history(bus, streams)
-            if len(past.eras) > 1:
+            if len(past.versions) > 1:
                 return VersionedReader(bus, self._graph, streams, past)
         return RangeReader(bus, self._graph, streams)
 
@@ -170,7 +170,7 @@ class ShardWorker:
             elif out.last > start.block:
                 digest = digest_of(taken.lineage, out.last)
                 if not agree(digest, out.digest):
-                    stream = self._seat.streams.output(self._wanted[path])
+                    stream = self._context.streams.output(self._wanted[path])
                     raise OutputDiffers(block=out.last, stream=stream, found=out.digest, known=digest)
                 self._last_out[path] = (out.last, digest)
 
@@ -187,7 +187,7 @@ class ShardWorker:
                 self._last_out.setdefault(path, UNKNOWN)
 
     def _pass_control(self, taken: Range, decision: Decision) -> None:
-        """Stop for a moment at an entry that asks for more than events."""
+        """Carry out a control entry."""
         is_new = not self.position.knows(decision)
         if is_new and self._changes(decision):
             self._change(taken.end, decision)
@@ -198,7 +198,7 @@ class ShardWorker:
             self._persist(decision.persist)
 
     def _changes(self, decision: Decision) -> bool:
-        """Whether the windows are others behind an entry; a job over history takes its own model for all of it."""
+        """Whether the windows change at an entry; a job over history takes its own model for all of it."""
         if self._setup.is_history:
             return decision.reset
         states = decision.states
@@ -218,7 +218,7 @@ class ShardWorker:
             graph=self._graph, wanted=self._shown, pages=old, marks=self._history.marks, past=self._past
         )
         change = empty_windows if decision.reset else replace_model
-        after = change(before, end, graph, wanted, self._seat)
+        after = change(before, end, graph, wanted, self._context)
         self._collect(page_changes(old, after.pages).items())
         marks = after.history.marks
         self._stand(
@@ -244,7 +244,7 @@ class ShardWorker:
                 failure_note(self._setup, name).write_text(str(error))
 
     def _note(self) -> None:
-        """Say how far it is, also of what others published before it was computed here."""
+        """Note how far it is, also of what others published before it was computed here."""
         counts = {path: counts.dump() for path, counts in self._evaluator.counts().items()}
         self._spool.note(
             WorkerProgress(
@@ -334,13 +334,13 @@ class ShardWorker:
 
 
 def reset_since(
-    setup: EngineSetup, seat: ShardContext, head: Head | None, published: int
+    setup: EngineSetup, context: ShardContext, head: Head | None, published: int
 ) -> tuple[SequencePosition, Statement] | None:
     """Where windows were emptied last, after a state that is stored, of the places up to which all is published.
 
     A worker begins there: the input that led to it may be gone. What is not published must be computed.
     """
-    sequence, is_stored = seat.bus.open(seat.streams.sequence), head is not None and head.past is not None
+    sequence, is_stored = context.bus.open(context.streams.sequence), head is not None and head.past is not None
     if setup.is_history:
         return None if is_stored else last_reset(sequence)
     if head is None or not is_stored:
@@ -350,7 +350,7 @@ def reset_since(
 
 def first_state(
     setup: EngineSetup,
-    seat: ShardContext,
+    context: ShardContext,
     head: Head | None,
     sealed: Mapping[str, bytes],
     reset: tuple[SequencePosition, Statement] | None,
@@ -361,7 +361,7 @@ def first_state(
         graph, wanted = compiled(Statement(head.model, head.publish)), frozenset(head.publish)
         past = ModelHistory.of(head.past)
         return WorkerState(graph=graph, wanted=wanted, pages=pages, marks=head.marks, past=past), head.position
-    sequence = seat.bus.open(seat.streams.sequence)
+    sequence = context.bus.open(context.streams.sequence)
     first = None if reset else first_statement(sequence)
     states = reset[1] if reset else first.states if first else None
     if states is None or setup.is_history:
@@ -371,7 +371,7 @@ def first_state(
     if reset:
         start = reset[0]
     else:
-        start = RangeReader(seat.bus, graph, seat.streams).start()
+        start = RangeReader(context.bus, graph, context.streams).start()
         start = replace(start, ends=first.ends) if first and not setup.is_history else start
     return WorkerState(graph=graph, wanted=wanted, pages={}, marks=(), past=ModelHistory.begin(start, graph)), start
 
