@@ -11,14 +11,13 @@ from pathlib import Path
 
 from lockstep.engine.compute.local import LocalCompute
 from lockstep.engine.compute.port import Compute, ComputeFactory
-from lockstep.engine.errors import NotShardable
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.model.plan import Plan, make_plan
+from lockstep.engine.model.plan import make_plan
 from lockstep.engine.runtime.control.engine_control import STOPPING, EngineControl
 from lockstep.engine.runtime.control.leadership import ACTIVE, STANDBY, RoleChange
 from lockstep.engine.runtime.control.options import EngineOptions, EngineStatus, OnStatus, silent
 from lockstep.engine.runtime.control.reports import Report
-from lockstep.engine.runtime.control.spec import EngineSpec, divided_windows
+from lockstep.engine.runtime.control.spec import EngineSpec, check_shards, divided_windows
 from lockstep.engine.runtime.coordinator import Coordinator
 from lockstep.engine.runtime.output.spool import SpoolWaiter
 from lockstep.engine.runtime.sequence.model_statement import model_to_run
@@ -320,9 +319,3 @@ class Engine:
 
     def _crashed(self, error: BaseException) -> None:
         self._crash = error
-
-
-def check_shards(plan: Plan, shards: int) -> None:
-    """Refuse more shards than give the same answer."""
-    if shards < 1 or (plan.max_shards is not None and shards > plan.max_shards):
-        raise NotShardable(name=plan.graph.project.name, shards=shards, reason=plan.reason)

@@ -20,9 +20,8 @@ from lockstep.engine.events.csvform import CsvOutput, write_csv
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.plan import Plan, make_plan
-from lockstep.engine.runtime.control.options import OnStatus, silent
-from lockstep.engine.runtime.control.spec import divided_windows
-from lockstep.engine.runtime.engine import EngineOptions, EngineStatus, check_shards
+from lockstep.engine.runtime.control.options import EngineOptions, EngineStatus, OnStatus, silent
+from lockstep.engine.runtime.control.spec import check_shards, divided_windows
 from lockstep.engine.runtime.files import FileOutcome, first_refused, output_files, window_of
 from lockstep.engine.runtime.output.event_streams import out_batches
 from lockstep.engine.runtime.output.publisher import Publisher

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lockstep.engine.errors import LogTooShort
+from lockstep.engine.errors import LogTooShort, NotShardable
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.plan import Plan, make_plan
@@ -127,6 +127,12 @@ class EngineSpec:
 def divided_windows(plan: Plan) -> frozenset[str]:
     """The windows whose rows are divided over shards."""
     return frozenset(plan.graph.nodes[index].path for split in plan.splits for index in split.divided)
+
+
+def check_shards(plan: Plan, shards: int) -> None:
+    """Refuse more shards than give the same answer."""
+    if shards < 1 or (plan.max_shards is not None and shards > plan.max_shards):
+        raise NotShardable(name=plan.graph.project.name, shards=shards, reason=plan.reason)
 
 
 def report_of(
