@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep.engine.events.csvform import CsvOutput, write_csv
+from lockstep.engine.events.csvform import CsvOutput
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.runtime.engine import Engine, EngineOptions, EngineStatus
 from lockstep.engine.runtime.files import (
@@ -20,7 +20,7 @@ from lockstep.engine.runtime.files import (
     over_files,
     window_of,
 )
-from lockstep.engine.runtime.output.event_streams import EventPublisher, out_batches
+from lockstep.engine.runtime.output.event_streams import EventPublisher, write_outputs
 from lockstep.engine.runtime.sequence.entries import SequencePosition
 from lockstep.engine.runtime.sequence.model_statement import inputs_of
 from lockstep.engine.runtime.sequence.sequencer import Sequencer, SequencerOptions
@@ -160,13 +160,7 @@ def run_engine(
             engine.drain(progress=progress)
             seconds = runtime.monotonic() - started
             counts, parts = engine.status().counts, engine.started_s
-        lines = {
-            path: sum(
-                write_csv(batch, file, output)
-                for batch in out_batches(connection.bus.open(streams.output(node)), node.schema)
-            )
-            for path, (node, file) in files.items()
-        }
+        lines = write_outputs(connection.bus, streams, files, output)
         refused = first_refused(connection.bus.open(streams.bad), graph)
     ready_s = started - began
     return FileOutcome(counts, lines, position.events, position.block, seconds, ready_s, parts, refused)

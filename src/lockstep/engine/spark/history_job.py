@@ -16,14 +16,14 @@ from pyspark.sql import SparkSession
 
 from lockstep.core.sequence import SequenceState
 from lockstep.engine.errors import SparkFailed
-from lockstep.engine.events.csvform import CsvOutput, write_csv
+from lockstep.engine.events.csvform import CsvOutput
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.plan import Plan, make_plan
 from lockstep.engine.runtime.control.options import EngineOptions, EngineStatus, OnStatus, silent
 from lockstep.engine.runtime.control.spec import check_shards, divided_windows
 from lockstep.engine.runtime.files import FileOutcome, first_refused, output_files, window_of
-from lockstep.engine.runtime.output.event_streams import out_batches
+from lockstep.engine.runtime.output.event_streams import write_outputs
 from lockstep.engine.runtime.output.publisher import Publisher
 from lockstep.engine.runtime.output.spool import Spool, WorkerProgress
 from lockstep.engine.runtime.sequence.entries import Decision, SequencePosition, counted
@@ -78,13 +78,7 @@ def run_history(
         with TemporaryDirectory(prefix="results-", dir=folder) as place:
             results = open_bus(f"lmdb:{place}?durability=relaxed", runtime)
             publisher = _publish(job, plan, results, streams, runtime)
-            lines = {
-                path: sum(
-                    write_csv(batch, file, output)
-                    for batch in out_batches(results.open(streams.output(node)), node.schema)
-                )
-                for path, (node, file) in files.items()
-            }
+            lines = write_outputs(results, streams, files, output)
             refused = first_refused(results.open(streams.bad), graph)
             results.close()
     events, seconds = publisher.position.events if publisher.position else 0, runtime.monotonic() - started

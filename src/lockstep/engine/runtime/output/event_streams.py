@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import BinaryIO
 
 import numpy as np
 
 from lockstep.core.outputs import Cut, OutState, Verdict, fold
 from lockstep.engine.errors import OutputBroken, OutputDiffers
 from lockstep.engine.events.columns import EventBatch, Int64s, concat
+from lockstep.engine.events.csv_options import CsvOutput
+from lockstep.engine.events.csv_writing import write_csv
 from lockstep.engine.events.event import Event
 from lockstep.engine.events.frames import FrameHead, decode_frame, encode_frame, read_head
 from lockstep.engine.events.schema import Schema
+from lockstep.engine.model.graph import Node
 from lockstep.engine.runtime.output.outlet import cut_of, is_barrier
 from lockstep.engine.runtime.sequence.reader import values_between
-from lockstep.log.port import Log
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
+from lockstep.log.port import Bus, Log
 from lockstep.streams.client import Lockstep
 from lockstep.streams.receipt import Receipt
 
@@ -209,3 +214,13 @@ def out_batches(log: Log, schema: Schema) -> Iterator[EventBatch]:
         batch = blocks.take(offset, value)
         if len(batch):
             yield batch
+
+
+def write_outputs(
+    bus: Bus, streams: ProjectStreams, files: Mapping[str, tuple[Node, BinaryIO]], output: CsvOutput
+) -> dict[str, int]:
+    """Write what is on the out streams of some windows to their files; the lines of each, by the window's path."""
+    return {
+        path: sum(write_csv(batch, file, output) for batch in out_batches(bus.open(streams.output(node)), node.schema))
+        for path, (node, file) in files.items()
+    }
