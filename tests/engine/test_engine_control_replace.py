@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from local_cluster import LocalNode
-from replace_worlds import WANTED, WANTED_THEN, ReplaceCluster, new_model, old_model, replace_params
+from replacement_worlds import WANTED, WANTED_THEN, ReplaceCluster, new_model, old_model, replace_params
 
 from lockstep.cli import engine_run
 from lockstep.core.snapshots import Reach

@@ -10,7 +10,7 @@ import sys
 import threading
 
 import pytest
-from asking_worlds import REQUEST, STREAMS, World, echo
+from channel_worlds import REQUEST, STREAMS, World, echo
 from hypothesis import given
 from hypothesis import strategies as st
 from test_engine_docs import STREAMS as PAGE

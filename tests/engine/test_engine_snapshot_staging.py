@@ -6,8 +6,8 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from persist_worlds import OURS, head, numbers
-from persist_worlds import PAGES as STATE
+from snapshot_worlds import OURS, head, numbers
+from snapshot_worlds import PAGES as STATE
 
 from lockstep.core.sequence import SequenceState
 from lockstep.engine.runtime.sequence.entries import PersistPoint, SequencePosition

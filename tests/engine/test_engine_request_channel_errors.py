@@ -8,7 +8,7 @@ import string
 from pathlib import Path
 
 import pytest
-from asking_worlds import STREAMS, World, echo
+from channel_worlds import STREAMS, World, echo
 
 from lockstep.engine.errors import ModelMismatch, RequestRefused, RequestTimedOut
 from lockstep.engine.runtime.control.reports import Report, write_report

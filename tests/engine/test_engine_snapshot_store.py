@@ -19,8 +19,8 @@ from google_crc32c import value as crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_engine import LocalEngine
-from persist_worlds import OURS, PAGES, file_of, head, numbers, put, reasons
 from run_worlds import sums_graph, trade
+from snapshot_worlds import OURS, PAGES, file_of, head, numbers, put, reasons
 from test_engine_docs import SNAPSHOT as PAGE
 from test_engine_docs import section, table
 

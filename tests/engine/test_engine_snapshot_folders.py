@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from persist_worlds import OURS, PAGES, file_of, head, make_old, numbers, put, reasons
+from snapshot_worlds import OURS, PAGES, file_of, head, make_old, numbers, put, reasons
 
 from lockstep.engine.errors import SnapshotFolderUnusable
 from lockstep.engine.runtime.snapshots import disk
