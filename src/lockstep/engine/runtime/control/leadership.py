@@ -28,7 +28,7 @@ _EMBEDDED = ("memory:", "lmdb:")
 
 
 def usual_lease_s(url: str) -> float:
-    """How long a leader may be silent on a bus, if nobody says otherwise."""
+    """The default lease on a bus: how long a leader may be silent."""
     return LEASE_S if url.startswith(_EMBEDDED) else LEASE_ON_SERVERS_S
 
 
@@ -55,7 +55,7 @@ class Election:
 
     @property
     def me(self) -> str:
-        """The name of this start of this engine in the group."""
+        """The name of this incarnation of the engine in the group."""
         return self._member.id
 
     @property
@@ -73,7 +73,7 @@ class Election:
         return self._member.held().get(self._seat)
 
     def is_leading(self) -> bool:
-        """Whether the lead is this engine's at this moment, on its own clock; nobody is told that it looked."""
+        """Whether this engine leads at this moment, by its own clock; has no effect on the lease."""
         return self._seat in self._member.held()
 
     def join(self) -> None:
@@ -82,21 +82,21 @@ class Election:
             self._member.set_active(True)
 
     def step_back(self) -> None:
-        """Let somebody else lead; `join` takes part again."""
+        """Stop standing for election and release the lead; `join` takes part again."""
         self._member.set_active(False)
         self.give_up()
 
     def give_up(self) -> None:
-        """Release the lead, if it is this engine's, or somebody waits for it to be released."""
+        """Release the lead, if this engine has it or is to hand it over."""
         if self._seat in {**self._member.held(), **self._member.yielding()}:
             self._member.drained(self._seat)
 
     def must_yield(self) -> bool:
-        """Whether the lead is this engine's, and is to go to another."""
+        """Whether this engine leads and is to hand the lead over."""
         return self._seat in self._member.yielding()
 
     def leader(self) -> str | None:
-        """Who leads, as far as this engine knows."""
+        """The member that leads, as far as this engine knows; None: nobody."""
         return self._member.group_state.seat(self._seat).owner
 
     def others(self) -> list[str]:
@@ -130,7 +130,7 @@ class GatedElection(Election):
         super().__init__(bus, streams, runtime, lease_s=lease_s, rank=rank, changed=changed)
         self._gate, self._wanted = gate, False
         self._lock = threading.Lock()
-        """Several threads of an engine join and step back; what the last one wished is what holds."""
+        """Several threads of an engine join and step back; the last call wins."""
 
     def epoch(self) -> int | None:
         """The epoch in which this engine is to lead now, or None; the gate is looked at first."""
@@ -145,7 +145,7 @@ class GatedElection(Election):
         self._follow_gate()
 
     def step_back(self) -> None:
-        """Let somebody else lead, and leave the line, so that the next one in it may try."""
+        """Stop standing for election, release the lead, and leave the line of the gate."""
         with self._lock:
             self._wanted = False
             super().step_back()
@@ -178,7 +178,7 @@ class GatedElection(Election):
 
 @dataclass(slots=True)
 class StallDetector:
-    """When something was published last, on this engine's own clock."""
+    """Notices that nothing is published any more, by this engine's own clock."""
 
     stall_s: float
     published: int = -1
@@ -236,11 +236,11 @@ class RoleController:
 
     @property
     def epoch(self) -> int | None:
-        """In which it leads, once its mark was read back."""
+        """The epoch in which it leads, once its mark was read back; None: it does not lead."""
         return self._epoch
 
     def follow_election(self) -> None:
-        """Begin or end to lead, as the election and the sequence log say; to be called before each sequencer step."""
+        """Start or stop leading, as the election and the sequence log say. Call it before each sequencer step."""
         won = self._election.epoch()
         if won is not None and won != self._won:
             self._sequencer.lead(won)
@@ -252,7 +252,7 @@ class RoleController:
         self._epoch = self._sequencer.epoch if won is not None and self._sequencer.leads else None
 
     def publish(self) -> bool:
-        """One step of the publisher, which follows the lead; true if there may be more to do at once."""
+        """One step of the publisher, which leads or follows as this engine does; true if there may be more at once."""
         epoch, publisher = self._epoch, self._publisher
         if epoch != publisher.epoch or (epoch is None and self.role == ACTIVE):
             self._change(epoch)
@@ -275,7 +275,7 @@ class RoleController:
             self._on_role(RoleChange(STANDBY, self._sequencer.epoch))
 
     def _catch_up(self, epoch: int) -> None:
-        """What was computed while it was a standby goes out first; then it is active."""
+        """Publish what was computed as a standby; then the engine is active."""
         if self._drain is None:
             last = self._publisher.last_out
             self._drain = (last, max(last, self._buffered()), self._runtime.monotonic())

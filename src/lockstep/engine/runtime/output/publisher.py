@@ -1,4 +1,4 @@
-"""From the spool to the out streams: in block order, each block once, with what is published written down beside it."""
+"""From the spool to the out streams: in block order, each block once, with a beat that says what is published."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Publisher:
         self._learn(beat)
 
     def take_from(self, spools: Sequence[Spool]) -> None:
-        """Go on with other spools, into which everything that is not out is computed again; who led leads anew."""
+        """Switch to other spools, into which everything that is not out is computed again, and follow."""
         self._spools = spools
         self.follow()
 
@@ -124,7 +124,7 @@ class Publisher:
             outlet.lead(epoch)
 
     def follow(self) -> None:
-        """Publish nothing more."""
+        """Stop publishing, and drop what is in flight."""
         self.epoch, self._work = None, None
         for outlet in self._outlets.values():
             outlet.follow()
@@ -215,7 +215,7 @@ class Publisher:
         return True
 
     def note(self, position: SequencePosition) -> None:
-        """Everything that is decided is out: say so, although the last entries had no blocks."""
+        """Write a beat if everything decided is out: the last entries may have had no blocks."""
         if self.is_open and self._work is None and position.block == self.published and position != self.position:
             self.position, self._knows_clients = position, True
             self._beat()

@@ -120,7 +120,7 @@ def write_all(file: RawIOBase, chunks: Iterable[bytes | memoryview]) -> None:
 
 
 class Spool:
-    """One folder of parts: written by a worker, taken away by a publisher."""
+    """One folder of parts: a worker writes them, a publisher removes them once they are published."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -165,7 +165,7 @@ class Spool:
         return None
 
     def fail(self, error: LockstepError) -> None:
-        """Leave word of what stopped the worker."""
+        """Write down the error that stopped the worker."""
         told = {"code": error.code, "params": {name: str(value) for name, value in error.params.items()}}
         temporary = self.folder / "failure.tmp"
         temporary.write_text(json.dumps(told))
@@ -191,13 +191,13 @@ class Spool:
         return SpoolFill(files[0][1] if files else 0, last, len(files), size)
 
     def note(self, progress: WorkerProgress) -> None:
-        """Leave word of how far the worker is."""
+        """Write down how far the worker is."""
         temporary = self.folder / "progress.tmp"
         temporary.write_bytes(msgpack.packb(asdict(progress)))
         temporary.replace(self.folder / _PROGRESS)
 
     def progress(self) -> WorkerProgress:
-        """How far the worker is; nothing yet if it has not said."""
+        """How far the worker is; empty if it has written nothing yet."""
         try:
             return WorkerProgress(**msgpack.unpackb((self.folder / _PROGRESS).read_bytes(), strict_map_key=False))
         except FileNotFoundError:

@@ -88,7 +88,7 @@ class Decision:
         return self.reset or self.states is not None or self.persist is not None
 
     def body(self) -> str:
-        """As it stands on the log: what is not said is left out."""
+        """The decision as JSON; fields that are None are left out."""
         told = {name: value for name, value in asdict(self).items() if value is not None}
         if not self.reset:
             del told["reset"]
@@ -96,7 +96,7 @@ class Decision:
 
     @classmethod
     def of(cls, entry: Entry) -> Decision:
-        """Back from an entry."""
+        """The decision in an entry; DataError if another version wrote what this one does not know."""
         fields = known_fields(cls, json.loads(entry.body), "An entry of a sequence log")
         if not isinstance(fields["ends"], dict):
             raise DataError(reason="An entry of a sequence log does not name its inputs; an older version wrote it.")
@@ -125,7 +125,7 @@ def decode(data: bytes) -> Mark | Entry:
 
 
 def known_fields(kind: type[Any], fields: dict[str, Any], what: str) -> dict[str, Any]:
-    """The fields of a record as they are; DataError if it has some that only a newer version can know."""
+    """The fields of a record; DataError if it has unknown ones, which a newer version wrote."""
     if unknown := fields.keys() - kind.__dataclass_fields__.keys():
         raise DataError(reason=f"{what} says {', '.join(sorted(unknown))}, which a newer version wrote.")
     return fields
@@ -174,7 +174,7 @@ Sender = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class SequencePosition:
-    """The fold of the sequence log and of the inputs up to one entry."""
+    """What follows from the sequence log and the inputs up to one entry."""
 
     sequence: SequenceState = field(default_factory=SequenceState)
     ends: Mapping[str, int] = field(default_factory=dict)
@@ -218,21 +218,21 @@ class SequencePosition:
         requests, clients = tuple(tree.get("requests", ())), tree.get("clients") or {}
         return cls(**{**known, "requests": requests, "clients": clients})
 
-    def after(self, sequence: SequenceState, decision: Decision, tally: BlockCounter) -> SequencePosition:
-        """Behind the entry that made the sequence what it is."""
+    def after(self, sequence: SequenceState, decision: Decision, counter: BlockCounter) -> SequencePosition:
+        """The position after an entry, whose blocks `counter` has counted; `sequence` is the fold with the entry."""
         stated_at = self.stated_at if decision.states is None or self.knows(decision) else sequence.upto
         requests = self.requests
         if decision.request is not None and decision.request not in requests:
             requests = (*requests, decision.request)[-REQUESTS_REMEMBERED:]
         running = self.running if decision.running is None else decision.running
-        producers = {} if decision.reset else tally.producers  # an engine that begins there does not know them
+        producers = {} if decision.reset else counter.producers  # an engine that begins there does not know them
         return SequencePosition(
-            sequence, decision.ends, tally.block, tally.events, tally.clients, stated_at, requests, running,
+            sequence, decision.ends, counter.block, counter.events, counter.clients, stated_at, requests, running,
             producers,
         )  # fmt: skip
 
     def only(self, sources: Iterable[str]) -> SequencePosition:
-        """Without the clients and producers of inputs that are not among these sources."""
+        """The position without clients and producers of other sources than these."""
         kept = set(sources)
         clients, producers = (
             {name: last for name, last in known.items() if name.rpartition("/")[0] in kept}
@@ -241,13 +241,13 @@ class SequencePosition:
         return replace(self, clients=clients, producers=producers)
 
     def knows(self, decision: Decision) -> bool:
-        """Whether what an entry asks for was done before."""
+        """Whether the request of an entry was carried out before."""
         return decision.request is not None and decision.request in self.requests
 
 
 @dataclass(slots=True)
 class BlockCounter:
-    """Numbers blocks as their frames go by: the leader and every reader count with this, and so they agree."""
+    """Numbers the blocks of frames in order. The leader and every reader count with it, so that they agree."""
 
     block: int
     events: int
@@ -258,7 +258,7 @@ class BlockCounter:
 
     @classmethod
     def at(cls, position: SequencePosition) -> BlockCounter:
-        """Going on from a position."""
+        """One that continues from a position."""
         return cls(position.block, position.events, dict(position.clients), producers=dict(position.producers))
 
     def sum_up(self, value: bytes) -> None:

@@ -90,7 +90,7 @@ class _Piece:
 class _Collected:
     """What a range holds so far."""
 
-    tally: BlockCounter
+    counter: BlockCounter
     pieces: dict[str, list[_Piece]] = field(default_factory=dict)
     records: dict[str, list[_RecordPiece]] = field(default_factory=dict)
     ticks: list[tuple[int, int]] = field(default_factory=list)
@@ -123,7 +123,7 @@ def join_ranges(start: SequencePosition, end: SequencePosition, taken: Sequence[
 
 
 class RangeReader:
-    """Turns entries of the sequence log into blocks. `needed` names the columns of each source; None takes all."""
+    """Reads ranges of the sequence as blocks. `needed` names the columns of each source; None: all."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class RangeReader:
         self._needed = needed
 
     def only(self, needed: Mapping[str, frozenset[str]]) -> RangeReader:
-        """A reader of some columns."""
+        """The same reader for some columns only."""
         other = copy(self)
         other._needed = needed
         return other
@@ -187,9 +187,9 @@ class RangeReader:
                     return self._control_range(position, state, decision)
                 break
             self._take(decision, end.ends, collected)
-            if collected.tally.block > end.block:
-                lineage.append((collected.tally.block, lineage_digest(state)))
-            end = end.after(state, decision, collected.tally)
+            if collected.counter.block > end.block:
+                lineage.append((collected.counter.block, lineage_digest(state)))
+            end = end.after(state, decision, collected.counter)
             if end.events >= room or collected.record_bytes >= RANGE_BYTES:
                 break
         else:
@@ -211,29 +211,29 @@ class RangeReader:
             raise DataError(reason=f"Entry {upto} of {name} is not there; the last is {end.number}.")
 
     def _take(self, decision: Decision, ends: Mapping[str, int], into: _Collected) -> None:
-        into.tally.crc = 0
+        into.counter.crc = 0
         gaps = decision.gaps or {}
         for each in self._inputs:
             start, stop = end_of(each, ends), end_of(each, decision.ends)
             if each.name in gaps:
-                into.tally.pass_gap()
+                into.counter.pass_gap()
                 reason = f"records up to offset {gaps[each.name] - 1} were gone before they could be read"
-                into.broken.append(BrokenFrame(each.log.name, start, into.tally.block, reason, GAP))
+                into.broken.append(BrokenFrame(each.log.name, start, into.counter.block, reason, GAP))
                 start = gaps[each.name]
             if each.takes_records:
                 _take_records(each, start, stop, into)
             else:
                 _take_frames(each, start, stop, into)
         if decision.tick_us is not None:
-            into.tally.block += 1
-            into.ticks.append((into.tally.block, decision.tick_us))
+            into.counter.block += 1
+            into.ticks.append((into.counter.block, decision.tick_us))
             if decision.lagging:
-                into.lagging.add(into.tally.block)
-        tally = into.tally
-        if (tally.block, tally.events) != (decision.blocks, decision.events):
-            found, said = f"{tally.block} blocks, {tally.events} events", f"{decision.blocks}, {decision.events}"
+                into.lagging.add(into.counter.block)
+        counter = into.counter
+        if (counter.block, counter.events) != (decision.blocks, decision.events):
+            found, said = f"{counter.block} blocks, {counter.events} events", f"{decision.blocks}, {decision.events}"
             raise DataError(reason=f"{self._sequence.name} says {said} where its inputs hold {found}.")
-        if decision.crc is not None and decision.crc != tally.crc:
+        if decision.crc is not None and decision.crc != counter.crc:
             raise InputChanged(stream=self._sequence.name, block=decision.blocks)
 
     def _decoded(self, into: _Collected) -> tuple[dict[str, EventBatch], list[Int64s]]:
@@ -307,9 +307,9 @@ def end_of(input_: Input, ends: Mapping[str, int]) -> int:
 
 def _take_frames(each: Input, start: int, stop: int, into: _Collected) -> None:
     for offset, value, sender in records_between(each.log, start, stop, each.node.path):
-        into.tally.sum_up(value)
-        first, head = into.tally.block + 1, head_of(value)
-        known = into.tally.take(head, each.name, sender)
+        into.counter.sum_up(value)
+        first, head = into.counter.block + 1, head_of(value)
+        known = into.counter.take(head, each.name, sender)
         if known is None:
             reason = "messages of its client before it are missing" if head else "it is not an event frame"
             into.broken.append(BrokenFrame(each.log.name, offset, first, reason))
@@ -320,10 +320,10 @@ def _take_frames(each: Input, start: int, stop: int, into: _Collected) -> None:
 
 def _take_records(each: Input, start: int, stop: int, into: _Collected) -> None:
     for part in batches_between(each.log, start, stop, each.node.path):
-        into.tally.sum_up_batch(part.view)
+        into.counter.sum_up_batch(part.view)
         into.record_bytes += len(part.view.raw)
-        first = into.tally.block + 1
-        known = into.tally.take_records(part.count, each.name, part.sender)
+        first = into.counter.block + 1
+        known = into.counter.take_records(part.count, each.name, part.sender)
         if known < part.count:
             piece = _RecordPiece(each, replace(part, low=part.low + known), first)
             into.records.setdefault(each.node.path, []).append(piece)

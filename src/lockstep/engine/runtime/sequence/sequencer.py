@@ -86,9 +86,9 @@ class SequencerOptions:
 
 
 class Sequencer:
-    """One process at a project's sequence log: it follows what others decide, or leads. Not shared between threads.
+    """Follows a project's sequence log, or leads: then it decides. Not to be shared between threads.
 
-    `position` is what it read back: everything up to there is decided, and nothing else may be acted on.
+    `position` is how far it read back: what comes before is decided, and nothing else may be acted on.
     """
 
     def __init__(
@@ -141,14 +141,14 @@ class Sequencer:
         return 0.0 if self._unwritten_since is None else self._runtime.monotonic() - self._unwritten_since
 
     def lead(self, epoch: int = 0) -> None:
-        """Take over: mark an epoch of its own, at least this one, and decide from then on."""
+        """Start to lead: write a mark with an epoch of at least this, and decide once it is read back."""
         self._observe()
         self._check_last()
         self.is_deposed = False
         self._leader, _ = step(self._leader, Won(max(epoch, self._leader.sequence.epoch + 1)))
 
     def follow(self) -> None:
-        """Decide on nothing more."""
+        """Stop leading, and drop what was asked for."""
         self._leader, _ = step(self._leader, Lost())
         self._leader, self._asked = replace(self._leader, waiting=()), []
         self._unwritten_since = None
@@ -169,7 +169,7 @@ class Sequencer:
         self.ask(Decision(tick_us=time_us, lagging=lagging or None))
 
     def nudge(self) -> None:
-        """Decide on nothing new: an entry for the sake of its number, so that what is decided is evaluated again."""
+        """Write an entry that changes nothing, so that workers have a batch to run."""
         self.ask(Decision())
 
     def ask(self, decision: Decision) -> None:
@@ -177,7 +177,7 @@ class Sequencer:
         self._asked.append(decision)
 
     def take_control_entries(self) -> list[tuple[SequencePosition, Decision]]:
-        """The entries since the last call that concern the engine itself; each with where it stands."""
+        """The entries since the last call that concern the engine itself, each with the position after it."""
         found, self._control_entries = self._control_entries, []
         return found
 
@@ -188,7 +188,7 @@ class Sequencer:
 
     def _propose(self) -> None:
         """Only while leading, as what is proposed names ends that nobody else may have moved meanwhile."""
-        tally = BlockCounter.at(self.position)
+        counter = BlockCounter.at(self.position)
         self._asked = [decision for decision in self._asked if not self.position.knows(decision)]
         asked = self._asked[0] if self._asked else None
         if asked is not None:
@@ -198,15 +198,15 @@ class Sequencer:
             return
         else:
             began = self._runtime.monotonic()
-            ends, gaps, is_cut = self._look_ahead(tally)
+            ends, gaps, is_cut = self._look_ahead(counter)
             tick_us = self._tick_due()
             lagging = tick_us is not None and (is_cut or self._took_long(began))
-            decision = Decision(ends, 0, 0, tick_us, tally.crc, gaps or None, lagging=lagging or None)
+            decision = Decision(ends=ends, tick_us=tick_us, crc=counter.crc, gaps=gaps or None, lagging=lagging or None)
             if decision.ends == self.position.ends and decision.tick_us is None:
                 return
-        tally.block += decision.tick_us is not None
-        body = replace(decision, blocks=tally.block, events=tally.events).body()
-        self._proposed, self._asked = (body, tally), self._asked[1:] if asked is not None else self._asked
+        counter.block += decision.tick_us is not None
+        body = replace(decision, blocks=counter.block, events=counter.events).body()
+        self._proposed, self._asked = (body, counter), self._asked[1:] if asked is not None else self._asked
         self._proposed_at = self._runtime.monotonic()
         self._leader, _ = step(self._leader, Propose(body))
 
@@ -215,29 +215,29 @@ class Sequencer:
             return self.position.ends
         return self._restate(asked.states).ends(self.position.ends)
 
-    def _look_ahead(self, tally: BlockCounter) -> tuple[dict[str, int], dict[str, int], bool]:
-        """How far the next entry takes each input, counted on the way; where those with a gap begin again.
+    def _look_ahead(self, counter: BlockCounter) -> tuple[dict[str, int], dict[str, int], bool]:
+        """The ends of the next entry for each input, counted in `counter`; and where inputs with a gap go on.
 
-        And whether it leaves some of what is there.
+        The third value says whether some of what is there is left to a later entry.
         """
         ends, gaps, room = {}, {}, self.position.events + self._options.entry_events
         is_cut = False
         for each in self._inputs.inputs:
             start, bounds = end_of(each, self.position.ends), each.log.bounds()
             if each.takes_records and start < bounds.first:
-                tally.pass_gap()
+                counter.pass_gap()
                 gaps[each.name] = start = bounds.first
-            ends[each.name] = self._look_into(each, start, bounds, tally, room)
+            ends[each.name] = self._look_into(each, start, bounds, counter, room)
             is_cut = is_cut or ends[each.name] < bounds.next
         return ends, gaps, is_cut
 
-    def _look_into(self, each: Input, start: int, bounds: Bounds, tally: BlockCounter, room: int) -> int:
+    def _look_into(self, each: Input, start: int, bounds: Bounds, counter: BlockCounter, room: int) -> int:
         if not each.takes_records:
-            return take_frames(each, start, bounds.next, tally, room)
+            return take_frames(each, start, bounds.next, counter, room)
         if bounds.next < start:  # it may be a replica that lags; it is no end to go back to
             self._lengths.setdefault(each.name, LengthCheck(each.log, self._runtime.monotonic)).check(start)
             return start
-        return take_records(each, start, bounds.next, tally, room)
+        return take_records(each, start, bounds.next, counter, room)
 
     def _took_long(self, began: float) -> bool:
         """Whether so much time has passed since the inputs' ends were read that a tick can't speak for now."""
@@ -312,18 +312,18 @@ class Sequencer:
 
     def _apply(self, entry: Entry, sequence: SequenceState) -> None:
         decision = Decision.of(entry)
-        body, tally = self._proposed
+        body, counter = self._proposed
         if entry.body != body:  # another leader's
-            tally = BlockCounter.at(self.position)
+            counter = BlockCounter.at(self.position)
             if decision.states is None:
                 for each in self._inputs.inputs:
                     start, stop = end_of(each, self.position.ends), end_of(each, decision.ends)
                     if decision.gaps and each.name in decision.gaps:
-                        tally.pass_gap()
+                        counter.pass_gap()
                         start = decision.gaps[each.name]
-                    (take_records if each.takes_records else take_frames)(each, start, stop, tally)
-            tally.block += decision.tick_us is not None
-        before, position, inputs = self.position, self.position.after(sequence, decision, tally), self._inputs
+                    (take_records if each.takes_records else take_frames)(each, start, stop, counter)
+            counter.block += decision.tick_us is not None
+        before, position, inputs = self.position, self.position.after(sequence, decision, counter), self._inputs
         if decision.states is not None and self._restate is not None and not before.knows(decision):
             inputs = self._restate(decision.states)
             position = position.only(inputs.logs)
@@ -335,42 +335,42 @@ class Sequencer:
             self._control_entries.append((self.position, decision))
 
     def _saw_tick(self, time_us: int, *, is_own: bool) -> None:
-        """A tick that was made here may come back late: what counts is when it was made."""
+        """Note a tick for the model's clock; one of its own counts from when it was proposed."""
         if is_own:
             self._clock.saw(time_us, self._proposed_at)
         else:
             self._clock.saw(time_us, self._runtime.monotonic(), self._read_at)
 
 
-def take_frames(each: Input, start: int, stop: int, tally: BlockCounter, room: int | None = None) -> int:
+def take_frames(each: Input, start: int, stop: int, counter: BlockCounter, room: int | None = None) -> int:
     """Count the frames of an input up to `stop` while they fit into `room`, at least one; return where it ended.
 
     At least one, so that an input that is always full does not shut out the others.
     """
-    began = tally.events
+    began = counter.events
     for offset, value, sender in records_between(each.log, start, stop):
         head = head_of(value)
-        if head is not None and room is not None and tally.events > began and tally.events + head.events > room:
+        if head is not None and room is not None and counter.events > began and counter.events + head.events > room:
             return offset
-        tally.sum_up(value)
-        tally.take(head, each.name, sender)
+        counter.sum_up(value)
+        counter.take(head, each.name, sender)
     return stop
 
 
-def take_records(each: Input, start: int, stop: int, tally: BlockCounter, room: int | None = None) -> int:
+def take_records(each: Input, start: int, stop: int, counter: BlockCounter, room: int | None = None) -> int:
     """The same with records that are blocks themselves: stored batch by stored batch.
 
     With `room` the stream may let go of records meanwhile: it ends before them, and begins with a gap the next time.
     """
-    began, at, size = tally.events, start, 0
+    began, at, size = counter.events, start, 0
     try:
         for part in batches_between(each.log, start, stop, each.node.path):
             size += len(part.view.raw)
-            is_full = size > _ENTRY_BYTES or (room is not None and tally.events + part.count > room)
-            if room is not None and is_full and tally.events > began:
+            is_full = size > _ENTRY_BYTES or (room is not None and counter.events + part.count > room)
+            if room is not None and is_full and counter.events > began:
                 return part.low
-            tally.sum_up_batch(part.view)
-            tally.take_records(part.count, each.name, part.sender)
+            counter.sum_up_batch(part.view)
+            counter.take_records(part.count, each.name, part.sender)
             at = part.high
     except LogTooShort:
         if room is None:

@@ -41,7 +41,7 @@ _MODEL = "model"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardContext:
-    """Where a worker sits: its streams, and which part of the model is its own."""
+    """The shard that a worker evaluates: the bus, the streams of its project, and its number among how many."""
 
     bus: Bus
     streams: ProjectStreams
@@ -51,7 +51,7 @@ class ShardContext:
     """Where shards on this machine leave pieces of input for each other."""
 
     def reader(self, plain: RangeReader, evaluator: Evaluator) -> Reader:
-        """Reads what an evaluator needs."""
+        """A reader of the columns and rows that an evaluator needs."""
         needed = plain.only(evaluator.needed)
         if not evaluator.divided_inputs:
             return needed
@@ -61,7 +61,7 @@ class ShardContext:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerState:
-    """What a worker has: its model, which windows it shows, all pages of their state, and how to read the past."""
+    """The state of a worker: its model, the windows whose output it gives, all pages, and how to read the past."""
 
     graph: Graph
     wanted: frozenset[str]
@@ -72,7 +72,7 @@ class WorkerState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplacedModel:
-    """What a worker goes on with; `pages` are all pages of the new state, of which none counts as changed."""
+    """The state after a change of the model; `pages` are all of its pages, of which none counts as changed."""
 
     evaluator: Evaluator
     history: LogHistory
@@ -84,7 +84,7 @@ class ReplacedModel:
 def replace_model(
     before: WorkerState, end: SequencePosition, graph: Graph, wanted: frozenset[str], context: ShardContext
 ) -> ReplacedModel:
-    """Go over to another model at the entry before `end`, which is the end of the range that the entry is."""
+    """Switch to another model at the control entry whose range ends at `end`."""
     position = end.only(end.ends)
     past = before.past.changed(position, graph)
     stale = stale_windows(before.graph, graph, context, begun=wanted - before.wanted)
@@ -104,14 +104,14 @@ def empty_windows(
     wanted: frozenset[str],
     context: ShardContext,
 ) -> ReplacedModel:
-    """Begin anew at the entry before `end`, with this model or another: no rows, no counts, no clock and no past."""
+    """Start empty at the control entry whose range ends at `end`: no rows, no counts, no clock and no past."""
     position = end.only(end.ends)
     fresh = WorkerState(graph=graph, wanted=wanted, pages={}, marks=(), past=ModelHistory.begin(position, graph))
     return _replaced(fresh, position, context)
 
 
 def load_evaluator(state: WorkerState, context: ShardContext) -> tuple[Evaluator, LogHistory]:
-    """An evaluator that goes on from pages, with the history that it reads."""
+    """An evaluator with the state in some pages, and the history that it reads."""
     reader = VersionedReader(context.bus, state.graph, context.streams, state.past)
     schemas = {node.path: node.schema for node in state.graph.nodes}
     history = LogHistory(reader, schemas, state.marks)
@@ -123,7 +123,7 @@ def load_evaluator(state: WorkerState, context: ShardContext) -> tuple[Evaluator
 
 
 def replay(start: WorkerState, upto: SequencePosition, context: ShardContext) -> WorkerState:
-    """The state of a model as if it had been in force from the base of the past on; nobody sees what it says."""
+    """The state of a model as if it had been in force from the base of the past on; its output is discarded."""
     evaluator, history = load_evaluator(start, context)
     position = start.past.base
     while position.number < upto.number:
@@ -180,7 +180,7 @@ def merged_pages(
 
 
 def page_changes(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> dict[str, bytes | None]:
-    """What makes one set of pages the other; None: the page is gone."""
+    """The changes that turn one set of pages into another; None removes a page."""
     gone: dict[str, bytes | None] = dict.fromkeys(old.keys() - new.keys())
     return gone | {name: page for name, page in new.items() if old.get(name) != page}
 
@@ -290,6 +290,6 @@ def _model_page(found: Mapping[str, bytes]) -> tuple[int, dict[str, Any]]:
 
 
 def _merged_marks(*marks: SequencePosition) -> list[SequencePosition]:
-    """All, in order: between any two that follow each other lies a range that can be read."""
+    """All marks in the order of their entries, each once: the range between two neighbours can be read."""
     by_number = {mark.number: mark for mark in marks}
     return [by_number[number] for number in sorted(by_number)]

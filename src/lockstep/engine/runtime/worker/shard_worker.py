@@ -51,7 +51,7 @@ Stored = Callable[[], Pages]
 
 
 class ShardWorker:
-    """Evaluates one shard of a project, order by order."""
+    """Evaluates one shard of a project. Not to be shared between threads."""
 
     def __init__(self, setup: EngineSetup, shard: int, bus: Bus, runtime: Runtime, stored: Mapping[str, bytes]) -> None:
         check_host(setup, bus)
@@ -90,7 +90,7 @@ class ShardWorker:
         self._stored_at = runtime.monotonic()
 
     def _stand(self, state: WorkerState, position: SequencePosition) -> None:
-        """Go on with a model and its state."""
+        """Replace the model, its state and the readers."""
         self._graph, self._shown, self._past = state.graph, state.wanted, state.past
         self._evaluator, self._history = load_evaluator(state, self._context)
         self._wanted = {node.path: node for node in self._graph.nodes if node.path in self._shown}
@@ -99,7 +99,7 @@ class ShardWorker:
         self.position = position
 
     def _new_reader(self) -> RangeReader:
-        """A job over history reads through all changes of the model as if there had been only its own."""
+        """The reader of whole blocks; a job over history reads all of it as if its model had always been in force."""
         bus, streams = self._context.bus, self._context.streams
         if self._setup.is_history and first_statement(bus.open(streams.sequence)) is not None:
             past = read_model_history(bus, streams)
@@ -162,7 +162,7 @@ class ShardWorker:
         self._seconds += self._runtime.monotonic() - began
 
     def _pass(self, start: SequencePosition, taken: Range) -> None:
-        """Blocks were replayed that are out: what they have left on the out streams, the newest beat knows."""
+        """Note the last block of each out stream after a replay of published blocks, as the newest beat has it."""
         for path in self._wanted:
             out = self._beat.out(path)
             if path not in self._beat.last or out.last > taken.end.block:
@@ -175,7 +175,7 @@ class ShardWorker:
                 self._last_out[path] = (out.last, digest)
 
     def _begin_outputs(self) -> None:
-        """What is known of the windows that are published from here on; of some it may be nothing."""
+        """Note the last published block of each window that is published from here on, or UNKNOWN."""
         block = self.position.block
         for path in self._wanted:
             out = self._beat.out(path)
@@ -244,7 +244,7 @@ class ShardWorker:
                 failure_note(self._setup, name).write_text(str(error))
 
     def _note(self) -> None:
-        """Note how far it is, also of what others published before it was computed here."""
+        """Write down how far it is, also where other engines have published it already."""
         counts = {path: counts.dump() for path, counts in self._evaluator.counts().items()}
         self._spool.note(
             WorkerProgress(
@@ -278,7 +278,7 @@ class ShardWorker:
         self.written += sum(len(frame) for each in frames.values() for frame in each)
 
     def _whole(self, bad: Sequence[BadEvent], start: SequencePosition) -> list[BadEvent]:
-        """Bad events with all their fields: windows see only the columns they need, people want the whole row."""
+        """Bad events with all their fields; windows read only the columns that they need."""
         if not bad:
             return []
         return with_all_fields(bad, self._full_reader.read(start, self.position.number).span, self._evaluator.needed)
@@ -296,7 +296,7 @@ class ShardWorker:
         return frames
 
     def _snapshot(self) -> Pages:
-        """Pages of a snapshot whose output is published by now; else perhaps make one that can be stored later."""
+        """The pages of the last snapshot if its output is published by now; takes one when it is due."""
         if self._setup.is_history:
             return {}
         if self._taken is None:
@@ -314,7 +314,7 @@ class ShardWorker:
         return pages
 
     def _take(self) -> bytes:
-        """Take a snapshot of where it is now, which replaces one that could not be stored yet; its head."""
+        """Take a snapshot, which replaces one that could not be stored yet, and return its head."""
         self._collect(self._evaluator.changed_pages())
         head = Head(
             self._graph.fingerprint, self.position, self._history.marks, dict(self._last_out),
@@ -355,7 +355,7 @@ def first_state(
     sealed: Mapping[str, bytes],
     reset: tuple[SequencePosition, Statement] | None,
 ) -> tuple[WorkerState, SequencePosition]:
-    """What a worker begins with, and where: the state that is stored, or nothing, under the model of that time."""
+    """The state and position that a worker starts with: what is stored, or empty with the model of that time."""
     if head is not None and head.past is not None and reset is None:
         pages = {name: unseal(page, name) for name, page in sealed.items()}
         graph, wanted = compiled(Statement(head.model, head.publish)), frozenset(head.publish)
@@ -377,7 +377,7 @@ def first_state(
 
 
 def check_host(setup: EngineSetup, bus: Bus) -> None:
-    """Refuse to run where the bus can't be reached, rather than make an empty one."""
+    """Raise BusNotShared where the bus can't be reached, rather than make an empty one."""
     here = socket.gethostname()
     if bus.promises.opened_by != "network" and here != setup.host:
         raise BusNotShared(url=setup.url, host=setup.host, other=here)
