@@ -229,8 +229,9 @@ ENGINE_MAY_IMPORT = {
     | {"data", "kernels", "spark", "runtime/files", "runtime/control", "runtime/engine", "runtime/file_run"},
 }
 """For each part of the engine what it may import of the others, the lowest first: none imports a later one."""
-ENGINE_UPWARD = {("model", "windows"), ("model", "kernels")}
-"""Checks and the plan ask windows and kernels what they can do; both are built on the model."""
+ENGINE_UPWARD = {("expressions", "model"), ("model", "windows"), ("model", "kernels")}
+"""Expressions take the records of a model's functions and first values. Checks and the plan ask windows and kernels what
+they can do; both are built on the model."""
 SPARK = {"pyspark", "py4j"}
 
 

@@ -8,7 +8,6 @@ from lockstep.engine.events.types import FieldType
 from lockstep.engine.expressions.aggregates import AggregateCall, AggregateExpression, split_aggregate
 from lockstep.engine.expressions.checker import Checker, Scope, Variable
 from lockstep.engine.expressions.code import Environment, retyped
-from lockstep.engine.expressions.definitions import Initializer
 from lockstep.engine.expressions.expression import Expression, Variables, make_expression
 from lockstep.engine.expressions.faults import fault
 from lockstep.engine.expressions.functions import converted
@@ -16,6 +15,7 @@ from lockstep.engine.expressions.parser import parse
 from lockstep.engine.expressions.programs import Program
 from lockstep.engine.expressions.syntax import Group
 from lockstep.engine.expressions.userfunctions import UserFunctions
+from lockstep.engine.model.windows import Initializer
 
 __all__ = [
     "AggregateCall",

@@ -12,7 +12,6 @@ from dataclasses import replace
 from lockstep.engine.events.types import FieldType, Value
 from lockstep.engine.expressions.checker import Checker, Scope
 from lockstep.engine.expressions.code import Code, Environment, Row, constant, merged
-from lockstep.engine.expressions.definitions import UserFunction
 from lockstep.engine.expressions.faults import Misfit, fault
 from lockstep.engine.expressions.functions import converted
 from lockstep.engine.expressions.parser import MAX_HEIGHT, parse
@@ -20,6 +19,7 @@ from lockstep.engine.expressions.programs import Program
 from lockstep.engine.expressions.syntax import Call, Group, height_of
 from lockstep.engine.expressions.types import coerced
 from lockstep.engine.expressions.vectors import Inputs, Vector
+from lockstep.engine.model.windows import UserFunction
 
 MAX_CALLS = 1_000
 _CALL_HEIGHT = 3

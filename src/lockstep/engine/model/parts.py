@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lockstep.engine.expressions.definitions import Initializer as Initializer
-from lockstep.engine.expressions.definitions import UserFunction as UserFunction
+from lockstep.engine.events.types import FieldType
 from lockstep.engine.model.secret_values import shown
 
 RETENTION_KINDS = (
@@ -50,6 +49,24 @@ class Connector:
     def __repr__(self) -> str:
         safe = {name: shown(name, value) for name, value in self.properties}
         return f"Connector(kind={self.kind!r}, name={self.name!r}, direction={self.direction!r}, properties={safe})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UserFunction:
+    """A function written in the expression language, for the expressions of one window."""
+
+    name: str
+    text: str
+    type: FieldType = FieldType.INT32
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Initializer:
+    """Variables of a window's expressions, with their first values, kept from event to event."""
+
+    text: str = ""
+    type: FieldType = FieldType.INT32
+    functions: tuple[UserFunction, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
