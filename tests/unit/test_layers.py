@@ -230,8 +230,8 @@ ENGINE_MAY_IMPORT = {
 }
 """For each part of the engine what it may import of the others, the lowest first: none imports a later one."""
 ENGINE_UPWARD = {("expressions", "model"), ("model", "windows"), ("model", "kernels")}
-"""Expressions take the records of a model's functions and first values. Checks and the plan ask windows and kernels what
-they can do; both are built on the model."""
+"""Expressions take the model's records of functions and first values. Checks and the plan ask windows and kernels what
+they can do, and both are built on the model."""
 SPARK = {"pyspark", "py4j"}
 
 
