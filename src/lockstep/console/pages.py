@@ -12,8 +12,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lockstep.console import charts
+from lockstep.server.bodies import Reply
 from lockstep.streams.views import setting
 
+HTML = "text/html; charset=utf-8"
+_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+PAGE_HEADERS = {"Content-Security-Policy": _POLICY, "Referrer-Policy": "same-origin", "X-Frame-Options": "DENY"}
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
@@ -39,6 +46,11 @@ class Pages:
     def content(self, template: str, context: Mapping[str, Any]) -> str:
         """Only the part that follows changes."""
         return self._environment.get_template(template).render({**context, "base": "fragment.html"})
+
+
+def page_reply(text: str, status: int = 200) -> Reply:
+    """A page as it is answered."""
+    return Reply(text.encode("utf-8", "replace"), status, HTML, PAGE_HEADERS)
 
 
 def time_element(ms: int | float | None, *, none: str = "-") -> Markup:

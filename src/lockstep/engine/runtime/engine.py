@@ -207,7 +207,7 @@ class Engine:
 
     def drain(self, *, timeout: float = float("inf"), progress: OnStatus = silent) -> None:
         """Wait until everything that is on the inputs now is out."""
-        # The status is read after the look at the inputs: an older one would not know what was decided between.
+        # First whether all is decided, then whether that is out: an older status would not know of the last blocks.
         self.run_until(lambda _: self._is_caught_up() and self.status().lag == 0, timeout=timeout, progress=progress)
 
     def stop(self) -> None:
