@@ -414,7 +414,7 @@ class TestFollowing:
 
     def test_monitors_are_found_by_their_changelog(self, tmp_path):
         from lockstep.engine.model.validation import compile_project
-        from lockstep.engine.run.streams import ProjectStreams
+        from lockstep.engine.runtime.sequence.streams import ProjectStreams
         from lockstep.monitor.window import QUERY, WINDOW, monitor_model
 
         node = Path(lockstep.__file__).parent / "monitor" / "node.py"  # to import it takes seconds

@@ -29,9 +29,9 @@ from lockstep.engine.model.parts import Connector
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow, SourceWindow
-from lockstep.engine.run.cluster import project_status
-from lockstep.engine.run.decisions import Decision, Statement, encode
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.control.status import project_status
+from lockstep.engine.runtime.sequence.entries import Decision, Statement, encode
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.log.memory import Grid
 from lockstep.server.access import Role
 from lockstep.streams.client import Lockstep
@@ -113,7 +113,7 @@ def seen(opened, cluster):
 
 def state(world: World, publish: tuple[str, ...] = ("q/sums",)) -> None:
     """Have the model stated, as the first leader does."""
-    body = Decision({}, 0, 0, states=Statement(to_yaml(world.graph.project), publish)).body()
+    body = Decision(states=Statement(to_yaml(world.graph.project), publish)).body()
     log = world.bus.open(world.streams.sequence)
     put(log, encode(Mark(1, "a1")), encode(Entry(1, "a1", 1, "", body)))
 

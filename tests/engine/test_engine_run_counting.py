@@ -23,10 +23,9 @@ from run_worlds import (
 from lockstep.core.sequence import Entry, Mark, SequenceState
 from lockstep.engine.events.frames import read_head
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.run.decisions import Decision, counted, decode, encode
-from lockstep.engine.run.position import Position, Tally
-from lockstep.engine.run.reading import RangeReader
-from lockstep.engine.run.streams import CONTROL_STREAM
+from lockstep.engine.runtime.sequence.entries import BlockCounter, Decision, SequencePosition, counted, decode, encode
+from lockstep.engine.runtime.sequence.reader import RangeReader
+from lockstep.engine.runtime.sequence.streams import CONTROL_STREAM
 from lockstep.errors import DataError
 from lockstep.log.memory import Grid
 from lockstep.runtime import ThreadRuntime
@@ -44,7 +43,7 @@ def ids(engine: LocalEngine, path: str = "q/in") -> list[tuple[int, int]]:
     return [(number, event.values[0]) for number, events in engine.out(path) for event in events]
 
 
-def read_everything(engine: LocalEngine) -> Position:
+def read_everything(engine: LocalEngine) -> SequencePosition:
     reader = RangeReader(engine.bus, engine.graph, engine.streams)
     return reader.read(reader.start(), engine.sequencer.position.number).end
 
@@ -104,8 +103,8 @@ def test_a_reader_refuses_an_entry_whose_counts_are_not_those_of_its_inputs(engi
 
 
 def test_a_position_comes_back_from_plain_values():
-    position = Position(SequenceState(2, "me", 5, "d", 9), {"q/in": 1}, 7, 8, {ANNA.hex(): 3})
-    assert Position.of(position.tree()) == position
+    position = SequencePosition(SequenceState(2, "me", 5, "d", 9), {"q/in": 1}, 7, 8, {ANNA.hex(): 3})
+    assert SequencePosition.of(position.tree()) == position
 
 
 # Client message ids
@@ -268,7 +267,7 @@ def test_a_reader_counts_like_the_leader_whatever_comes(tmp_path_factory, given_
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 4)), max_size=12))
 def test_each_message_of_a_client_is_taken_once_and_in_order(sent):
     # Given a client whose first frame is the first of the list
-    tally, taken, refused = Tally(0, 0, {}), [], 0
+    tally, taken, refused = BlockCounter(0, 0, {}), [], 0
     for first, count in sent:
         known = tally.take(read_head(frame(range(count), client=ANNA, first_id=first)), 0)
         taken += [] if known is None else range(first + known, first + count)

@@ -7,8 +7,8 @@ import uuid
 
 import pytest
 
-from lockstep.engine.run.beats import Beat, Beats
-from lockstep.engine.run.reports import ReportBoard
+from lockstep.engine.runtime.control.reports import ReportBoard
+from lockstep.engine.runtime.sequence.beats import Beat, Beats
 from lockstep.errors import DataError
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
