@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lockstep.log.network.bus import NetworkBus
 from lockstep.log.network.catalogue import TopicCatalogue
-from lockstep.log.network.wire import STRIDE, Ends, Message, TopicGone
+from lockstep.log.network.driver import STRIDE, Ends, Message, TopicGone
 from lockstep.log.port import DROPPED_BY_READERS, Limits, Promises
 
 

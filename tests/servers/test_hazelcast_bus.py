@@ -25,7 +25,7 @@ from lockstep.errors import (
     TakenBack,
     Trimmed,
 )
-from lockstep.log.hazelcast.link import Link
+from lockstep.log.hazelcast.client import Link
 from lockstep.log.hazelcast.mending import mend_waking
 from lockstep.log.hazelcast.topic import slack
 from lockstep.log.network.address import parse_address

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from lockstep.log.kafka.reading import Reader
+from lockstep.log.kafka.reader import Reader
 from lockstep.log.port import Bounds
 from lockstep.testing.contract import records, values
 from servers.kafka_worlds import KEEP_ALL, SOON_S, fresh, one, opened

@@ -13,8 +13,8 @@ from rstream import schema
 
 from lockstep.errors import BatchDamaged, DataError, ServerUnreachable, StreamNotFound, Trimmed
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.wire import Ends, Known
-from lockstep.log.rabbitmq.feed import AHEAD_BYTES
+from lockstep.log.network.driver import Ends, Known
+from lockstep.log.rabbitmq.subscription import AHEAD_BYTES
 from lockstep.testing.contract import Producer
 from lockstep.testing.contract_case import KEEP_ALL, values
 from servers.clients import eventually

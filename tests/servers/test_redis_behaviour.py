@@ -13,7 +13,7 @@ from forks import exit_code_of_a_fork
 from lockstep.errors import Conflict, ForkedProcess, StreamNotFound
 from lockstep.log.batch import NO_PRODUCER, BatchView, pack
 from lockstep.log.config import StreamConfig
-from lockstep.log.redis import lua
+from lockstep.log.redis import scripts
 from lockstep.log.redis.opening import open_bus
 from lockstep.log.redis.stamping import stamp
 from lockstep.runtime import ThreadRuntime
@@ -184,7 +184,7 @@ def test_what_retention_drops_is_gone_from_the_server(bus):
 
 
 def test_a_producer_that_is_silent_for_long_is_forgotten(bus, log):
-    long_ago = time.time_ns() - lua.PRODUCER_FORGOTTEN_NS - 60 * 10**9
+    long_ago = time.time_ns() - scripts.PRODUCER_FORGOTTEN_NS - 60 * 10**9
     producers = [Producer(f"old {number}") for number in range(10)]
     for producer in producers:
         log.append([producer.batch(b"x")])

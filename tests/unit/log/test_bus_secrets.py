@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from lockstep.errors import DataError, ServerUnfit
-from lockstep.log.hazelcast.faults import meaning
+from lockstep.log.hazelcast.errors import meaning
 from lockstep.log.hazelcast.mending import refuse_pickle  # before the client, whose warnings it silences
 from lockstep.log.network.address import parse_address
 from lockstep.log.network.checks import judge, of_login

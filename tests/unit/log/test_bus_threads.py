@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from lockstep.log.kafka import tail as tails
+from lockstep.log.kafka import follower as tails
+from lockstep.log.kafka.follower import Tail
 from lockstep.log.kafka.names import Place
-from lockstep.log.kafka.tail import Tail
 from lockstep.log.network.address import Address
-from lockstep.log.network.wire import Ends
+from lockstep.log.network.driver import Ends
 from lockstep.log.rabbitmq import pump as pumps
 from lockstep.log.rabbitmq.connection import Connection
 from lockstep.log.rabbitmq.pump import Pump
-from lockstep.log.redis.waiting import Follower
+from lockstep.log.redis.listener import Follower
 from lockstep.runtime import ThreadRuntime
 
 BOUND_S = 10.0

@@ -7,10 +7,10 @@ import pytest
 from lockstep.errors import ServerRefused, ServerUnfit, ServerUnreachable, StoreFull
 from lockstep.log.config import StreamConfig
 from lockstep.log.hazelcast.checks import cluster_findings, needed, stream_findings
-from lockstep.log.hazelcast.faults import NOT_DONE, hz, meaning, words
+from lockstep.log.hazelcast.driver import promises
+from lockstep.log.hazelcast.errors import NOT_DONE, hz, meaning, words
 from lockstep.log.hazelcast.topic import slack
-from lockstep.log.hazelcast.wire import promises
-from lockstep.log.network.wire import Known
+from lockstep.log.network.driver import Known
 
 
 @pytest.mark.parametrize(

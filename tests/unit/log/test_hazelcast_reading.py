@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.log.hazelcast.readahead import CURSORS, LARGEST_CHUNK_BYTES, Cursors, Sizes
+from lockstep.log.hazelcast.reader import CURSORS, LARGEST_CHUNK_BYTES, Cursors, Sizes
 from memory_ring import FakeRing
 
 SMALL = b"x" * 100

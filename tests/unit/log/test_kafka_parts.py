@@ -22,18 +22,19 @@ from lockstep.errors import (  # noqa: E402
 )
 from lockstep.log import partitioners  # noqa: E402
 from lockstep.log.batch import NO_PRODUCER, BatchView, pack  # noqa: E402
-from lockstep.log.kafka import checks, groups, names, plain, reading, settings, troubles  # noqa: E402
-from lockstep.log.kafka import cluster as cluster_module  # noqa: E402
-from lockstep.log.kafka.cluster import Layout  # noqa: E402
+from lockstep.log.kafka import checks, errors, groups, names, plain, settings  # noqa: E402
+from lockstep.log.kafka import client as cluster_module  # noqa: E402
+from lockstep.log.kafka import reader as reading  # noqa: E402
+from lockstep.log.kafka.client import Layout  # noqa: E402
+from lockstep.log.kafka.follower import KEPT_MESSAGES, Feed  # noqa: E402
 from lockstep.log.kafka.names import Place  # noqa: E402
 from lockstep.log.kafka.opening import open_bus, promises, wish_of  # noqa: E402
-from lockstep.log.kafka.reading import Readers  # noqa: E402
-from lockstep.log.kafka.sending import GRACE_S  # noqa: E402
-from lockstep.log.kafka.tail import KEPT_MESSAGES, Feed  # noqa: E402
+from lockstep.log.kafka.reader import Readers  # noqa: E402
+from lockstep.log.kafka.sender import GRACE_S  # noqa: E402
 from lockstep.log.kafka.topic import Appends, EntryTopic, KafkaTopic, Link, Records, _weakness  # noqa: E402
 from lockstep.log.network.address import parse_address  # noqa: E402
-from lockstep.log.network.wire import Ends, TopicGone  # noqa: E402
-from lockstep.log.network.wire import Message as StoredMessage  # noqa: E402
+from lockstep.log.network.driver import Ends, TopicGone  # noqa: E402
+from lockstep.log.network.driver import Message as StoredMessage  # noqa: E402
 from lockstep.runtime import ThreadRuntime  # noqa: E402
 from lockstep.testing import VirtualRuntime  # noqa: E402
 
@@ -95,7 +96,7 @@ def test_keys_go_where_other_clients_put_them(key, java, librdkafka):
     ],
 )
 def test_an_error_of_kafka_is_one_of_ours_that_names_the_server(code, kind):
-    found = troubles.translated(KafkaError(code, "what it says."), "host:9092")
+    found = errors.translated(KafkaError(code, "what it says."), "host:9092")
     assert type(found) is kind
     assert "what it says" in str(found)
     assert kind is TopicGone or "host:9092" in str(found)

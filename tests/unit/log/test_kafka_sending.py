@@ -9,7 +9,7 @@ pytest.importorskip("confluent_kafka")
 from confluent_kafka import KafkaError, KafkaException
 
 from lockstep.log.kafka.names import Place
-from lockstep.log.kafka.sending import GRACE_S, Outgoing, Overdue, Sender, Unsent
+from lockstep.log.kafka.sender import GRACE_S, Outgoing, Overdue, Sender, Unsent
 
 PLACE = Place("orders", 0)
 

@@ -11,8 +11,8 @@ import pytest
 from lockstep.log import inotify
 from lockstep.log.config import StreamConfig
 from lockstep.log.embedded.catalogue import LogInfo
-from lockstep.log.lmdb import bells
-from lockstep.log.lmdb.bells import FileBells, InotifyWaiter, make_bell
+from lockstep.log.lmdb import notify
+from lockstep.log.lmdb.notify import FileBells, InotifyWaiter, make_bell
 
 INFO = LogInfo("orders", 1, "abc", StreamConfig(), 0)
 
@@ -28,9 +28,9 @@ def is_readable(waiter, seconds=0.0):
 
 @pytest.fixture
 def ringing(tmp_path):
-    bells = FileBells(tmp_path / "bells")
-    yield bells
-    bells.close()
+    notify = FileBells(tmp_path / "bells")
+    yield notify
+    notify.close()
 
 
 @pytest.fixture
@@ -78,14 +78,14 @@ def test_a_bell_that_can_not_be_rung_fails_nobody(ringing, tmp_path, caplog):
 def test_ringing_leaves_no_descriptors_open(tmp_path):
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(20):
-        bells = FileBells(tmp_path / "bells")
-        waiter = bells.waiter()
+        notify = FileBells(tmp_path / "bells")
+        waiter = notify.waiter()
         waiter.watch(Named("abc"))
-        bells.ring(INFO)
+        notify.ring(INFO)
         waiter.close()
         waiter.close()
-        bells.close()
-        bells.close()
+        notify.close()
+        notify.close()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -138,7 +138,7 @@ def test_the_bell_of_a_deleted_log_goes(ringing, tmp_path):
 
 
 def test_few_bells_are_kept_open(ringing, tmp_path, monkeypatch):
-    monkeypatch.setattr(bells, "_OPEN_BELLS_MAX", 3)
+    monkeypatch.setattr(notify, "_OPEN_BELLS_MAX", 3)
     before = len(list(Path("/proc/self/fd").iterdir()))
     for number in range(10):
         make_bell(tmp_path / "bells", f"log{number}")

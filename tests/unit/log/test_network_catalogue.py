@@ -10,7 +10,7 @@ from lockstep.errors import DataError, ServerUnreachable
 from lockstep.log.config import StreamConfig
 from lockstep.log.network import catalogue
 from lockstep.log.network.catalogue import TopicCatalogue
-from lockstep.log.network.wire import Known
+from lockstep.log.network.driver import Known
 from lockstep.testing import VirtualRuntime
 from memory_wire import MemoryServer, MemoryTopic
 

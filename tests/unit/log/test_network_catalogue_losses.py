@@ -8,7 +8,7 @@ from lockstep.errors import DataError, StreamNotFound
 from lockstep.log.config import StreamConfig
 from lockstep.log.network import catalogue
 from lockstep.log.network.catalogue import TopicCatalogue
-from lockstep.log.network.wire import Known
+from lockstep.log.network.driver import Known
 from lockstep.testing import VirtualRuntime
 from lockstep.testing.contract import Producer, values
 from memory_wire import MemoryServer, MemoryTopic

@@ -9,7 +9,7 @@ import pytest
 from lockstep.errors import StreamNotFound
 from lockstep.log.config import StreamConfig
 from lockstep.log.network.catalogue import TopicCatalogue
-from lockstep.log.network.wire import Ends, Known, Message
+from lockstep.log.network.driver import Ends, Known, Message
 from lockstep.testing import VirtualRuntime
 from lockstep.testing.contract import Producer, values
 from memory_wire import MemoryServer

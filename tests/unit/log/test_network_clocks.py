@@ -6,7 +6,7 @@ import pytest
 
 from lockstep.log.batch import BatchView
 from lockstep.log.config import StreamConfig
-from lockstep.log.network import netlog
+from lockstep.log.network import log as netlog
 from lockstep.testing import VirtualRuntime
 from lockstep.testing.contract import Producer, values
 from memory_wire import MemoryServer, MemoryTopic

@@ -10,7 +10,7 @@ from lockstep.core.producers import PRODUCERS_REMEMBERED, Window, admit, window_
 from lockstep.errors import AppendUncertain, ServerUnreachable, StoreFull
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.wire import STRIDE
+from lockstep.log.network.driver import STRIDE
 from lockstep.log.port import DROPPED_BY_READERS
 from lockstep.streams.cursor import LOOK_BACK_APPENDS, LOOK_BACK_BYTES, LOOK_BACK_LEAST, Cursor
 from lockstep.testing import VirtualRuntime

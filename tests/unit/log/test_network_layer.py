@@ -29,8 +29,8 @@ from lockstep.log.network.bundles import bundle, first_origin, unbundle
 from lockstep.log.network.bus import NetworkBus
 from lockstep.log.network.catalogue import TopicCatalogue, fold
 from lockstep.log.network.checks import Finding, judge
-from lockstep.log.network.tally import Tally
-from lockstep.log.network.wire import STRIDE, Known, TopicGone
+from lockstep.log.network.driver import STRIDE, Known, TopicGone
+from lockstep.log.network.retention import Tally
 from lockstep.log.offsets import records_between, step_back, step_forward
 from lockstep.log.port import Limits
 from lockstep.streams.cursor import Cursor
@@ -486,7 +486,7 @@ def test_reading_a_part_again_needs_no_way_to_the_server(wire, log):
 
 
 def test_what_is_held_is_bounded(log, monkeypatch):
-    monkeypatch.setattr("lockstep.log.network.held.HELD_BYTES", 1000)
+    monkeypatch.setattr("lockstep.log.network.cache.HELD_BYTES", 1000)
     for number in range(50):
         log.append([Producer().batch(b"%d" % number * 30)])
     at = 0

@@ -14,16 +14,16 @@ from rstream import schema
 
 from lockstep.errors import ServerRefused, ServerUnreachable
 from lockstep.log.network.address import Address, Secret
-from lockstep.log.network.wire import Ends
+from lockstep.log.network.driver import Ends
 from lockstep.log.port import Limits
-from lockstep.log.rabbitmq import faults, frames
+from lockstep.log.rabbitmq import errors, frames
 from lockstep.log.rabbitmq import topic as topics
+from lockstep.log.rabbitmq.client import Links
 from lockstep.log.rabbitmq.connection import Connection
-from lockstep.log.rabbitmq.feed import LAST, Feed
-from lockstep.log.rabbitmq.links import Links
-from lockstep.log.rabbitmq.login import Login
+from lockstep.log.rabbitmq.handshake import Login
 from lockstep.log.rabbitmq.pump import Pump
 from lockstep.log.rabbitmq.sender import Sender
+from lockstep.log.rabbitmq.subscription import LAST, Feed
 from lockstep.runtime import ThreadRuntime
 
 RUNTIME = ThreadRuntime()
@@ -45,8 +45,8 @@ class Scripted(Connection):
         frame = build(1)
         self.asked.append(frame)
         codes = self.codes[type(frame)]
-        code = codes.pop(0) if codes else faults.OK
-        if isinstance(frame, schema.Subscribe) and code == faults.OK:
+        code = codes.pop(0) if codes else errors.OK
+        if isinstance(frame, schema.Subscribe) and code == errors.OK:
             self.subscribed.add(frame.subscription_id)
         return SimpleNamespace(response_code=code)
 
@@ -104,15 +104,15 @@ def sender(links):
 
 
 def test_a_message_is_found_again_after_its_place_could_not_be_watched_at_first(links, connection, sender):
-    connection.codes[schema.Subscribe] = [faults.NOT_AVAILABLE]
+    connection.codes[schema.Subscribe] = [errors.NOT_AVAILABLE]
     assert sender.send(b"a", links.deadline()) == 0
     assert sender.send(b"b", links.deadline()) == 1
 
 
 def test_a_subscription_that_was_refused_has_no_credit_and_ends_nobody_elses(links, connection):
-    connection.codes[schema.Subscribe] = [faults.NOT_AVAILABLE]
+    connection.codes[schema.Subscribe] = [errors.NOT_AVAILABLE]
     refused, other = (Feed(links, "orders~1", lambda: None) for _ in range(2))
-    with pytest.raises(faults.NotReady):
+    with pytest.raises(errors.NotReady):
         refused.open(LAST, 8, links.deadline())
     other.open(LAST, 8, links.deadline())
     ended = []
@@ -237,7 +237,7 @@ def test_a_publisher_that_was_refused_is_withdrawn_before_it_is_declared_anew(li
     sent = []
     connection.begin = lambda deadline, *builds, then: sent.extend(build(1) for build in builds)
     sender.send(b"a", links.deadline())
-    connection.write = lambda data, deadline: sender.on_refusal(2, faults.REFUSED)
+    connection.write = lambda data, deadline: sender.on_refusal(2, errors.REFUSED)
     with pytest.raises(ServerRefused, match="no right to write"):
         sender.send(b"b", links.deadline())
     assert [type(frame) for frame in sent] == [schema.DeletePublisher]

@@ -14,15 +14,15 @@ from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
 from lockstep.log.network.address import Address
 from lockstep.log.network.bundles import bundle
-from lockstep.log.network.wire import Ends, TopicGone
-from lockstep.log.rabbitmq import checks, faults, frames, names, retention
+from lockstep.log.network.driver import Ends, TopicGone
+from lockstep.log.rabbitmq import checks, errors, frames, names, retention
 from lockstep.log.rabbitmq import topic as topic_module
-from lockstep.log.rabbitmq.feed import Feed
+from lockstep.log.rabbitmq.driver import promises
 from lockstep.log.rabbitmq.opening import login_of, read_address
 from lockstep.log.rabbitmq.sender import Attempt, origin_of
+from lockstep.log.rabbitmq.subscription import Feed
 from lockstep.log.rabbitmq.timing import Deadline
 from lockstep.log.rabbitmq.topic import RabbitTopic
-from lockstep.log.rabbitmq.wire import promises
 
 IDENTITY = "0123456789abcdef" * 2
 HERE = Address("rabbitmq", (("127.0.0.1", 5552),))
@@ -152,7 +152,7 @@ class TestReadingAgain:
 
     def test_a_message_that_a_new_leader_does_not_show_yet_is_not_lost(self, topic, shown):
         shown += [None, frames.read_chunk(chunk_payload(40, [b"a", b"b"]))]
-        with pytest.raises(faults.NotReady):
+        with pytest.raises(errors.NotReady):
             topic._reread(41, None)
         assert topic._reread(41, None).data == b"b"
 
@@ -216,12 +216,12 @@ class TestWhatCameAhead:
 
 class TestAnswers:
     def test_yes_is_no_error(self):
-        faults.check(faults.OK, server="s", user="u", action="read")
+        errors.check(errors.OK, server="s", user="u", action="read")
 
-    @pytest.mark.parametrize(("code", "error"), [(2, TopicGone), (6, faults.NotReady)])
+    @pytest.mark.parametrize(("code", "error"), [(2, TopicGone), (6, errors.NotReady)])
     def test_what_others_handle(self, code, error):
         with pytest.raises(error):
-            faults.check(code, server="s", user="u", action="read", stream="orders")
+            errors.check(code, server="s", user="u", action="read", stream="orders")
 
     @pytest.mark.parametrize(
         ("code", "words"),
@@ -234,12 +234,12 @@ class TestAnswers:
     )
     def test_a_refusal_says_what_is_refused(self, code, words):
         with pytest.raises(ServerRefused, match=words):
-            faults.check(code, server="host:1", user="u", action="read", stream="orders")
+            errors.check(code, server="host:1", user="u", action="read", stream="orders")
 
     @pytest.mark.parametrize("code", [3, 15, 17, 99])
     def test_anything_else_names_the_server(self, code):
         with pytest.raises(ServerUnfit, match="host:1"):
-            faults.check(code, server="host:1", user="u", action="read", stream="orders")
+            errors.check(code, server="host:1", user="u", action="read", stream="orders")
 
 
 class TestUrls:

@@ -11,12 +11,12 @@ from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError
 from lockstep.errors import BadUrl, BatchDamaged, ServerRefused, ServerUnfit, ServerUnreachable, StoreFull
 from lockstep.log.batch import BatchView
 from lockstep.log.config import StreamConfig
-from lockstep.log.redis import checks, lua
+from lockstep.log.redis import checks, scripts
 from lockstep.log.redis.catalogue import Stored, decode, encode
 from lockstep.log.redis.checks import Facts
-from lockstep.log.redis.keys import Keys, base_of, entry_id
+from lockstep.log.redis.errors import is_passing, translate
+from lockstep.log.redis.layout import Keys, base_of, entry_id
 from lockstep.log.redis.opening import OPTIONS, open_bus
-from lockstep.log.redis.refusals import is_passing, translate
 from lockstep.log.redis.stamping import restamped, stamp
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing.contract import Producer
@@ -168,7 +168,7 @@ def test_how_much_an_append_takes_is_the_servers_setting():
 
 
 def test_a_script_is_called_by_its_checksum():
-    assert lua.Script("return 1").call(["a", "b"], [3]) == (
+    assert scripts.Script("return 1").call(["a", "b"], [3]) == (
         "EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", 2, "a", "b", 3,
     )  # fmt: skip
 

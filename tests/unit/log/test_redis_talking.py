@@ -9,7 +9,7 @@ import pytest
 
 from lockstep.errors import AppendUncertain, Closed, ServerRefused, ServerUnfit, ServerUnreachable
 from lockstep.log.config import StreamConfig
-from lockstep.log.redis import lua
+from lockstep.log.redis import scripts
 from lockstep.log.redis.catalogue import Stored
 from lockstep.log.redis.opening import open_bus
 from lockstep.runtime import ThreadRuntime
@@ -140,7 +140,7 @@ def test_what_was_uncertain_stays_so_until_the_server_has_answered(fake, second)
 
 def test_scripts_that_may_not_be_loaded(fake):
     missing = b"-NOSCRIPT No matching script\r\n"
-    denied = b"-NOPERM User app has no permissions to run the 'script|load' command\r\n" * len(lua.SCRIPTS)
+    denied = b"-NOPERM User app has no permissions to run the 'script|load' command\r\n" * len(scripts.SCRIPTS)
     bus = opened(fake([PONG, info(), REFUSED, missing, denied]))
     with pytest.raises(ServerRefused, match="script"):
         _append(bus)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from lockstep.log.hazelcast.topic import slack
 from lockstep.log.network.checks import Finding
-from lockstep.log.network.wire import Known
+from lockstep.log.network.driver import Known
 
 BACKUPS_MAX = 6
 

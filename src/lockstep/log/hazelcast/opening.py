@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from lockstep.errors import BadUrl
 from lockstep.log.hazelcast.checks import BACKUPS_MAX, cluster_findings
-from lockstep.log.hazelcast.hello import greet
-from lockstep.log.hazelcast.link import Link
+from lockstep.log.hazelcast.client import Link
+from lockstep.log.hazelcast.driver import HazelcastWire
+from lockstep.log.hazelcast.handshake import greet
 from lockstep.log.hazelcast.naming import check_prefix
-from lockstep.log.hazelcast.wire import HazelcastWire
 from lockstep.log.network.address import Address, parse_address
 from lockstep.log.network.bus import NetworkBus
 from lockstep.log.network.checks import judge, of_login

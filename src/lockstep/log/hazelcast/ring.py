@@ -15,8 +15,8 @@ from hazelcast.future import Future, combine_futures
 from hazelcast.proxy.ringbuffer import OVERFLOW_POLICY_OVERWRITE
 
 from lockstep.errors import DataError
-from lockstep.log.hazelcast.faults import NOT_DONE, words
-from lockstep.log.hazelcast.link import Link
+from lockstep.log.hazelcast.client import Link
+from lockstep.log.hazelcast.errors import NOT_DONE, words
 
 MARK = b"lockstep ring 1"
 READ_MAX = 999

@@ -12,7 +12,7 @@ from hazelcast.errors import HazelcastError
 from hazelcast.future import Future, combine_futures
 
 from lockstep.errors import ServerUnreachable
-from lockstep.log.hazelcast.faults import meaning
+from lockstep.log.hazelcast.errors import meaning
 from lockstep.log.hazelcast.mending import refuse_pickle
 from lockstep.log.network.address import Address
 

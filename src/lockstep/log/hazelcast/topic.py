@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lockstep.errors import AppendUncertain, DataError, LockstepError, StoreFull, TakenBack
-from lockstep.log.hazelcast.link import Link, Unanswered
-from lockstep.log.hazelcast.map_catalogue import MapCatalogue
-from lockstep.log.hazelcast.readahead import Cursor, Cursors
+from lockstep.log.hazelcast.catalogue import MapCatalogue
+from lockstep.log.hazelcast.client import Link, Unanswered
+from lockstep.log.hazelcast.reader import Cursor, Cursors
 from lockstep.log.hazelcast.ring import Item, Ring
-from lockstep.log.network.wire import STRIDE, Ends, Known, Message, TopicGone
+from lockstep.log.network.driver import STRIDE, Ends, Known, Message, TopicGone
 from lockstep.log.port import Limits
 
 SLACK_LEAST, SLACK_PART = 64, 16

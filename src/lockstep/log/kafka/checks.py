@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lockstep.log.kafka.cluster import Layout
+from lockstep.log.kafka.client import Layout
 from lockstep.log.network.checks import Finding
 
 _REPLICAS, _IN_SYNC = 3, 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockstep.log.batch import peek
 from lockstep.log.network.bundles import unbundle
-from lockstep.log.network.wire import Topic
+from lockstep.log.network.driver import Topic
 
 
 def number_of(topic: Topic, position: int, stream: str) -> int:

@@ -17,14 +17,14 @@ from confluent_kafka import KafkaException
 
 from lockstep.errors import BadUrl
 from lockstep.log.kafka import checks, settings
-from lockstep.log.kafka.cluster import Cluster, Layout
+from lockstep.log.kafka.client import Cluster, Layout
+from lockstep.log.kafka.driver import KafkaWire
+from lockstep.log.kafka.errors import error_of
+from lockstep.log.kafka.follower import Tail
 from lockstep.log.kafka.names import CATALOGUE, place_of
-from lockstep.log.kafka.reading import Readers
-from lockstep.log.kafka.sending import Sender
-from lockstep.log.kafka.tail import Tail
+from lockstep.log.kafka.reader import Readers
+from lockstep.log.kafka.sender import Sender
 from lockstep.log.kafka.topic import Link
-from lockstep.log.kafka.troubles import error_of
-from lockstep.log.kafka.wire import KafkaWire
 from lockstep.log.network.address import Address, parse_address
 from lockstep.log.network.bus import NetworkBus
 from lockstep.log.network.checks import judge, of_login

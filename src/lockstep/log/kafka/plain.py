@@ -15,8 +15,8 @@ from confluent_kafka import Message as KafkaMessage
 
 from lockstep.errors import BadArgument
 from lockstep.log.batch import NO_PRODUCER, BatchView, Headers, pack
-from lockstep.log.kafka.sending import Outgoing
-from lockstep.log.network.wire import Message
+from lockstep.log.kafka.sender import Outgoing
+from lockstep.log.network.driver import Message
 
 HEADER = "lockstep"
 _ORIGIN = struct.Struct("<16sQqq")

@@ -13,13 +13,13 @@ from confluent_kafka import Message as KafkaMessage
 
 from lockstep.errors import AppendTooLarge, AppendUncertain, LockstepError, ServerUnreachable, UnsupportedByBackend
 from lockstep.log.kafka import plain
-from lockstep.log.kafka.cluster import Cluster, Layout
+from lockstep.log.kafka.client import Cluster, Layout
+from lockstep.log.kafka.errors import GONE, NOT_STORED, PASSING, TOO_LARGE, error_of, translated
+from lockstep.log.kafka.follower import Tail
 from lockstep.log.kafka.names import Place
-from lockstep.log.kafka.reading import Aim, OutOfRange, Reader, Readers
-from lockstep.log.kafka.sending import NotSent, Outgoing, Overdue, Sender, Unsent
-from lockstep.log.kafka.tail import Tail
-from lockstep.log.kafka.troubles import GONE, NOT_STORED, PASSING, TOO_LARGE, error_of, translated
-from lockstep.log.network.wire import STRIDE, Ends, Message, TopicGone
+from lockstep.log.kafka.reader import Aim, OutOfRange, Reader, Readers
+from lockstep.log.kafka.sender import NotSent, Outgoing, Overdue, Sender, Unsent
+from lockstep.log.network.driver import STRIDE, Ends, Message, TopicGone
 from lockstep.log.port import Limits
 from lockstep.runtime import Runtime, logger
 

@@ -13,8 +13,8 @@ from lockstep.log.embedded.bus import EmbeddedBus, OpenHistory
 from lockstep.log.embedded.catalogue import LogInfo
 from lockstep.log.embedded.tables import ENTRIES, LOGS, LogRow, Tables, entry_key, log_key
 from lockstep.log.embedded.transaction import entries_from
-from lockstep.log.lmdb.bells import FileBells
 from lockstep.log.lmdb.environment import REGISTRY, Environment
+from lockstep.log.lmdb.notify import FileBells
 from lockstep.log.lmdb.replica import Mirror
 from lockstep.log.lmdb.settings import FILE, Settings, Wish, load, load_or_make
 from lockstep.log.lmdb.store import LmdbStore

@@ -14,9 +14,9 @@ from weakref import WeakSet, finalize
 from lockstep.errors import Closed, ForkedProcess, ServerUnreachable, StreamNotFound, UnsupportedByBackend
 from lockstep.log.config import StreamConfig
 from lockstep.log.network.checks import Finding
-from lockstep.log.network.netlog import NetworkLog
+from lockstep.log.network.driver import Known, Topic, TopicGone, Wire
+from lockstep.log.network.log import NetworkLog
 from lockstep.log.network.waiting import NetworkWaiter
-from lockstep.log.network.wire import Known, Topic, TopicGone, Wire
 from lockstep.log.port import Log, LogWaiter, Transaction
 from lockstep.runtime import Runtime, release_when_dropped
 

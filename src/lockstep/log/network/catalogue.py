@@ -34,7 +34,7 @@ from typing import Any
 
 from lockstep.errors import DataError, LockstepError
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.wire import Known, Message, Topic, TopicGone
+from lockstep.log.network.driver import Known, Message, Topic, TopicGone
 from lockstep.runtime import logger
 
 READ_BYTES = 4 << 20

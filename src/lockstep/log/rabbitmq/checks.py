@@ -8,12 +8,12 @@ from rstream import schema
 
 from lockstep.log.network.address import Address
 from lockstep.log.network.checks import Finding
-from lockstep.log.network.tally import is_bounded
-from lockstep.log.network.wire import Known
-from lockstep.log.rabbitmq import faults, retention
+from lockstep.log.network.driver import Known
+from lockstep.log.network.retention import is_bounded
+from lockstep.log.rabbitmq import errors, retention
+from lockstep.log.rabbitmq.client import Links
 from lockstep.log.rabbitmq.connection import Receiver
-from lockstep.log.rabbitmq.feed import Glimpse
-from lockstep.log.rabbitmq.links import Links
+from lockstep.log.rabbitmq.subscription import Glimpse
 from lockstep.log.rabbitmq.timing import Deadline
 
 LEAST_VERSION = (3, 9)
@@ -44,7 +44,7 @@ def check_disk(links: Links, stream: str, deadline: Deadline) -> list[Finding]:
         answer = connection.ask(lambda n: schema.DeclarePublisher(n, number, "", stream), deadline)
     finally:
         connection.lose("it was for one question")
-    if answer.response_code != faults.PRECONDITION:
+    if answer.response_code != errors.PRECONDITION:
         return []
     problem = "it has a disk alarm and takes no messages"
     return [Finding(connection.server, problem, "disk_free_limit in rabbitmq.conf, or the disk")]

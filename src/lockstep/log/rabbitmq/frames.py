@@ -10,7 +10,7 @@ from rstream import schema
 from rstream.encoding import decode_frame, encode_frame
 
 from lockstep.errors import BatchDamaged
-from lockstep.log.network.wire import Message
+from lockstep.log.network.driver import Message
 
 Build = Callable[[int], schema.Frame]
 """Makes a request from its correlation id."""

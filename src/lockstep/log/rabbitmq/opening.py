@@ -10,9 +10,9 @@ from lockstep.log.network.bus import NetworkBus
 from lockstep.log.network.checks import judge, of_login
 from lockstep.log.port import Bus
 from lockstep.log.rabbitmq import retention
-from lockstep.log.rabbitmq.links import Links
-from lockstep.log.rabbitmq.login import Login
-from lockstep.log.rabbitmq.wire import RabbitWire
+from lockstep.log.rabbitmq.client import Links
+from lockstep.log.rabbitmq.driver import RabbitWire
+from lockstep.log.rabbitmq.handshake import Login
 from lockstep.runtime import Runtime
 
 PORT = 5552

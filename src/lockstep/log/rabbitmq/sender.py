@@ -21,10 +21,10 @@ from lockstep.log.batch import MAGIC as BATCH
 from lockstep.log.batch import NO_PRODUCER
 from lockstep.log.network.bundles import MAGIC as BUNDLE
 from lockstep.log.network.bundles import first_origin
-from lockstep.log.rabbitmq import faults, frames
+from lockstep.log.rabbitmq import errors, frames
+from lockstep.log.rabbitmq.client import PUBLISH, Links
 from lockstep.log.rabbitmq.connection import Connection
-from lockstep.log.rabbitmq.feed import LAST, Subscription, from_number
-from lockstep.log.rabbitmq.links import PUBLISH, Links
+from lockstep.log.rabbitmq.subscription import LAST, Subscription, from_number
 from lockstep.log.rabbitmq.timing import Deadline
 
 _CHUNKS = 32
@@ -199,7 +199,7 @@ class Sender:
     def _make_room(self, attempt: Attempt, tail: Tail, deadline: Deadline) -> None:
         try:
             tail.refill(deadline)
-        except (ServerUnreachable, faults.NotReady) as error:
+        except (ServerUnreachable, errors.NotReady) as error:
             raise self._uncertain(attempt, tail) from error
 
     def _refused(self, attempt: Attempt, code: int) -> None:
@@ -207,7 +207,7 @@ class Sender:
         attempt.tries -= 1
         self._withdraw()
         if code == _NO_PUBLISHER:
-            raise faults.NotReady
+            raise errors.NotReady
         self._check(code)
 
     def _withdraw(self) -> None:
@@ -237,15 +237,15 @@ class Sender:
         if self._connection is not None and not self._is_lost:
             return self._connection
         connection = self._links.to_leader(PUBLISH, self.stream, deadline)
-        number, code = connection.add_publisher(self), faults.NO_STREAM
+        number, code = connection.add_publisher(self), errors.NO_STREAM
         try:
             code = connection.ask(
                 lambda n: schema.DeclarePublisher(n, number, self._reference, self.stream), deadline
             ).response_code
         finally:
-            if code != faults.OK:
+            if code != errors.OK:
                 connection.drop_publisher(number, self)
-        if code == faults.PRECONDITION:
+        if code == errors.PRECONDITION:
             raise StoreFull(stream=self._name, reason=f"the server {connection.server} has {_FULL}")
         self._check(code)
         self._connection, self._number, self._is_lost = connection, number, False
@@ -267,4 +267,4 @@ class Sender:
 
     def _check(self, code: int) -> None:
         links = self._links
-        faults.check(code, server=links.address.servers, user=links.user, action="write", stream=self.stream)
+        errors.check(code, server=links.address.servers, user=links.user, action="write", stream=self.stream)

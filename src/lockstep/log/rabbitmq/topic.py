@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from lockstep.errors import AppendTooLarge, BatchDamaged, ServerUnreachable
-from lockstep.log.network.wire import Ends, Message, TopicGone
+from lockstep.log.network.driver import Ends, Message, TopicGone
 from lockstep.log.port import Limits
-from lockstep.log.rabbitmq import faults
-from lockstep.log.rabbitmq.feed import FIRST, LAST, Feed, Glimpse, from_number, glimpse
+from lockstep.log.rabbitmq import errors
+from lockstep.log.rabbitmq.client import Links
 from lockstep.log.rabbitmq.frames import Chunk
-from lockstep.log.rabbitmq.links import Links
 from lockstep.log.rabbitmq.sender import Sender
+from lockstep.log.rabbitmq.subscription import FIRST, LAST, Feed, Glimpse, from_number, glimpse
 from lockstep.log.rabbitmq.timing import Deadline
 
 _FIRST_HOLDS_S = 1.0
@@ -112,7 +112,7 @@ class RabbitTopic:
     def _reread(self, number: int, deadline: Deadline) -> Message | None:
         [chunk] = glimpse(self._links, self._stream, (from_number(number),), deadline)
         if chunk is None and self._ends(deadline).next > number:
-            raise faults.NotReady  # it is there, but a server that has just begun to lead a stream does not show it yet
+            raise errors.NotReady  # it is there, but a server that has just begun to lead a stream does not show it yet
         messages = [] if chunk is None else chunk.messages()
         found = next((message for message in messages if message.number >= number), None)
         if found is not None and found.number > number:
@@ -147,7 +147,7 @@ class RabbitTopic:
         feed = Feed(self._links, self._stream, self._wake)
         try:
             feed.start(None, self._links.deadline())
-        except (ServerUnreachable, faults.NotReady, TopicGone):
+        except (ServerUnreachable, errors.NotReady, TopicGone):
             wake()  # he finds out why when he reads
             return
         self._feeds.append(feed)
@@ -170,7 +170,7 @@ class RabbitTopic:
     def _nothing(self) -> Ends:
         """A server that has just begun to lead a stream shows nothing of it until it knows what the others have."""
         if self._has_seen:
-            raise faults.NotReady
+            raise errors.NotReady
         return Ends(0, 0)
 
     def _last_by_feeds(self, deadline: Deadline) -> Chunk | None:

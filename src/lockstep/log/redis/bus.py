@@ -14,14 +14,14 @@ from lockstep.log.config import StreamConfig
 from lockstep.log.embedded.tables import nested_write
 from lockstep.log.network.checks import Finding
 from lockstep.log.port import LogWaiter, Transaction
-from lockstep.log.redis import checks, lua
+from lockstep.log.redis import checks, scripts
 from lockstep.log.redis.catalogue import Stored, altered, check_name, decode, encode
 from lockstep.log.redis.checks import Facts
-from lockstep.log.redis.keys import Keys
+from lockstep.log.redis.client import Server
+from lockstep.log.redis.layout import Keys
+from lockstep.log.redis.listener import Follower, RedisWaiter
 from lockstep.log.redis.log import RedisLog
-from lockstep.log.redis.server import Server
 from lockstep.log.redis.transaction import Changes, Stale, View
-from lockstep.log.redis.waiting import Follower, RedisWaiter
 from lockstep.runtime import Runtime, release_when_dropped
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class RedisBus:
             entry = self._get(name)
             decode(entry).config.check_alterable(name, config)
             arguments = (name, entry, altered(entry, config))
-            [done] = self.server.ask(lua.ALTER.call((self.keys.changes, self.keys.catalogue), arguments), what=name)
+            [done] = self.server.ask(scripts.ALTER.call((self.keys.changes, self.keys.catalogue), arguments), what=name)
         return self.open(name)
 
     def stored(self, name: str) -> Stored:
@@ -85,7 +85,8 @@ class RedisBus:
         keys = self.keys.log(name)
         entry = self._get(name)
         self.server.ask(
-            lua.DELETE.call((self.keys.changes, self.keys.catalogue, *keys.stored), (name, entry, keys.bell)), what=name
+            scripts.DELETE.call((self.keys.changes, self.keys.catalogue, *keys.stored), (name, entry, keys.bell)),
+            what=name,
         )
 
     def names(self) -> list[str]:
@@ -179,7 +180,7 @@ class RedisBus:
         stored = Stored(self._runtime.new_id().hex(), config)
         keys = (self.keys.changes, self.keys.catalogue, *self.keys.log(name).stored)
         arguments = (name, encode(stored, self.now_ns()), stored.identity)
-        [entry] = self.server.ask(lua.CREATE.call(keys, arguments), what=name)
+        [entry] = self.server.ask(scripts.CREATE.call(keys, arguments), what=name)
         return bytes(entry)
 
     def _try(self, work: Callable[[Transaction], T], changes: Changes) -> tuple[T, bool]:

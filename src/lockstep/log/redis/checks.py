@@ -9,7 +9,7 @@ from typing import Any
 from lockstep.errors import ServerRefused, ServerUnfit
 from lockstep.log.network.checks import Finding
 from lockstep.log.port import DROPPED_BY_BUS, Limits, Promises
-from lockstep.log.redis.server import Server
+from lockstep.log.redis.client import Server
 
 VERSION_LEAST = (7, 0)
 _SETTINGS = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory-policy", "proto-max-bulk-len")

@@ -12,8 +12,8 @@ from redis.exceptions import NoPermissionError
 
 from lockstep.errors import ServerRefused, ServerUnreachable
 from lockstep.log.network.address import Address
-from lockstep.log.redis.lua import Command
-from lockstep.log.redis.refusals import NotNow, is_passing, translate
+from lockstep.log.redis.errors import NotNow, is_passing, translate
+from lockstep.log.redis.scripts import Command
 
 _READ_BYTES = 1 << 18
 _DB_KINDS = ("DB index is out of range", "SELECT is not allowed in cluster mode")

@@ -21,13 +21,13 @@ from lockstep.errors import (
 from lockstep.log.batch import NO_PRODUCER, Batch
 from lockstep.log.config import StreamConfig
 from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry, Limits
-from lockstep.log.redis import lua
+from lockstep.log.redis import scripts
 from lockstep.log.redis.catalogue import Stored
-from lockstep.log.redis.keys import Keys
-from lockstep.log.redis.lua import Argument, Command
-from lockstep.log.redis.reading import Reader, Row
-from lockstep.log.redis.refusals import Unanswered
-from lockstep.log.redis.server import Server
+from lockstep.log.redis.client import Server
+from lockstep.log.redis.errors import Unanswered
+from lockstep.log.redis.layout import Keys
+from lockstep.log.redis.reader import Reader, Row
+from lockstep.log.redis.scripts import Argument, Command
 from lockstep.log.redis.stamping import stamp
 
 _HOLDER_BYTES_MAX = 500
@@ -83,7 +83,7 @@ class RedisLog:
         check_size(self, self._bus.url, sealed)
         bell = self.keys.bell if wake else ""
         arguments = (self.identity, "0", "1" if self._bus.wait_replicas else "0", bell, 0)
-        command = lua.APPEND.call(
+        command = scripts.APPEND.call(
             (self._bus.keys.changes, *self.keys.stored),
             (*arguments, *plan_arguments(self.config, batches, sealed, now_ns, expected_next)),
         )
@@ -116,7 +116,7 @@ class RedisLog:
     def trim(self, before: int) -> None:
         """See Log."""
         self._bus.check_may_write()
-        command = lua.TRIM.call((self._bus.keys.changes, *self.keys.stored), (self.identity, before))
+        command = scripts.TRIM.call((self._bus.keys.changes, *self.keys.stored), (self.identity, before))
         while self._done(command) == b"MORE":
             pass
 
@@ -125,7 +125,7 @@ class RedisLog:
         self._bus.check_may_write()
         check_holder(holder)
         arguments = (self.identity, holder, "" if offset is None else offset)
-        self._done(lua.HOLD.call((self.keys.row, self.keys.holds), arguments))
+        self._done(scripts.HOLD.call((self.keys.row, self.keys.holds), arguments))
 
     def close(self) -> None:
         """See Log."""

@@ -13,9 +13,9 @@ from lockstep.log.network.address import Address, parse_address
 from lockstep.log.network.checks import judge, of_login
 from lockstep.log.redis import checks
 from lockstep.log.redis.bus import RedisBus
+from lockstep.log.redis.client import Server
 from lockstep.log.redis.connecting import Connector
-from lockstep.log.redis.keys import Keys
-from lockstep.log.redis.server import Server
+from lockstep.log.redis.layout import Keys
 from lockstep.runtime import Runtime
 
 OPTIONS = ("wait_replicas", "wait_ms")

@@ -22,11 +22,11 @@ from lockstep.errors import (
 )
 from lockstep.log.batch import NO_PRODUCER, Batch
 from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry
-from lockstep.log.redis import lua
+from lockstep.log.redis import scripts
 from lockstep.log.redis.catalogue import Stored, decode
 from lockstep.log.redis.log import Owner, RedisLog, check_holder, check_size, plan_arguments, refused, send_change
-from lockstep.log.redis.lua import UNDO_MS, Argument
-from lockstep.log.redis.reading import Reader
+from lockstep.log.redis.reader import Reader
+from lockstep.log.redis.scripts import UNDO_MS, Argument
 
 _KEY_BYTES_MAX = 511
 _VIEW_S = UNDO_MS / 2000
@@ -139,7 +139,9 @@ class View:
         keys = self._bus.keys
         log_keys = keys.log(name)
         since = b"" if self._moment is None else self._moment[0]
-        command = lua.LOOK.call((keys.changes, keys.undo, keys.catalogue, log_keys.row, log_keys.sizes), (name, since))
+        command = scripts.LOOK.call(
+            (keys.changes, keys.undo, keys.catalogue, log_keys.row, log_keys.sizes), (name, since)
+        )
         [reply] = self._bus.server.ask(command, what=name)
         self._begin(reply[1], reply[2])
         if reply[0] == b"PAST":
@@ -157,7 +159,7 @@ class View:
             raise self.outdated()
         keys = self._bus.keys
         since = b"" if self._moment is None else self._moment[1]
-        [reply] = self._bus.server.ask(lua.CELL.call((keys.changes, keys.undo, keys.cells), (key, since)))
+        [reply] = self._bus.server.ask(scripts.CELL.call((keys.changes, keys.undo, keys.cells), (key, since)))
         self._begin(reply[0], reply[1])
         value: bytes | None = reply[2]
         return value
@@ -244,7 +246,7 @@ class Changes(View):
             raise self._refused(reply)
         return True
 
-    def _command(self) -> lua.Command:
+    def _command(self) -> scripts.Command:
         keys, logs = self._bus.keys, list(self._logs.values())
         told: list[Argument] = [len(logs)]
         for looked in logs:
@@ -258,7 +260,7 @@ class Changes(View):
             told += (key, "0" if value is None else "1", b"" if value is None else value)
         told.append("1" if self._bus.wait_replicas else "0")
         stored = [key for looked in logs for key in looked.log.keys.stored]
-        return lua.COMMIT.call((keys.changes, keys.cells, keys.undo, *stored), told)
+        return scripts.COMMIT.call((keys.changes, keys.cells, keys.undo, *stored), told)
 
     def _append_arguments(self, looked: _Looked) -> list[Argument]:
         if not looked.batches:
@@ -289,7 +291,7 @@ class Changes(View):
             return bases
         together = [*looked.batches, *batches]
         plan = plan_arguments(looked.log.config, together, [b""] * len(together), self._now_ns, None)
-        command = lua.APPEND.call(
+        command = scripts.APPEND.call(
             (self._bus.keys.changes, *looked.log.keys.stored),
             (looked.log.identity, "1", "0", "", *looked.hold_arguments(), *plan),
         )

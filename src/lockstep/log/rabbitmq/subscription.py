@@ -12,10 +12,10 @@ from rstream import schema
 from rstream.constants import OffsetType
 
 from lockstep.errors import ServerUnreachable
-from lockstep.log.network.wire import Message
-from lockstep.log.rabbitmq import faults, frames
+from lockstep.log.network.driver import Message
+from lockstep.log.rabbitmq import errors, frames
+from lockstep.log.rabbitmq.client import READ, Links
 from lockstep.log.rabbitmq.connection import Connection
-from lockstep.log.rabbitmq.links import READ, Links
 from lockstep.log.rabbitmq.timing import Deadline
 
 AHEAD_BYTES = 8 << 20
@@ -104,12 +104,12 @@ class Subscription:
 
     def _ask_via(self) -> Connection:
         if self.is_lost or self._connection is None:
-            raise faults.NotReady
+            raise errors.NotReady
         return self._connection
 
     def _check(self, code: int, action: str) -> None:
         links = self._links
-        faults.check(code, server=links.address.servers, user=links.user, action=action, stream=self.stream)
+        errors.check(code, server=links.address.servers, user=links.user, action=action, stream=self.stream)
 
 
 class Feed(Subscription):
@@ -225,7 +225,7 @@ class Feed(Subscription):
         with self._lock:
             missing = window - self.credit - len(self._chunks)
         if self.credit <= window // 2 and missing > 0:
-            with suppress(ServerUnreachable, faults.NotReady):  # what has come is good; whoever reads on finds out
+            with suppress(ServerUnreachable, errors.NotReady):  # what has come is good; whoever reads on finds out
                 self.grant(missing, deadline)
 
 
@@ -253,7 +253,7 @@ class Glimpse(Subscription):
         self._came.wait(deadline.left())
         self.close()
         if self.chunk is None:
-            raise faults.NotReady
+            raise errors.NotReady
         return self.chunk
 
 
@@ -273,5 +273,5 @@ def glimpse(
     for number, look in zip(numbers, looks, strict=True):
         connection.drop_feed(number, look)
     for answer in answers[::2]:
-        faults.check(answer.response_code, server=links.address.servers, user=links.user, action="read", stream=stream)
+        errors.check(answer.response_code, server=links.address.servers, user=links.user, action="read", stream=stream)
     return [look.chunk for look in looks]

@@ -17,7 +17,7 @@ from lockstep.log.kafka.names import CATALOGUE, Place, is_shard, place_of, strea
 from lockstep.log.kafka.topic import Appends, EntryTopic, Format, KafkaTopic, Link, Records
 from lockstep.log.network.catalogue import TopicCatalogue
 from lockstep.log.network.checks import Finding, judge
-from lockstep.log.network.wire import Catalogue, Known, Message, Topic, TopicGone
+from lockstep.log.network.driver import Catalogue, Known, Message, Topic, TopicGone
 from lockstep.log.port import Promises
 
 RECORDS, FOREIGN = "records-", "foreign-"

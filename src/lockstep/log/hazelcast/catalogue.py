@@ -16,9 +16,9 @@ from hazelcast.future import Future
 
 from lockstep.errors import ServerUnreachable
 from lockstep.log.config import StreamConfig
-from lockstep.log.hazelcast.faults import NOT_DONE
-from lockstep.log.hazelcast.link import Link, Unanswered
-from lockstep.log.network.wire import Known
+from lockstep.log.hazelcast.client import Link, Unanswered
+from lockstep.log.hazelcast.errors import NOT_DONE
+from lockstep.log.network.driver import Known
 
 T = TypeVar("T")
 TRIES = 50

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from lockstep.errors import LockstepError, ServerRefused, ServerUnfit
-from lockstep.log.network.wire import TopicGone
+from lockstep.log.network.driver import TopicGone
 
 OK, NO_STREAM, EXISTS, NOT_AVAILABLE, REFUSED, PRECONDITION = 1, 2, 5, 6, 16, 17
 _BAD_LOGIN, _LOOPBACK_ONLY, _NO_VHOST = 8, 11, 12

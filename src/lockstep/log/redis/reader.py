@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from lockstep.errors import ServerUnreachable, TakenBack
 from lockstep.log.batch import HEADER, NO_PRODUCER, Batch, origin, peek
 from lockstep.log.port import Entry
-from lockstep.log.redis.keys import LogKeys, base_of, entry_id
-from lockstep.log.redis.lua import Command
-from lockstep.log.redis.server import Server
+from lockstep.log.redis.client import Server
+from lockstep.log.redis.layout import LogKeys, base_of, entry_id
+from lockstep.log.redis.scripts import Command
 from lockstep.log.redis.stamping import restamped
 
 _BATCHES_MAX = 512

@@ -7,14 +7,14 @@ import uuid
 from collections.abc import Sequence
 
 from lockstep.log.config import StreamConfig
+from lockstep.log.hazelcast.catalogue import MapCatalogue
 from lockstep.log.hazelcast.checks import cluster_findings, stream_findings
-from lockstep.log.hazelcast.link import Link
-from lockstep.log.hazelcast.map_catalogue import MapCatalogue
+from lockstep.log.hazelcast.client import Link
 from lockstep.log.hazelcast.naming import map_name, ring_name
 from lockstep.log.hazelcast.ring import Ring
 from lockstep.log.hazelcast.topic import RingTopic, slack
 from lockstep.log.network.checks import Finding
-from lockstep.log.network.wire import Catalogue, Known
+from lockstep.log.network.driver import Catalogue, Known
 from lockstep.log.port import DROPPED_BY_READERS, Promises
 
 

@@ -11,8 +11,8 @@ from redis.exceptions import MovedError, NoScriptError
 
 from lockstep.errors import Closed, ServerUnreachable
 from lockstep.log.redis.connecting import Connector, Line
-from lockstep.log.redis.lua import SCRIPTS, Command
-from lockstep.log.redis.refusals import NotNow, Unanswered, code_of, is_passing, translate
+from lockstep.log.redis.errors import NotNow, Unanswered, code_of, is_passing, translate
+from lockstep.log.redis.scripts import SCRIPTS, Command
 from lockstep.runtime import Runtime
 
 CONNECTIONS_MAX = 64

@@ -11,11 +11,11 @@ from lockstep.log.config import StreamConfig
 from lockstep.log.network.address import Address
 from lockstep.log.network.catalogue import TopicCatalogue
 from lockstep.log.network.checks import Finding
-from lockstep.log.network.wire import STRIDE, Catalogue, Known, Topic, TopicGone
+from lockstep.log.network.driver import STRIDE, Catalogue, Known, Topic, TopicGone
 from lockstep.log.port import DROPPED_BY_READERS, Limits, Promises
-from lockstep.log.rabbitmq import checks, faults, retention
+from lockstep.log.rabbitmq import checks, errors, retention
+from lockstep.log.rabbitmq.client import Links
 from lockstep.log.rabbitmq.frames import PUBLISH_OVERHEAD
-from lockstep.log.rabbitmq.links import Links
 from lockstep.log.rabbitmq.names import CATALOGUE, server_name
 from lockstep.log.rabbitmq.timing import Deadline
 from lockstep.log.rabbitmq.topic import RabbitTopic
@@ -25,7 +25,7 @@ _SETTING = "stream.frame_max in rabbitmq.conf"
 _SETTINGS = f"{', '.join(retention.OPTIONS)} in the URL, or the name"
 _CATALOGUE_SETTINGS = {"max-length-bytes": str(1 << 30), "stream-max-segment-size-bytes": str(16 << 20)}
 """Snapshots in the catalogue make its old segments needless, long before they add up to this."""
-_PERHAPS_THERE = (faults.PRECONDITION, faults.REFUSED)
+_PERHAPS_THERE = (errors.PRECONDITION, errors.REFUSED)
 
 
 class RabbitCatalogue(TopicCatalogue):
@@ -151,9 +151,9 @@ class RabbitWire:
         properties = [schema.Property(name, value) for name, value in settings.items()]
         answer = self._links.any(deadline).ask(lambda number: schema.Create(number, stream, properties), deadline)
         code = answer.response_code
-        if code == faults.EXISTS or (code in _PERHAPS_THERE and self._exists(stream, deadline)):
+        if code == errors.EXISTS or (code in _PERHAPS_THERE and self._exists(stream, deadline)):
             return
-        if code == faults.PRECONDITION:
+        if code == errors.PRECONDITION:
             words = ", ".join(f"{name}={value}" for name, value in settings.items())
             reason = f"it makes no stream {stream!r} with {words or 'its own settings'}"
             raise ServerUnfit(server=self._address.servers, reason=reason, setting=_SETTINGS)
@@ -161,7 +161,7 @@ class RabbitWire:
 
     def _delete(self, stream: str, deadline: Deadline) -> None:
         answer = self._links.any(deadline).ask(lambda number: schema.Delete(number, stream), deadline)
-        if answer.response_code != faults.NO_STREAM:
+        if answer.response_code != errors.NO_STREAM:
             self._check(answer.response_code, "delete", stream)
 
     def _exists(self, stream: str, deadline: Deadline) -> bool:
@@ -169,12 +169,12 @@ class RabbitWire:
             self._links.topology(stream, deadline)
         except TopicGone:
             return False
-        except faults.NotReady:
+        except errors.NotReady:
             return True  # it has nobody to lead it, and so it is one
         return True
 
     def _check(self, code: int, action: str, stream: str) -> None:
-        faults.check(code, server=self._address.servers, user=self._links.user, action=action, stream=stream)
+        errors.check(code, server=self._address.servers, user=self._links.user, action=action, stream=stream)
 
 
 def promises(replicas: int) -> Promises:

@@ -15,9 +15,9 @@ from rstream import schema
 
 from lockstep.errors import Closed, ServerUnreachable
 from lockstep.log.network.address import Address
-from lockstep.log.rabbitmq import faults
+from lockstep.log.rabbitmq import errors
 from lockstep.log.rabbitmq.connection import IDS, Connection
-from lockstep.log.rabbitmq.login import Facts, Login, connect
+from lockstep.log.rabbitmq.handshake import Facts, Login, connect
 from lockstep.log.rabbitmq.pump import Pump
 from lockstep.log.rabbitmq.timing import Deadline
 from lockstep.runtime import Runtime
@@ -64,7 +64,7 @@ class Links:
         while True:
             try:
                 return work(deadline.part(_FIRST_TRY) if is_first else deadline)
-            except faults.NotReady as error:
+            except errors.NotReady as error:
                 if deadline.left() <= _PAUSE_S:
                     reason = "it has nobody to lead the stream at the moment"
                     raise ServerUnreachable(server=self.address.servers, reason=reason) from error
@@ -93,10 +93,10 @@ class Links:
         """The address of the leader of a stream as the servers tell it, and how many copies there are beside."""
         answer = self.any(deadline).ask(lambda number: schema.Metadata(number, [stream]), deadline)
         [found] = answer.metadata
-        faults.check(found.response_code, server=self.address.servers, user=self.user, action="find", stream=stream)
+        errors.check(found.response_code, server=self.address.servers, user=self.user, action="find", stream=stream)
         brokers = {broker.reference: (broker.host, broker.port) for broker in answer.brokers}
         if found.leader_ref == _NO_LEADER or found.leader_ref not in brokers:
-            raise faults.NotReady
+            raise errors.NotReady
         return brokers[found.leader_ref], len(found.replicas_refs)
 
     def close(self) -> None:

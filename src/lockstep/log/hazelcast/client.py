@@ -11,7 +11,7 @@ from hazelcast.errors import HazelcastError
 from hazelcast.future import Future
 
 from lockstep.errors import ServerUnreachable
-from lockstep.log.hazelcast.faults import NOT_SENT, meaning, words
+from lockstep.log.hazelcast.errors import NOT_SENT, meaning, words
 from lockstep.log.hazelcast.mending import hear_of_lost_connections, mend_waking
 from lockstep.log.hazelcast.starting import settled, started
 from lockstep.log.network.address import Address, Tls

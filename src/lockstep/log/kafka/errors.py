@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import KafkaError, KafkaException
 
 from lockstep.errors import LockstepError, ServerRefused, ServerUnfit, ServerUnreachable, StoreFull
-from lockstep.log.network.wire import TopicGone
+from lockstep.log.network.driver import TopicGone
 
 _K = KafkaError
 GONE = frozenset({_K.UNKNOWN_TOPIC_OR_PART, _K._UNKNOWN_TOPIC, _K._UNKNOWN_PARTITION})

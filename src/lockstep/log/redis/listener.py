@@ -18,9 +18,9 @@ import redis
 from lockstep.errors import LockstepError
 from lockstep.log.port import Log
 from lockstep.log.redis.connecting import Connector, Line
-from lockstep.log.redis.keys import Keys
-from lockstep.log.redis.lua import Command
-from lockstep.log.redis.refusals import NotNow
+from lockstep.log.redis.errors import NotNow
+from lockstep.log.redis.layout import Keys
+from lockstep.log.redis.scripts import Command
 from lockstep.runtime import Runtime, Waiter, logger
 
 _LOOK_AGAIN_S = 1.0

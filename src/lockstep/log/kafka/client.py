@@ -25,10 +25,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from lockstep.errors import ServerUnreachable
 from lockstep.log.kafka import settings
+from lockstep.log.kafka.errors import GONE, LOGIN, PASSING, error_of, translated
 from lockstep.log.kafka.names import Place
-from lockstep.log.kafka.troubles import GONE, LOGIN, PASSING, error_of, translated
 from lockstep.log.network.address import Address
-from lockstep.log.network.wire import Ends
+from lockstep.log.network.driver import Ends
 from lockstep.runtime import Runtime
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from rstream import schema
 
 from lockstep.errors import LockstepError, ServerUnfit, ServerUnreachable
 from lockstep.log.network.address import Secret, Tls
-from lockstep.log.rabbitmq import faults, frames
+from lockstep.log.rabbitmq import errors, frames
 from lockstep.log.rabbitmq.connection import Connection
 from lockstep.log.rabbitmq.timing import Deadline
 
@@ -111,7 +111,7 @@ class _Greeting:
             raise ServerUnfit(server=self._server, reason=reason, setting="auth_mechanisms in rabbitmq.conf")
         secret = f"\0{login.user}\0{login.password.reveal()}".encode()
         answer = self._ask(lambda number: schema.SaslAuthenticate(number, "PLAIN", secret))
-        faults.check(answer.response_code, server=self._server, user=self._user, action="log in")
+        errors.check(answer.response_code, server=self._server, user=self._user, action="log in")
         tune = self._read()
         frame_max = min(tune.frame_max or _FRAME_MAX_WANTED, _FRAME_MAX_WANTED)
         heartbeat = max(1, min(tune.heartbeat or _HEARTBEAT_MAX_S, _HEARTBEAT_MAX_S, round(login.timeout_s)))
@@ -121,7 +121,7 @@ class _Greeting:
     def open(self, vhost: str) -> tuple[str, int]:
         """Enter a virtual host; the address that the server tells its clients."""
         answer = self._ask(lambda number: schema.Open(number, vhost))
-        faults.check(answer.response_code, server=self._server, user=self._user, action="open", stream=vhost)
+        errors.check(answer.response_code, server=self._server, user=self._user, action="open", stream=vhost)
         told = {item.key: item.value for item in answer.properties}
         return told.get("advertised_host", ""), int(told.get("advertised_port", 0))
 

@@ -21,9 +21,9 @@ from lockstep.errors import (
 )
 from lockstep.log.batch import NO_PRODUCER, Batch, peek
 from lockstep.log.network.bundles import bundle, first_origin, unbundle
-from lockstep.log.network.held import Held
-from lockstep.log.network.tally import Tally, is_bounded, only_by_age
-from lockstep.log.network.wire import Ends, Known, Message, Topic, TopicGone
+from lockstep.log.network.cache import Held
+from lockstep.log.network.driver import Ends, Known, Message, Topic, TopicGone
+from lockstep.log.network.retention import Tally, is_bounded, only_by_age
 from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry
 
 T = TypeVar("T")
