@@ -9,9 +9,9 @@ import time
 import uuid
 from dataclasses import replace
 
+import lockstep.log.hazelcast.opening  # noqa: F401 - the client warns when it is imported, and this keeps that quiet
 import pytest
 
-import lockstep.log.hazelcast.opening  # noqa: F401 - the client warns when it is imported, and this keeps that quiet
 from lockstep import StreamConfig
 from lockstep.dev.hazelcast import hazelcast
 from lockstep.errors import (
@@ -25,8 +25,7 @@ from lockstep.errors import (
     TakenBack,
     Trimmed,
 )
-from lockstep.log.hazelcast.client import Link
-from lockstep.log.hazelcast.mending import mend_waking
+from lockstep.log.hazelcast.client import Link, mend_waking
 from lockstep.log.hazelcast.topic import slack
 from lockstep.log.network.address import parse_address
 from lockstep.log.urls import open_bus

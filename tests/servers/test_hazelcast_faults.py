@@ -7,9 +7,9 @@ import time
 import uuid
 from pathlib import Path
 
+import lockstep.log.hazelcast.opening  # noqa: F401 - the client warns when it is imported, and this keeps that quiet
 import pytest
 
-import lockstep.log.hazelcast.opening  # noqa: F401 - the client warns when it is imported, and this keeps that quiet
 from lockstep import Lockstep, StreamConfig
 from lockstep.errors import AppendUncertain, LockstepError, ServerUnreachable, StreamNotFound
 from lockstep.log.urls import open_bus

@@ -14,8 +14,8 @@ from lockstep.errors import Conflict, ForkedProcess, StreamNotFound
 from lockstep.log.batch import NO_PRODUCER, BatchView, pack
 from lockstep.log.config import StreamConfig
 from lockstep.log.redis import scripts
-from lockstep.log.redis.opening import open_bus
-from lockstep.log.redis.stamping import stamp
+from lockstep.log.redis.bus import open_bus
+from lockstep.log.redis.layout import stamp
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing.contract import Producer, records, values, views
 

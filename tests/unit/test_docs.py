@@ -29,7 +29,8 @@ from lockstep.dev import errors as dev_errors
 from lockstep.drill import errors as drill_errors
 from lockstep.engine import errors as engine_errors
 from lockstep.esp import errors as esp_errors
-from lockstep.log import batch, codecs
+from lockstep.log import batch
+from lockstep.log.batch import CODECS
 from lockstep.log.embedded.tables import TABLES
 from lockstep.log.lmdb.settings import MAP_BYTES_DEFAULT, Settings, Wish
 from lockstep.monitor import client as monitor_client
@@ -294,7 +295,7 @@ def test_batch_flags_and_codecs():
     flags = {plain(name): int(value) for name, value, _ in rows(section(page, "Body")) if value}
     assert flags == {name: getattr(batch, name) for name in ("VARIED", "TIMES", "KEYS", "HEADERS")}
     written = {int(number): plain(name) for number, name in rows(section(page, "Codecs"))}
-    assert written == {codec.number: codec.name for codec in codecs.CODECS}
+    assert written == {codec.number: codec.name for codec in CODECS}
 
 
 def test_tables_of_the_store():

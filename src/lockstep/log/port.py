@@ -4,6 +4,7 @@ A log holds batches. The log gives each batch a base offset; record i of it has 
 above the last record. Nothing more may be assumed: offsets may have gaps, others may trim, an append whose
 acknowledgement was lost may have landed, may land late, or twice. A Kafka partition, a RabbitMQ or Redis stream and a
 Hazelcast ring carry this with one message for each batch and bases that are multiples of a fixed stride.
+
 """
 
 from __future__ import annotations
@@ -235,3 +236,25 @@ class Bus(Protocol):
 
     def close(self) -> None:
         """Give back what this handle uses."""
+
+
+_OVERHEAD = 64
+"""What a batch costs a message beside its own bytes, and a message beside its batches."""
+
+
+def split_appends(batches: Sequence[Batch], limits: Limits) -> Iterator[Sequence[Batch]]:
+    """The batches in parts; one that is too large by itself is a part of its own, for the log to refuse."""
+    if limits.append_bytes is None and limits.append_records is None:
+        yield batches
+        return
+    part: list[Batch] = []
+    size = records = 0
+    for batch in batches:
+        size, records = size + batch.size + _OVERHEAD, records + batch.count
+        too_large = limits.append_bytes is not None and size + _OVERHEAD > limits.append_bytes
+        too_many = limits.append_records is not None and records > limits.append_records
+        if part and (too_large or too_many):
+            yield part
+            part, size, records = [], batch.size + _OVERHEAD, batch.count
+        part.append(batch)
+    yield part

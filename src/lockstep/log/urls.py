@@ -142,16 +142,21 @@ def _open_history(url: str, stream: str, bus_folder: Path, runtime: Runtime) -> 
     return LmdbHistory(folder, stream, runtime)
 
 
-_PACKAGES = {"kafka": "confluent_kafka", "rabbitmq": "rstream", "redis": "redis", "hazelcast": "hazelcast"}
-"""The client that each bus over a network needs; imported only when such a bus is opened."""
+_SERVERS = {
+    "kafka": ("confluent_kafka", "lockstep.log.kafka.driver"),
+    "rabbitmq": ("rstream", "lockstep.log.rabbitmq.driver"),
+    "redis": ("redis", "lockstep.log.redis.bus"),
+    "hazelcast": ("hazelcast", "lockstep.log.hazelcast.driver"),
+}
+"""For each network bus the client package it needs and the module with its `open_bus`, imported on first use."""
 
 
 def _open_server(scheme: str) -> Backend:
     def open_one(target: str, options: dict[str, str], runtime: Runtime, create: bool) -> Bus:  # noqa: ARG001
-        package = _PACKAGES[scheme]
+        package, module = _SERVERS[scheme]
         if importlib.util.find_spec(package) is None:
             raise ExtraMissing(extra=scheme, package=package)
-        opener = importlib.import_module(f"lockstep.log.{scheme}.opening")
+        opener = importlib.import_module(module)
         bus: Bus = opener.open_bus(target, options, runtime, os.environ)
         query = urlencode(options)
         bus.address = without_secret(f"{scheme}:{target}{'?' if query else ''}{query}")  # type: ignore[attr-defined]
@@ -173,5 +178,5 @@ def _whole_number(name: str, text: str | None) -> int | None:
 
 
 BACKENDS: Mapping[str, Backend] = {
-    "memory": _open_memory, "lmdb": _open_lmdb, **{scheme: _open_server(scheme) for scheme in _PACKAGES},
+    "memory": _open_memory, "lmdb": _open_lmdb, **{scheme: _open_server(scheme) for scheme in _SERVERS},
 }  # fmt: skip

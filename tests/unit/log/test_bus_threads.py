@@ -13,9 +13,8 @@ from lockstep.log.kafka.follower import Tail
 from lockstep.log.kafka.names import Place
 from lockstep.log.network.address import Address
 from lockstep.log.network.driver import Ends
-from lockstep.log.rabbitmq import pump as pumps
-from lockstep.log.rabbitmq.connection import Connection
-from lockstep.log.rabbitmq.pump import Pump
+from lockstep.log.rabbitmq import connection as pumps
+from lockstep.log.rabbitmq.connection import Connection, Pump
 from lockstep.log.redis.listener import Follower
 from lockstep.runtime import ThreadRuntime
 

@@ -6,8 +6,7 @@ import pytest
 
 from lockstep.errors import ServerRefused, ServerUnfit, ServerUnreachable, StoreFull
 from lockstep.log.config import StreamConfig
-from lockstep.log.hazelcast.checks import cluster_findings, needed, stream_findings
-from lockstep.log.hazelcast.driver import promises
+from lockstep.log.hazelcast.driver import cluster_findings, needed_capacity, promises_of, stream_findings
 from lockstep.log.hazelcast.errors import NOT_DONE, hz, meaning, words
 from lockstep.log.hazelcast.topic import slack
 from lockstep.log.network.driver import Known
@@ -63,23 +62,23 @@ def test_a_stream_that_does_not_fit_its_ring_is_found_and_told_what_would_do():
     ]
     [finding] = stream_findings("s", streams, lambda _: 10_000)
     assert "stream orders keeps 10000 records" in finding.problem
-    assert f"ringbuffer orders to {needed(10_000)}" in finding.setting
-    assert stream_findings("s", streams, lambda _: needed(10_000)) == []
+    assert f"ringbuffer orders to {needed_capacity(10_000)}" in finding.setting
+    assert stream_findings("s", streams, lambda _: needed_capacity(10_000)) == []
 
 
 @pytest.mark.parametrize("messages", [1, 3, 10, 100, 1000, 10_000, 1_000_000])
 def test_what_is_needed_has_room_for_what_is_wanted(messages):
-    capacity = needed(messages)
+    capacity = needed_capacity(messages)
     assert capacity - slack(capacity) >= messages
     assert capacity <= 1.5 * messages + 200
 
 
 def test_the_promises_count_only_copies_that_the_members_can_hold():
-    assert promises(1, 1).sync_replicas == 0
-    assert "everything" in promises(1, 1).may_lose
-    assert promises(3, 1).sync_replicas == 1
-    assert "two members end" in promises(3, 1).may_lose
-    assert promises(3, 2).sync_replicas == 2
-    assert "3 members end" in promises(3, 2).may_lose
-    assert "split" in promises(3, 2).may_lose
-    assert promises(3, 1).durability == "memory"
+    assert promises_of(1, 1).sync_replicas == 0
+    assert "everything" in promises_of(1, 1).may_lose
+    assert promises_of(3, 1).sync_replicas == 1
+    assert "two members end" in promises_of(3, 1).may_lose
+    assert promises_of(3, 2).sync_replicas == 2
+    assert "3 members end" in promises_of(3, 2).may_lose
+    assert "split" in promises_of(3, 2).may_lose
+    assert promises_of(3, 1).durability == "memory"

@@ -13,11 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from lockstep.errors import BadUrl, ServerRefused, ServerUnfit, ServerUnreachable
-from lockstep.log.hazelcast.client import settings
+from lockstep.log.hazelcast.client import hear_of_lost_connections, mend_waking, settings
+from lockstep.log.hazelcast.driver import OPTIONS, PORT, check_prefix, map_name, open_bus, ring_name, stream_of
 from lockstep.log.hazelcast.handshake import check_version, greet
-from lockstep.log.hazelcast.mending import hear_of_lost_connections, mend_waking
-from lockstep.log.hazelcast.naming import check_prefix, map_name, ring_name, stream_of
-from lockstep.log.hazelcast.opening import OPTIONS, PORT, open_bus
 from lockstep.log.network.address import parse_address
 from lockstep.runtime import ThreadRuntime
 

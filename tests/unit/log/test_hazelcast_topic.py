@@ -8,8 +8,8 @@ import pytest
 
 from lockstep.errors import AppendUncertain, ServerUnfit, ServerUnreachable, TakenBack
 from lockstep.log.config import StreamConfig
+from lockstep.log.hazelcast.client import bound_connecting
 from lockstep.log.hazelcast.ring import MARK
-from lockstep.log.hazelcast.starting import bound_connecting
 from lockstep.log.hazelcast.topic import RingTopic
 from lockstep.log.network.driver import Known
 from memory_ring import FakeRing, Future

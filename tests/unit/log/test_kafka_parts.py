@@ -1,4 +1,5 @@
 """The parts of the Kafka bus that need no server."""
+# ruff: noqa: E402 - the client is optional, and what needs it is imported only where it is installed
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ import pytest
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
-from confluent_kafka import KafkaError, KafkaException, Message  # noqa: E402
+from confluent_kafka import KafkaError, KafkaException, Message
 
-from lockstep.errors import (  # noqa: E402
+from lockstep.errors import (
     AppendTooLarge,
     BadArgument,
     BadUrl,
@@ -20,30 +21,44 @@ from lockstep.errors import (  # noqa: E402
     StoreFull,
     UnsupportedByBackend,
 )
-from lockstep.log import partitioners  # noqa: E402
-from lockstep.log.batch import NO_PRODUCER, BatchView, pack  # noqa: E402
-from lockstep.log.kafka import checks, errors, groups, names, plain, settings  # noqa: E402
-from lockstep.log.kafka import client as cluster_module  # noqa: E402
-from lockstep.log.kafka import reader as reading  # noqa: E402
-from lockstep.log.kafka.client import Layout  # noqa: E402
-from lockstep.log.kafka.follower import KEPT_MESSAGES, Feed  # noqa: E402
-from lockstep.log.kafka.names import Place  # noqa: E402
-from lockstep.log.kafka.opening import open_bus, promises, wish_of  # noqa: E402
-from lockstep.log.kafka.reader import Readers  # noqa: E402
-from lockstep.log.kafka.sender import GRACE_S  # noqa: E402
-from lockstep.log.kafka.topic import Appends, EntryTopic, KafkaTopic, Link, Records, _weakness  # noqa: E402
-from lockstep.log.network.address import parse_address  # noqa: E402
-from lockstep.log.network.driver import Ends, TopicGone  # noqa: E402
-from lockstep.log.network.driver import Message as StoredMessage  # noqa: E402
-from lockstep.runtime import ThreadRuntime  # noqa: E402
-from lockstep.testing import VirtualRuntime  # noqa: E402
+from lockstep.log.batch import NO_PRODUCER, BatchView, pack
+from lockstep.log.config import crc32_partition, murmur2_partition
+from lockstep.log.kafka import client as cluster_module
+from lockstep.log.kafka import errors, names
+from lockstep.log.kafka import reader as reading
+from lockstep.log.kafka.client import (
+    OPTIONS,
+    Layout,
+    common_settings,
+    producer_settings,
+)
+from lockstep.log.kafka.driver import (
+    copy_findings,
+    group_position,
+    message_number,
+    open_bus,
+    partition_findings,
+    promises_of,
+    retention_findings,
+    topic_settings,
+)
+from lockstep.log.kafka.follower import KEPT_MESSAGES, Feed
+from lockstep.log.kafka.names import Place
+from lockstep.log.kafka.reader import Readers
+from lockstep.log.kafka.sender import GRACE_S
+from lockstep.log.kafka.topic import Appends, EntryTopic, KafkaTopic, Link, Records, _weakness, from_kafka, to_kafka
+from lockstep.log.network.address import parse_address
+from lockstep.log.network.driver import Ends, TopicGone
+from lockstep.log.network.driver import Message as StoredMessage
+from lockstep.runtime import ThreadRuntime
+from lockstep.testing import VirtualRuntime
 
 ONE = Layout(brokers=1, partitions=1, replicas=1, in_sync=1, has_leaders=True)
 THREE = Layout(brokers=3, partitions=1, replicas=3, in_sync=3, has_leaders=True)
 
 
 def address(target="//h:1", **options):
-    return parse_address("kafka", target, options, environ={}, default_port=9092, known=settings.OPTIONS)
+    return parse_address("kafka", target, options, environ={}, default_port=9092, known=OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +93,8 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("key", "java", "librdkafka"), GOLDEN)
 def test_keys_go_where_other_clients_put_them(key, java, librdkafka):
-    assert partitioners.java(key, 7) == java == confluent_kafka.murmur2(key, 7)
-    assert partitioners.librdkafka(key, 7) == librdkafka == confluent_kafka.consistent(key, 7)
+    assert murmur2_partition(key, 7) == java == confluent_kafka.murmur2(key, 7)
+    assert crc32_partition(key, 7) == librdkafka == confluent_kafka.consistent(key, 7)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +119,7 @@ def test_an_error_of_kafka_is_one_of_ours_that_names_the_server(code, kind):
 
 def test_a_login_is_in_the_settings_and_nowhere_else():
     given = address("//app:se%20cret@h:1", mechanism="SCRAM-SHA-512", tls="true")
-    found = settings.common(given, lambda _: None)
+    found = common_settings(given, lambda _: None)
     assert found["security.protocol"] == "SASL_SSL"
     assert (found["sasl.mechanism"], found["sasl.username"]) == ("SCRAM-SHA-512", "app")
     assert found["sasl.password"] == "se cret"
@@ -116,11 +131,11 @@ def test_a_login_is_in_the_settings_and_nowhere_else():
     [("//h:1", {}, "PLAINTEXT"), ("//h:1", {"tls": "true"}, "SSL"), ("//u:p@h:1", {}, "SASL_PLAINTEXT")],
 )
 def test_the_address_decides_how_a_connection_is_made(target, options, protocol):
-    assert settings.common(address(target, **options), lambda _: None)["security.protocol"] == protocol
+    assert common_settings(address(target, **options), lambda _: None)["security.protocol"] == protocol
 
 
 def test_an_acknowledgement_means_all_in_sync_and_once():
-    found = settings.producer(address(timeout_s="4"), lambda _: None)
+    found = producer_settings(address(timeout_s="4"), lambda _: None)
     assert (found["acks"], found["enable.idempotence"], found["compression.type"]) == ("all", True, "none")
     assert found["request.timeout.ms"] == 4000
     assert found["message.timeout.ms"] > 4000 + 1000 * GRACE_S, "the client must not give up single messages before us"
@@ -128,7 +143,7 @@ def test_an_acknowledgement_means_all_in_sync_and_once():
 
 @pytest.mark.parametrize(("brokers", "replication", "min_insync"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (9, 3, 2)])
 def test_topics_are_made_as_safe_as_the_brokers_allow(brokers, replication, min_insync):
-    wish = wish_of(address(), brokers)
+    wish = topic_settings(address(), brokers)
     assert (wish.replication, wish.min_insync) == (replication, min_insync)
     assert wish.config["retention.ms"] == wish.config["retention.bytes"] == "-1"
     assert wish.config["max.message.bytes"] == str(64 << 20)
@@ -152,7 +167,7 @@ def test_a_path_is_refused():
 
 
 def test_promises_say_what_a_cluster_keeps():
-    alone, many = promises(ONE, {"min.insync.replicas": "1"}), promises(THREE, {"min.insync.replicas": "2"})
+    alone, many = promises_of(ONE, {"min.insync.replicas": "1"}), promises_of(THREE, {"min.insync.replicas": "2"})
     assert (alone.durability, alone.sync_replicas, alone.async_replicas) == ("relaxed", 0, 0)
     assert (many.sync_replicas, many.async_replicas, many.opened_by) == (1, 1, "network")
     assert "disk" in alone.may_lose
@@ -161,16 +176,16 @@ def test_promises_say_what_a_cluster_keeps():
 
 def test_checks_find_what_would_break_the_promise():
     sound = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false", "retention.ms": "-1"}
-    assert checks.of_copies("h", "t", THREE, sound) == []
-    assert checks.of_keeping("h", "t", sound) == []
+    assert copy_findings("h", "t", THREE, sound) == []
+    assert retention_findings("h", "t", sound) == []
     weak = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
-    found = [finding.setting.split(" of ")[0] for finding in checks.of_copies("h", "t", THREE, weak)]
+    found = [finding.setting.split(" of ")[0] for finding in copy_findings("h", "t", THREE, weak)]
     assert found == ["min.insync.replicas", "unclean.leader.election.enable"]
     short = {"cleanup.policy": "compact,delete", "retention.ms": "1000", "retention.bytes": "5"}
-    found = [finding.setting.split(" of ")[0] for finding in checks.of_keeping("h", "t", short)]
+    found = [finding.setting.split(" of ")[0] for finding in retention_findings("h", "t", short)]
     assert found == ["cleanup.policy", "retention.ms", "retention.bytes"]
-    assert checks.of_partitions("h", "t", 3, 3) == []
-    assert checks.of_partitions("h", "t", 3, 1)[0].fatal
+    assert partition_findings("h", "t", 3, 3) == []
+    assert partition_findings("h", "t", 3, 1)[0].fatal
 
 
 def test_why_an_append_hangs_is_told_from_the_layout():
@@ -187,14 +202,14 @@ def test_a_record_becomes_a_plain_message_and_comes_back():
     sealed = pack(
         [b"v"], producer=b"p" * 16, sequence=9, created_ns=5, keys=[b"k"], headers=[(("a", b"1"), ("a", b"2"))]
     ).seal(6)
-    out = plain.to_kafka(sealed, "orders")
+    out = to_kafka(sealed, "orders")
     assert (out.value, out.key, out.headers[:2]) == (b"v", b"k", (("a", b"1"), ("a", b"2")))
-    back = plain.from_kafka(kafka_message(out.value, out.key, list(out.headers)))
+    back = from_kafka(kafka_message(out.value, out.key, list(out.headers)))
     assert (back.number, back.data) == (7, sealed)
 
 
 def test_a_message_of_others_has_no_producer_and_the_time_of_the_message():
-    view = BatchView(7, plain.from_kafka(kafka_message(None, b"k", [("lockstep", b"?"), ("n", None)])).data, "t")
+    view = BatchView(7, from_kafka(kafka_message(None, b"k", [("lockstep", b"?"), ("n", None)])).data, "t")
     assert (view.producer, view.values(), view.created_ns) == (NO_PRODUCER, (b"",), 1_234_000_000)
     assert view.headers() == ((("lockstep", b"?"), ("n", b"")),)
 
@@ -202,7 +217,7 @@ def test_a_message_of_others_has_no_producer_and_the_time_of_the_message():
 def test_several_records_are_not_one_plain_message():
     sealed = pack([b"a", b"b"], producer=NO_PRODUCER, sequence=0, created_ns=1).seal(1)
     with pytest.raises(BadArgument):
-        plain.to_kafka(sealed, "orders")
+        to_kafka(sealed, "orders")
 
 
 def fed(*numbers):
@@ -254,8 +269,8 @@ class OneMessage:
     ("position", "number"), [(0, 0), (2_000_000, 2), (2_000_001, 2), (2_000_002, 3), (1_000_005, 2), (9_000_001, 10)]
 )
 def test_a_message_read_in_part_is_still_needed(position, number):
-    assert groups.number_of(OneMessage(), position, "orders") == number
-    assert groups.position_of(OneMessage(), number) == number * 1_000_000
+    assert message_number(OneMessage(), position, "orders") == number
+    assert group_position(OneMessage(), number) == number * 1_000_000
 
 
 def test_the_name_of_a_stream_with_shards_holds_nothing_itself():

@@ -10,7 +10,8 @@ import pytest
 from lockstep.errors import AppendUncertain, IllegalState, LockstepError, StoreBroken, StoreFull
 from lockstep.log.config import StreamConfig
 from lockstep.log.embedded.tables import CELLS
-from lockstep.log.lmdb import environment, room
+from lockstep.log.lmdb import environment
+from lockstep.log.lmdb import tables as room
 from lockstep.log.lmdb.environment import REGISTRY
 from lockstep.log.lmdb.store import _Ticket
 from lockstep.log.urls import open_bus

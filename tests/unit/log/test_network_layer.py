@@ -23,16 +23,22 @@ from lockstep.errors import (
 )
 from lockstep.log.batch import pack, peek
 from lockstep.log.config import StreamConfig
-from lockstep.log.fitting import appends
 from lockstep.log.network.address import parse_address
-from lockstep.log.network.bundles import bundle, first_origin, unbundle
 from lockstep.log.network.bus import NetworkBus
 from lockstep.log.network.catalogue import TopicCatalogue, fold
-from lockstep.log.network.checks import Finding, judge
-from lockstep.log.network.driver import STRIDE, Known, TopicGone
+from lockstep.log.network.driver import (
+    STRIDE,
+    Finding,
+    Known,
+    TopicGone,
+    bundle,
+    first_origin,
+    report_findings,
+    unbundle,
+)
 from lockstep.log.network.retention import Tally
 from lockstep.log.offsets import records_between, step_back, step_forward
-from lockstep.log.port import Limits
+from lockstep.log.port import Limits, split_appends
 from lockstep.streams.cursor import Cursor
 from lockstep.testing import VirtualRuntime
 from lockstep.testing.contract import Producer, values
@@ -442,11 +448,11 @@ def test_a_bad_address_says_why_and_no_secret(target, options, reason):
 
 def test_findings_are_warnings_unless_they_are_fatal_or_somebody_is_strict(caplog):
     mild, fatal = Finding("s", "one broker", "replication"), Finding("s", "too old", "its version", fatal=True)
-    judge([mild])
+    report_findings([mild])
     assert "one broker" in caplog.text
     for found, strict in (([mild], True), ([mild, fatal], False)):
         with pytest.raises(ServerUnfit):
-            judge(found, strict=strict)
+            report_findings(found, strict=strict)
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=20), st.integers(0, 60), st.integers(0, 60))
@@ -467,7 +473,7 @@ def test_steps_count_records_where_offsets_have_gaps(counts, steps, start):
 @given(st.lists(st.integers(1, 300), max_size=20), st.integers(200, 900))
 def test_batches_are_put_into_appends_that_fit(sizes, limit):
     batches = [Producer().batch(b"x" * size) for size in sizes]
-    parts = list(appends(batches, Limits(append_bytes=limit)))
+    parts = list(split_appends(batches, Limits(append_bytes=limit)))
     assert [batch for part in parts for batch in part] == batches
     for part in parts:
         assert len(part) <= 1 or len(bundle([batch.seal(1) for batch in part])) <= limit

@@ -19,9 +19,8 @@ from lockstep.log.port import Limits
 from lockstep.log.rabbitmq import errors, frames
 from lockstep.log.rabbitmq import topic as topics
 from lockstep.log.rabbitmq.client import Links
-from lockstep.log.rabbitmq.connection import Connection
+from lockstep.log.rabbitmq.connection import Connection, Pump
 from lockstep.log.rabbitmq.handshake import Login
-from lockstep.log.rabbitmq.pump import Pump
 from lockstep.log.rabbitmq.sender import Sender
 from lockstep.log.rabbitmq.subscription import LAST, Feed
 from lockstep.runtime import ThreadRuntime

@@ -10,8 +10,8 @@ import pytest
 from lockstep.errors import AppendUncertain, Closed, ServerRefused, ServerUnfit, ServerUnreachable
 from lockstep.log.config import StreamConfig
 from lockstep.log.redis import scripts
-from lockstep.log.redis.catalogue import Stored
-from lockstep.log.redis.opening import open_bus
+from lockstep.log.redis.bus import open_bus
+from lockstep.log.redis.layout import StreamEntry
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing.contract import Producer
 
@@ -128,7 +128,7 @@ def test_a_change_whose_answer_was_lost_is_not_sent_again(fake):
 def test_what_was_uncertain_stays_so_until_the_server_has_answered(fake, second):
     stored = b"*2\r\n$2\r\nOK\r\n$1\r\n0\r\n"
     bus = opened(fake([PONG, info(), REFUSED, HALF, b""], [PONG, second, b""], [PONG, stored]), timeout_s=10)
-    log, batch = bus.handle("orders", Stored("ab", StreamConfig())), Producer().batch(b"a")
+    log, batch = bus.handle("orders", StreamEntry("ab", StreamConfig())), Producer().batch(b"a")
     log._config_due = float("inf")  # or it may ask for it in between
     for _ in range(2):
         with pytest.raises(AppendUncertain):
@@ -155,4 +155,4 @@ def test_a_closed_bus_has_no_connection(fake):
 
 
 def _append(bus):
-    bus.handle("orders", Stored("ab", StreamConfig())).append([Producer().batch(b"a")])
+    bus.handle("orders", StreamEntry("ab", StreamConfig())).append([Producer().batch(b"a")])

@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 
 from lockstep.log.network.address import Address
-from lockstep.log.network.checks import Finding
+from lockstep.log.network.driver import Finding
 
 TICK_MS_MAX = 500
 _ANSWER_BYTES = 65_536

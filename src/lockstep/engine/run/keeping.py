@@ -8,7 +8,7 @@ from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.parts import Retention
 from lockstep.engine.run.streams import ProjectStreams, sources
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.checks import Finding
+from lockstep.log.network.driver import Finding
 from lockstep.log.port import Bus
 
 

@@ -29,8 +29,7 @@ from lockstep.engine.run.log_length import LengthCheck
 from lockstep.engine.run.outages import BUS_AWAY
 from lockstep.errors import Trimmed
 from lockstep.log.batch import NO_PRODUCER, Batch, BatchView, pack
-from lockstep.log.fitting import appends
-from lockstep.log.port import Log
+from lockstep.log.port import Log, split_appends
 from lockstep.runtime import Runtime, logger
 
 Frame = bytes | memoryview
@@ -123,7 +122,7 @@ class Outlet:
         now, self._sent = self._runtime.wall_ns(), self._sent + 1
         values = [encode_barrier(record)] if isinstance(record, Barrier) else self._frames
         try:
-            for part in appends([pack_record(value, now) for value in values], self._log.limits):
+            for part in split_appends([pack_record(value, now) for value in values], self._log.limits):
                 base = self._log.append(part)[0]
                 self._length.appended(base, self.at, self.out.last)
         except BUS_AWAY as error:  # done means read back: what is not is sent again

@@ -21,8 +21,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from lockstep.engine.errors import BatchTooLarge
 from lockstep.engine.spark.rows_columns import Rows
 from lockstep.errors import Conflict, DataError, NotFound, StreamNotFound
-from lockstep.log import codecs
-from lockstep.log.batch import HEADER, NO_PRODUCER, Batch, BatchView, pack
+from lockstep.log.batch import HEADER, NO_PRODUCER, Batch, BatchView, codec_by_name, pack
 from lockstep.log.config import StreamConfig
 from lockstep.log.port import Bus, Entry, Log, Transaction
 from lockstep.runtime import Runtime
@@ -220,7 +219,7 @@ def _packed(rows: Rows, target: Log, stream: str) -> Batch:
         created_ns=rows.times_ns,
         keys=rows.keys if any(key is not None for key in rows.keys) else None,
         headers=rows.headers if any(rows.headers) else None,
-        codec=codecs.by_name(target.config.compression),
+        codec=codec_by_name(target.config.compression),
     )
 
 

@@ -1,21 +1,62 @@
-"""A Hazelcast cluster as a wire: streams are rings, the catalogue is a map."""
+"""A Hazelcast cluster as a bus: streams are rings, and the catalogue is a map.
+
+    hazelcast://HOST:PORT,HOST:PORT/CLUSTER?backups=1
+
+Stream `orders` with the prefix `app.` is the ring `app.orders@<identity>`. The part before the @ is the name under
+which the members look up their settings, so `app.orders` in their configuration means this stream; the part after it
+chooses the partition, and makes a stream that is made anew another ring.
+
+"""
 
 from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from lockstep.errors import BadUrl
 from lockstep.log.config import StreamConfig
 from lockstep.log.hazelcast.catalogue import MapCatalogue
-from lockstep.log.hazelcast.checks import cluster_findings, stream_findings
 from lockstep.log.hazelcast.client import Link
-from lockstep.log.hazelcast.naming import map_name, ring_name
+from lockstep.log.hazelcast.handshake import greet
 from lockstep.log.hazelcast.ring import Ring
 from lockstep.log.hazelcast.topic import RingTopic, slack
-from lockstep.log.network.checks import Finding
-from lockstep.log.network.driver import Catalogue, Known
-from lockstep.log.port import DROPPED_BY_READERS, Promises
+from lockstep.log.network.address import Address, parse_address
+from lockstep.log.network.bus import NetworkBus
+from lockstep.log.network.driver import Catalogue, Finding, Known, login_findings, report_findings
+from lockstep.log.port import DROPPED_BY_READERS, Bus, Promises
+from lockstep.runtime import Runtime
+
+PORT = 5701
+CLUSTER = "dev"
+OPTIONS = ("backups", "append_bytes")
+APPEND_BYTES = 32 << 20
+"""The cluster sets no limit but the memory of its members."""
+
+
+def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Mapping[str, str]) -> Bus:
+    """The bus at an address; see docs/howto/bus-hazelcast.md."""
+    address = parse_address("hazelcast", target, options, environ=environ, default_port=PORT, known=OPTIONS)
+    prefix = check_prefix(address.prefix, address.safe_url)
+    report_findings(login_findings(address), strict=address.strict)
+    backups, append_bytes = _backups(address), address.whole("append_bytes", APPEND_BYTES)
+    cluster = address.path or CLUSTER
+    hello = greet(address, cluster, runtime.new_id(), runtime.monotonic)
+    link = Link(address, cluster, runtime.monotonic, hello.host)
+    try:
+        report_findings(cluster_findings(link.server, len(link.members), backups), strict=address.strict)
+        wire = HazelcastWire(link, prefix=prefix, backups=backups, append_bytes=append_bytes)
+    except BaseException:
+        link.close()
+        raise
+    return NetworkBus(wire, runtime, patience_s=address.patience_s)
+
+
+def _backups(address: Address) -> int:
+    backups = address.whole("backups", 1)
+    if backups > BACKUPS_MAX:
+        raise BadUrl(url=address.safe_url, reason=f"its option backups may be 0 to {BACKUPS_MAX}, not {backups}")
+    return backups
 
 
 class HazelcastWire:
@@ -26,7 +67,7 @@ class HazelcastWire:
         self._link, self._prefix, self._backups, self._append_bytes = link, prefix, backups, append_bytes
         self._lock = threading.Lock()
         self._rings: dict[str, Ring] = {}
-        self.promises = promises(len(link.members), backups)
+        self.promises = promises_of(len(link.members), backups)
         self._streams = MapCatalogue(link, map_name(prefix), self._mark, self._unmark)
         self.catalogue: Catalogue = self._streams
 
@@ -86,7 +127,7 @@ class HazelcastWire:
             self._rings.pop(ring_name(self._prefix, known.name, known.identity), None)
 
 
-def promises(members: int, backups: int) -> Promises:
+def promises_of(members: int, backups: int) -> Promises:
     """What a cluster of so many members keeps, if it is told to keep so many copies."""
     copies = min(backups, max(members - 1, 0))
     lost = "everything, if the member ends: the records are in its memory only"
@@ -100,3 +141,79 @@ def promises(members: int, backups: int) -> Promises:
         durability="memory", may_lose=lost, opened_by="network", retention=("capacity", "bytes", "age"),
         sync_replicas=copies, notifies=True, copies=DROPPED_BY_READERS, takes_back=True,
     )  # fmt: skip
+
+
+BACKUPS_MAX = 6
+
+
+def cluster_findings(server: str, members: int, backups: int) -> list[Finding]:
+    """What the number of members and of copies means; costs nothing."""
+    found = []
+    if members < 2:
+        found.append(
+            Finding(server, "the cluster has one member: if it ends, everything is lost", "the cluster: add members")
+        )
+    if backups < 1:
+        found.append(
+            Finding(server, "its rings are kept without a copy (backups=0)", "backup-count of ringbuffer and map")
+        )
+    elif members > 1 and members <= backups:
+        problem = f"{members} members can't keep {backups} copies"
+        found.append(Finding(server, problem, "the cluster: add members, or lower backup-count"))
+    return found
+
+
+def stream_findings(server: str, known: Sequence[Known], capacity_of: Callable[[Known], int]) -> list[Finding]:
+    """Streams that may need more messages than their rings can hold; asks the members about each."""
+    found = []
+    for one in known:
+        wanted = one.config.capacity
+        if wanted is None:
+            continue
+        capacity = capacity_of(one)
+        if wanted > capacity - slack(capacity):
+            problem = (
+                f"stream {one.name} keeps {wanted} records, and its ring has room for {capacity - slack(capacity)}"
+                " messages: published one by one, they don't fit"
+            )
+            found.append(
+                Finding(server, problem, f"capacity of ringbuffer {one.name} to {needed_capacity(wanted)} or more")
+            )
+    return found
+
+
+def needed_capacity(messages: int) -> int:
+    """The capacity of a ring that so many messages fit into."""
+    capacity = messages + slack(messages)
+    while capacity - slack(capacity) < messages:
+        capacity += max(1, messages - capacity + slack(capacity))
+    return capacity
+
+
+CATALOGUE = "_lockstep.streams"
+SEPARATOR = "@"
+
+
+def ring_name(prefix: str, stream: str, identity: str) -> str:
+    """The ring of a stream."""
+    return f"{prefix}{stream}{SEPARATOR}{identity}"
+
+
+def stream_of(prefix: str, ring: str) -> tuple[str, str] | None:
+    """Name and identity of the stream that a ring is; None if it is no ring of this prefix."""
+    name, separator, identity = ring.partition(SEPARATOR)
+    if not separator or not name.startswith(prefix):
+        return None
+    return name.removeprefix(prefix), identity
+
+
+def map_name(prefix: str) -> str:
+    """The map with all streams."""
+    return prefix + CATALOGUE
+
+
+def check_prefix(prefix: str, url: str) -> str:
+    """The prefix itself, if names that begin with it can be told apart."""
+    if SEPARATOR in prefix or "*" in prefix:
+        raise BadUrl(url=url, reason=f"its option prefix may hold neither @ nor *, which {prefix!r} does")
+    return prefix

@@ -1,24 +1,184 @@
-"""Kafka as a wire: streams are partitions, and the catalogue is a topic of its own.
+"""Kafka as a bus: streams are partitions, and the catalogue is a topic of its own.
+
+    kafka://HOST:PORT,HOST:PORT?replication=3&min_insync=2&prefix=shop.
+
+Options of its own: replication (copies of topics that are made), min_insync (copies before an acknowledgement),
+max_message_bytes, layout (appends, or records: one plain message for each record), compression (of what is sent, by the
+client), mechanism (of the login: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512).
 
 An identity tells how a stream is written: plain hex digits: one message for each append; `records-`: one plain message
 for each record; `foreign-`: a topic of somebody else, written and read like that too.
+
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import replace
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 
-from lockstep.errors import ServerRefused, ServerUnfit, StreamNotFound, UnsupportedByBackend
+from confluent_kafka import KafkaException
+
+from lockstep.errors import BadUrl, ServerRefused, ServerUnfit, StreamNotFound, UnsupportedByBackend
+from lockstep.log.batch import peek
 from lockstep.log.config import StreamConfig
-from lockstep.log.kafka import checks, groups
+from lockstep.log.kafka.client import (
+    COMPRESSIONS,
+    MECHANISMS,
+    MESSAGE_BYTES,
+    MESSAGE_BYTES_MIN,
+    OPTIONS,
+    READER_WAIT_MS,
+    TAIL_WAIT_MS,
+    Cluster,
+    Layout,
+    choice_option,
+    consumer_settings,
+    producer_settings,
+)
+from lockstep.log.kafka.errors import error_of
+from lockstep.log.kafka.follower import Tail
 from lockstep.log.kafka.names import CATALOGUE, Place, is_shard, place_of, stream_of
+from lockstep.log.kafka.reader import Readers
+from lockstep.log.kafka.sender import Sender
 from lockstep.log.kafka.topic import Appends, EntryTopic, Format, KafkaTopic, Link, Records
+from lockstep.log.network.address import Address, parse_address
+from lockstep.log.network.bus import NetworkBus
 from lockstep.log.network.catalogue import TopicCatalogue
-from lockstep.log.network.checks import Finding, judge
-from lockstep.log.network.driver import Catalogue, Known, Message, Topic, TopicGone
-from lockstep.log.port import Promises
+from lockstep.log.network.driver import (
+    Catalogue,
+    Finding,
+    Known,
+    Message,
+    Topic,
+    TopicGone,
+    login_findings,
+    report_findings,
+    unbundle,
+)
+from lockstep.log.port import DROPPED_BY_READERS, Promises
+from lockstep.runtime import Runtime
+
+PORT = 9092
+LAYOUTS = ("appends", "records")
+_REPLICAS_WANTED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """How topics are to be made."""
+
+    replication: int
+    min_insync: int
+    message_bytes: int
+
+    @property
+    def config(self) -> dict[str, str]:
+        """The settings of a new topic."""
+        return {
+            "max.message.bytes": str(self.message_bytes),
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+            "cleanup.policy": "delete",
+            "min.insync.replicas": str(self.min_insync),
+            "unclean.leader.election.enable": "false",
+        }
+
+
+def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Mapping[str, str]) -> NetworkBus:
+    """The bus on the servers at an address."""
+    address = parse_address("kafka", target, options, environ=environ, default_port=PORT, known=OPTIONS)
+    _check_address(address)
+    report_findings(login_findings(address), strict=address.strict)
+    with ExitStack() as undo:
+        cluster = _cluster(address, runtime)
+        undo.callback(cluster.close)
+        topic = address.prefix + CATALOGUE
+        brokers, found = cluster.connect(topic), cluster.layout(topic)
+        wish = topic_settings(address, found.replicas if found else brokers)  # brokers may be away just now
+        found = found or cluster.create(topic, 1, wish.replication, wish.config)
+        config = cluster.config(topic)
+        report_findings(copy_findings(address.servers, topic, found, config), strict=address.strict)
+        wire = KafkaWire(
+            _link(cluster, address, runtime), promises_of(found, config), wish.config, wish.replication,
+            choice_option(address, "layout", LAYOUTS),
+        )  # fmt: skip
+        undo.pop_all()
+    return NetworkBus(wire, runtime, patience_s=address.patience_s)
+
+
+def topic_settings(address: Address, brokers: int) -> TopicSettings:
+    """What the options of the address ask for, with what suits so many brokers (or copies) where they are silent."""
+    replication = address.whole("replication", min(_REPLICAS_WANTED, brokers))
+    min_insync = address.whole("min_insync", 2 if replication >= _REPLICAS_WANTED else 1)
+    if not 1 <= min_insync <= replication:
+        reason = f"its option min_insync must be from 1 to replication, which is {replication}, not {min_insync}"
+        raise BadUrl(url=address.safe_url, reason=reason)
+    message_bytes = address.whole("max_message_bytes", MESSAGE_BYTES)
+    if message_bytes < MESSAGE_BYTES_MIN:
+        reason = f"its option max_message_bytes must be at least {MESSAGE_BYTES_MIN}"
+        raise BadUrl(url=address.safe_url, reason=reason)
+    return TopicSettings(replication, min_insync, message_bytes)
+
+
+def promises_of(layout: Layout, config: Mapping[str, str]) -> Promises:
+    """What a cluster with such topics keeps."""
+    in_sync = min(int(config.get("min.insync.replicas", "1")), layout.replicas)
+    if layout.replicas == 1:
+        may_lose = (
+            "what the broker has not yet written to its disk (seconds), if its machine fails; everything with its disk"
+        )
+    else:
+        may_lose = (
+            f"nothing while one of the brokers in sync lives; with min.insync.replicas={in_sync}, what they have not "
+            f"yet written to disk (seconds), if {in_sync} machines fail at once"
+        )
+    return Promises(
+        durability="relaxed",
+        may_lose=may_lose,
+        opened_by="network",
+        retention=("capacity", "bytes", "age"),
+        sync_replicas=in_sync - 1,
+        async_replicas=layout.replicas - in_sync,
+        notifies=True,
+        copies=DROPPED_BY_READERS,
+    )
+
+
+def _check_address(address: Address) -> None:
+    """Refuse what can be refused without a server."""
+    if address.path:
+        raise BadUrl(url=address.safe_url, reason="it takes no path")
+    if place_of(address.prefix, "x") is None:
+        reason = f"its option prefix must be letters, digits, dots, dashes or underscores, not {address.prefix!r}"
+        raise BadUrl(url=address.safe_url, reason=reason)
+    choice_option(address, "layout", LAYOUTS)
+    choice_option(address, "mechanism", MECHANISMS)
+    choice_option(address, "compression", COMPRESSIONS)
+    topic_settings(address, _REPLICAS_WANTED)
+
+
+def _cluster(address: Address, runtime: Runtime) -> Cluster:
+    try:
+        return Cluster(address, runtime)
+    except KafkaException as raised:  # before anything is sent: the client can't use what it was given
+        reason = f"the client does not take its options: {error_of(raised).str()}"
+        raise BadUrl(url=address.safe_url, reason=reason) from raised
+
+
+def _link(cluster: Cluster, address: Address, runtime: Runtime) -> Link:
+    notes, clock = cluster.notes, runtime.monotonic
+    reading = consumer_settings(address, notes, wait_ms=READER_WAIT_MS, eof=True)
+    following = consumer_settings(address, notes, wait_ms=TAIL_WAIT_MS, eof=False)
+    return Link(
+        url=address.safe_url,
+        cluster=cluster,
+        sender=Sender(producer_settings(address, notes), address.timeout_s, clock),
+        readers=Readers(reading, clock),
+        tail=Tail(following, cluster.ends, runtime),
+        runtime=runtime,
+    )
+
 
 RECORDS, FOREIGN = "records-", "foreign-"
 CATALOGUE_IDENTITY = "catalogue"
@@ -93,7 +253,7 @@ class KafkaWire:
             except (ServerUnfit, ServerRefused):
                 self.catalogue.remove(known)  # the server will never have it
                 raise
-        judge(checks.of_partitions(self._link.server, place.topic, found.partitions, wanted))
+        report_findings(partition_findings(self._link.server, place.topic, found.partitions, wanted))
 
     def alter(self, known: Known, config: StreamConfig) -> None:
         """See Wire: the topic keeps everything until it is told to drop it."""
@@ -138,7 +298,7 @@ class KafkaWire:
         """See Wire."""
         topic = self._prefix + CATALOGUE
         layout = self._link.cluster.layout(topic)
-        found = checks.of_copies(self._link.server, topic, layout, self._link.cluster.config(topic)) if layout else []
+        found = copy_findings(self._link.server, topic, layout, self._link.cluster.config(topic)) if layout else []
         return found + [finding for one in known for finding in self._check(one)]
 
     def commit_group(self, group: str, positions: Mapping[str, int]) -> None:
@@ -146,7 +306,7 @@ class KafkaWire:
         numbers = {}
         for name, position in positions.items():
             with closing(self._open(name)) as topic:
-                numbers[self._place(name)] = groups.number_of(topic, position, name)
+                numbers[self._place(name)] = message_number(topic, position, name)
         self._link.cluster.commit(self._prefix + group, numbers)
 
     def group_positions(self, group: str) -> Mapping[str, int]:
@@ -156,7 +316,7 @@ class KafkaWire:
             layout = self._link.cluster.layout(place.topic)
             name = stream_of(self._prefix, place, layout.partitions) if layout is not None else None
             if name is not None:
-                positions[name] = groups.position_of(self._open(name), number)
+                positions[name] = group_position(self._open(name), number)
         return positions
 
     def close(self) -> None:
@@ -170,7 +330,7 @@ class KafkaWire:
         """The settings of a new topic; where only we read the messages, the broker stamps them with its own clock."""
         if known.identity.startswith(RECORDS):
             return dict(self._topics)
-        return {**self._topics, checks.STAMPED_BY: checks.BROKER}
+        return {**self._topics, TIMESTAMP_TYPE: LOG_APPEND_TIME}
 
     def _place(self, name: str) -> Place:
         place = place_of(self._prefix, name)
@@ -203,10 +363,10 @@ class KafkaWire:
             return [Finding(server, f"the topic {place.topic} is missing", f"nothing: create {known.name} again")]
         config = self._link.cluster.config(place.topic)
         return [
-            *checks.of_partitions(server, place.topic, layout.partitions, _partitions(known)),
-            *(finding for finding in checks.of_copies(server, place.topic, layout, config) if layout.brokers > 1),
-            *checks.of_keeping(server, place.topic, config),
-            *(checks.of_stamps(server, place.topic, config) if known.config.retain_age_s is not None else []),
+            *partition_findings(server, place.topic, layout.partitions, _partitions(known)),
+            *(finding for finding in copy_findings(server, place.topic, layout, config) if layout.brokers > 1),
+            *retention_findings(server, place.topic, config),
+            *(timestamp_findings(server, place.topic, config) if known.config.retain_age_s is not None else []),
         ]
 
     def _open(self, name: str) -> Topic:
@@ -220,3 +380,73 @@ def _partitions(known: Known) -> int:
     if known.config.shards > 1:
         return known.config.shards
     return int(known.name.rpartition("/")[2]) + 1 if is_shard(known.name) else 1
+
+
+_REPLICAS, _IN_SYNC = 3, 2
+_FOR_EVER = "-1"
+TIMESTAMP_TYPE, LOG_APPEND_TIME = "message.timestamp.type", "LogAppendTime"
+
+
+def copy_findings(server: str, topic: str, layout: Layout, config: Mapping[str, str]) -> list[Finding]:
+    """Whether enough brokers have a message before it is acknowledged."""
+    found = []
+    if layout.brokers == 1:
+        problem = "there is one broker: what it had not yet written to disk is lost with its machine, all with its disk"
+        found.append(Finding(server, problem, "the cluster: run three brokers"))
+    elif layout.replicas < _REPLICAS:
+        problem = f"the topic {topic} has {layout.replicas} replicas, where {_REPLICAS} are needed to lose one safely"
+        found.append(Finding(server, problem, "the option replication, and reassign the partitions of the topic"))
+    elif int(config.get("min.insync.replicas", "1")) < _IN_SYNC:
+        problem = f"the topic {topic} acknowledges what one broker alone has"
+        found.append(Finding(server, problem, f"min.insync.replicas of the topic {topic} to {_IN_SYNC}"))
+    if config.get("unclean.leader.election.enable") == "true":
+        problem = f"a broker that missed acknowledged messages may come to lead the topic {topic}"
+        found.append(Finding(server, problem, f"unclean.leader.election.enable of the topic {topic} to false"))
+    return found
+
+
+def retention_findings(server: str, topic: str, config: Mapping[str, str]) -> list[Finding]:
+    """Whether the server deletes by itself what a stream still keeps."""
+    found = []
+    if "compact" in config.get("cleanup.policy", "delete"):
+        problem = f"the topic {topic} is compacted: older messages of a key vanish"
+        found.append(Finding(server, problem, f"cleanup.policy of the topic {topic} to delete"))
+    for setting in ("retention.ms", "retention.bytes"):
+        value = config.get(setting, _FOR_EVER)
+        if value != _FOR_EVER:
+            problem = f"the topic {topic} has {setting}={value}: it may delete what the stream still keeps"
+            found.append(Finding(server, problem, f"{setting} of the topic {topic} to {_FOR_EVER}"))
+    return found
+
+
+def timestamp_findings(server: str, topic: str, config: Mapping[str, str]) -> list[Finding]:
+    """Whether age is measured by the broker's clock, or by the clocks of those who write and read."""
+    if config.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME:
+        return []
+    problem = f"the topic {topic} keeps the times of its writers, so that a writer's clock decides what is too old"
+    return [Finding(server, problem, f"{TIMESTAMP_TYPE} of the topic {topic} to {LOG_APPEND_TIME}")]
+
+
+def partition_findings(server: str, topic: str, has: int, wanted: int) -> list[Finding]:
+    """Whether a topic has the partitions that its stream has shards."""
+    if has == wanted:
+        return []
+    problem = f"the topic {topic} has {has} partitions, and the stream {wanted}: it would have no one order"
+    return [Finding(server, problem, f"the topic: make it anew with {wanted} partitions", fatal=True)]
+
+
+def message_number(topic: Topic, position: int, stream: str) -> int:
+    """The message that a reader at a position needs next: one that it has read in part is still needed."""
+    number, inside = divmod(position, topic.limits.stride)
+    if not inside:
+        return number
+    for message in topic.fetch(number, 1):
+        if message.number == number:
+            last = unbundle(message.data, number * topic.limits.stride, stream)[-1]
+            return number if position < last.base + peek(last.data)[0] else number + 1
+    return number + 1
+
+
+def group_position(topic: Topic, number: int) -> int:
+    """The position of a reader that needs a message next."""
+    return number * topic.limits.stride

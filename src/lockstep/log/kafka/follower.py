@@ -15,9 +15,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from lockstep.errors import LockstepError
+from lockstep.log.kafka.client import Settings
 from lockstep.log.kafka.errors import PASSING
 from lockstep.log.kafka.names import Place
-from lockstep.log.kafka.settings import Settings
 from lockstep.log.network.driver import Ends, TopicGone
 from lockstep.runtime import Runtime, logger
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from lockstep.log.kafka.client import Settings
 from lockstep.log.kafka.errors import GONE, OUT_OF_RANGE, PASSING
 from lockstep.log.kafka.names import Place
-from lockstep.log.kafka.settings import Settings
 
 IDLE_READERS = 4
 _MESSAGES_MAX = 10_000

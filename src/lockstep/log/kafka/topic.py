@@ -1,18 +1,34 @@
-"""One partition as a topic: sending, reading, ends and waiting."""
+"""One partition as a topic: sending, reading, ends and waiting.
+
+A topic has one of two formats. `Appends`: one append is one message. `Records`: one record is one plain message, as
+every Kafka program writes and reads them. What only lockstep knows of such a record travels in the header `lockstep`:
+producer 16 bytes, sequence u64, append time and create time i64 in nanoseconds since 1970, little endian. A message
+without that header was sent by somebody else: its time is the message's, and it has no producer. A message without a
+value reads as an empty one.
+
+"""
 
 from __future__ import annotations
 
+import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException
 from confluent_kafka import Message as KafkaMessage
 
-from lockstep.errors import AppendTooLarge, AppendUncertain, LockstepError, ServerUnreachable, UnsupportedByBackend
-from lockstep.log.kafka import plain
+from lockstep.errors import (
+    AppendTooLarge,
+    AppendUncertain,
+    BadArgument,
+    LockstepError,
+    ServerUnreachable,
+    UnsupportedByBackend,
+)
+from lockstep.log.batch import NO_PRODUCER, BatchView, Headers, pack
 from lockstep.log.kafka.client import Cluster, Layout
 from lockstep.log.kafka.errors import GONE, NOT_STORED, PASSING, TOO_LARGE, error_of, translated
 from lockstep.log.kafka.follower import Tail
@@ -83,7 +99,7 @@ class Appends:
 
     def back(self, message: KafkaMessage) -> Message:
         """See Format."""
-        return Message(message.offset() or 0, message.value() or b"", plain.stored_ns(message))
+        return Message(message.offset() or 0, message.value() or b"", stored_ns(message))
 
 
 class Records:
@@ -96,11 +112,11 @@ class Records:
 
     def out(self, data: bytes, stream: str) -> Outgoing:
         """See Format."""
-        return plain.to_kafka(data, stream)
+        return to_kafka(data, stream)
 
     def back(self, message: KafkaMessage) -> Message:
         """See Format."""
-        return plain.from_kafka(message)
+        return from_kafka(message)
 
 
 @dataclass(slots=True)
@@ -357,3 +373,50 @@ class EntryTopic:
 
     def close(self) -> None:
         """See Topic."""
+
+
+ORIGIN_HEADER = "lockstep"
+_ORIGIN = struct.Struct("<16sQqq")
+_NS_PER_MS = 1_000_000
+
+
+def to_kafka(sealed: bytes, stream: str) -> Outgoing:
+    """The message for a sealed batch of one record."""
+    view = BatchView(0, sealed, stream)
+    if view.count != 1:
+        raise BadArgument(name="batches", value=f"{view.count} records", reason="one record makes one message here")
+    origin = _ORIGIN.pack(view.producer, view.sequence, view.append_ns, view.created()[0])
+    return Outgoing(view.values()[0], view.keys()[0], (*view.headers()[0], (ORIGIN_HEADER, origin)))
+
+
+def from_kafka(message: KafkaMessage) -> Message:
+    """A message as a sealed batch of one record."""
+    kind, stamp_ms = message.timestamp()
+    producer, sequence = NO_PRODUCER, 0
+    append_ns = created_ns = 0 if kind == TIMESTAMP_NOT_AVAILABLE else stamp_ms * _NS_PER_MS
+    headers: list[tuple[str, bytes]] = []
+    for name, value in cast("list[tuple[str, bytes | str | None]]", message.headers() or []):
+        data = value.encode() if isinstance(value, str) else value or b""
+        if name == ORIGIN_HEADER and len(data) == _ORIGIN.size:
+            producer, sequence, append_ns, created_ns = _ORIGIN.unpack(data)
+        else:
+            headers.append((name, data))
+    sealed = _sealed(message, producer, sequence, created_ns, append_ns, tuple(headers))
+    return Message(message.offset() or 0, sealed, stored_ns(message))
+
+
+def stored_ns(message: KafkaMessage) -> int | None:
+    """When the broker stored a message; None if the topic keeps the time of the client that sent it."""
+    kind, stamp_ms = message.timestamp()
+    return stamp_ms * _NS_PER_MS if kind == TIMESTAMP_LOG_APPEND_TIME else None
+
+
+def _sealed(
+    message: KafkaMessage, producer: bytes, sequence: int, created_ns: int, append_ns: int, headers: Headers
+) -> bytes:
+    key = message.key()
+    batch = pack(
+        [message.value() or b""], producer=producer, sequence=sequence, created_ns=created_ns,
+        keys=None if key is None else [key], headers=[headers] if headers else None,
+    )  # fmt: skip
+    return batch.seal(append_ns)

@@ -1,19 +1,24 @@
-"""Opening a folder as a bus, with its copies, and as a history of streams."""
+"""A folder as a bus, with its replicas; as a history of streams; and its backup."""
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
-from lockstep.errors import BadConfig
+import lmdb
+
+from lockstep.errors import BadConfig, Forbidden, IllegalState, NotAStore, ParentMissing, StoreBroken, StoreNotFound
 from lockstep.log.batch import peek
 from lockstep.log.config import StreamConfig
 from lockstep.log.embedded import catalogue
 from lockstep.log.embedded.bus import EmbeddedBus, OpenHistory
 from lockstep.log.embedded.catalogue import LogInfo
-from lockstep.log.embedded.tables import ENTRIES, LOGS, LogRow, Tables, entry_key, log_key
+from lockstep.log.embedded.tables import ENTRIES, LOGS, TABLES, LogRow, Tables, entry_key, log_key
 from lockstep.log.embedded.transaction import entries_from
-from lockstep.log.lmdb.environment import REGISTRY, Environment
+from lockstep.log.lmdb import settings
+from lockstep.log.lmdb.environment import READERS_MAX, REGISTRY, Environment
 from lockstep.log.lmdb.notify import FileBells
 from lockstep.log.lmdb.replica import Mirror
 from lockstep.log.lmdb.settings import FILE, Settings, Wish, load, load_or_make
@@ -158,3 +163,53 @@ class LmdbHistory:
     def close(self) -> None:
         """See History."""
         self._store.close()
+
+
+_DATA = "data.mdb"
+
+
+def backup(folder: Path, target: Path) -> int:
+    """Copy the store in `folder` to a new or empty folder; return the bytes written.
+
+    Writers and readers of other processes go on meanwhile. The copy is a store of its own, without replicas. Until it
+    is complete it has no settings file, so that a part of one is never opened as a store.
+    """
+    if not folder.is_dir():
+        raise StoreNotFound(path=folder)
+    if REGISTRY.has(folder):
+        raise IllegalState(what=f"The store {folder}", action="be copied", reason="this process has it open")
+    stored = settings.load(folder)
+    _make(target)
+    try:
+        with lmdb.open(
+            str(folder), readonly=True, create=False, max_dbs=len(TABLES), max_readers=READERS_MAX,
+            map_size=stored.map_bytes,  # else no more than is there now, and a writer may add to it at any moment
+        ) as opened:  # fmt: skip
+            opened.copy(str(target), compact=True)
+    except lmdb.Error as error:
+        raise StoreBroken(path=folder, reason=str(error)) from error
+    _sync(target / _DATA)
+    settings.save(target, replace(stored, replica=None, async_replica=None))
+    return (target / _DATA).stat().st_size
+
+
+def _make(target: Path) -> None:
+    try:
+        target.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError as error:
+        raise ParentMissing(path=target, parent=target.parent) from error
+    except PermissionError as error:
+        raise Forbidden(path=target, action="made", reason=error.strerror) from error
+    except FileExistsError as error:
+        raise NotAStore(path=target, reason="it is not a folder") from error
+    if any(target.iterdir()):
+        raise NotAStore(path=target, reason="a backup needs a new or an empty folder")
+
+
+def _sync(file: Path) -> None:
+    file.chmod(0o600)
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -17,9 +17,8 @@ import lmdb
 
 from lockstep.errors import Forbidden, ForkedProcess, IllegalState, NotAStore, StoreBroken, StoreFull
 from lockstep.log.embedded.tables import TABLES
-from lockstep.log.lmdb.room import cost, is_nearly_full, left_for_users, load_ballast, reserve
 from lockstep.log.lmdb.settings import FILE, load
-from lockstep.log.lmdb.tables import LmdbTables
+from lockstep.log.lmdb.tables import LmdbTables, is_nearly_full, left_for_users, load_ballast, reserved_bytes, row_bytes
 from lockstep.runtime import logger
 
 READERS_MAX = 2048
@@ -156,7 +155,7 @@ class Environment:
 
     def cost(self, key: bytes, value: bytes) -> int:
         """Bytes that a row takes in the file."""
-        return cost(len(key), len(value), self._page_bytes)
+        return row_bytes(len(key), len(value), self._page_bytes)
 
     def room(self, transaction: Any) -> int:
         """Bytes that users may still add; negative if groups use some of their reserve."""
@@ -165,7 +164,7 @@ class Environment:
     @property
     def reserved_for_groups(self) -> int:
         """Bytes that the logs of groups may take beyond that."""
-        return reserve(self.map_bytes) // 2
+        return reserved_bytes(self.map_bytes) // 2
 
     def after_commit(self) -> None:
         """Housekeeping that some writer has to do now and then."""

@@ -14,8 +14,7 @@ from lockstep.errors import AppendUncertain, LockstepError, StoreFull
 from lockstep.log.embedded.tables import META, Tables, nested_write
 from lockstep.log.lmdb.environment import REGISTRY, Environment, ReadView, Writing
 from lockstep.log.lmdb.replica import COMMIT, Mirror, commit_number
-from lockstep.log.lmdb.room import throw_ballast
-from lockstep.log.lmdb.tables import RecordingTables
+from lockstep.log.lmdb.tables import RecordingTables, throw_ballast
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""A bus on servers: one implementation of the port for every vendor's wire."""
+"""A bus on servers: one implementation of the port for every vendor's driver."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from weakref import WeakSet, finalize
 
 from lockstep.errors import Closed, ForkedProcess, ServerUnreachable, StreamNotFound, UnsupportedByBackend
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.checks import Finding
-from lockstep.log.network.driver import Known, Topic, TopicGone, Wire
+from lockstep.log.network.driver import Finding, Known, Topic, TopicGone, Wire
 from lockstep.log.network.log import NetworkLog
-from lockstep.log.network.waiting import NetworkWaiter
 from lockstep.log.port import Log, LogWaiter, Transaction
-from lockstep.runtime import Runtime, release_when_dropped
+from lockstep.runtime import Runtime, Waiter, release_when_dropped
 
 T = TypeVar("T")
 IDLE_TOPICS = 32
@@ -246,3 +244,43 @@ class NetworkBus:
 def _release(wire: Wire) -> None:
     wire.catalogue.close()
     wire.close()
+
+
+Watch = Callable[[Log, Callable[[], None]], Callable[[], None]]
+"""Has something called when a log grew, until what it returns is called."""
+
+
+class NetworkWaiter:
+    """See LogWaiter."""
+
+    def __init__(self, waiter: Waiter, watch: Watch) -> None:
+        self._watch = watch
+        self.wait, self.wake = waiter.wait, waiter.wake
+        self._lock = threading.Lock()
+        self._watched: dict[int, tuple[Log, Callable[[], None]]] = {}
+        self._closed = False
+
+    def watch(self, log: Log) -> None:
+        """See LogWaiter."""
+        with self._lock:
+            if id(log) not in self._watched and not self._closed:
+                self._watched[id(log)] = log, self._watch(log, self.wake)
+
+    def unwatch(self, log: Log) -> None:
+        """See LogWaiter."""
+        with self._lock:
+            _, stop = self._watched.pop(id(log), (None, None))
+        if stop is not None:
+            stop()
+
+    def fileno(self) -> int | None:
+        """See LogWaiter: there is none."""
+        return None
+
+    def close(self) -> None:
+        """See LogWaiter."""
+        with self._lock:
+            self._closed = True
+            watched, self._watched = self._watched, {}
+        for _, stop in watched.values():
+            stop()

@@ -1,18 +1,32 @@
 """What a server must be able to do to carry logs: topics of numbered messages, and a catalogue of streams.
 
-A vendor's module is one `Wire`. Everything that the port asks for beyond this (batches in messages, bounds, retention,
-copies, trimming inside a batch) is done once, above it.
+Each vendor has one `Wire`. Everything that the port asks for beyond it (batches in messages, bounds, retention,
+dropping copies, trimming inside a batch) is done once, above it, in `NetworkBus` and `NetworkLog`.
+
+One append is one message: a batch as it is, or several in a bundle, so that all of them are stored or none.
+
+    magic "LM" | version u8 | - u8 | batches u32 | sizes u32[n] | batches        (little endian)
+
+A driver also reports findings: settings of a server that would break a promise.
+
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import stat
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Protocol
 
+from lockstep.errors import BatchDamaged, FormatTooNew, ServerUnfit
+from lockstep.log.batch import origin, peek
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.checks import Finding
-from lockstep.log.port import Limits, Promises
+from lockstep.log.network.address import Address
+from lockstep.log.port import Entry, Limits, Promises
+from lockstep.runtime import logger
 
 STRIDE = 1_000_000
 """Message 3 holds the offsets from 3,000,000 on: numbers that people can read, and room for any append."""
@@ -150,3 +164,95 @@ class Wire(Protocol):
 
     def close(self) -> None:
         """Give back what it uses."""
+
+
+BUNDLE_MAGIC = b"LM"
+BUNDLE_VERSION = 1
+_BUNDLE_HEADER = struct.Struct("<2sBxI")
+
+
+def bundle(batches: Sequence[bytes]) -> bytes:
+    """The message that holds some sealed batches."""
+    if len(batches) == 1:
+        return batches[0]
+    sizes = struct.pack(f"<{len(batches)}I", *map(len, batches))
+    return b"".join((_BUNDLE_HEADER.pack(BUNDLE_MAGIC, BUNDLE_VERSION, len(batches)), sizes, *batches))
+
+
+def unbundle(data: bytes, base: int, stream: str) -> list[Entry]:
+    """The batches of a message, each with the offset of its first record."""
+    entries = []
+    for part in _parts(data, base, stream):
+        entries.append(Entry(base, part))
+        base += peek(part)[0]
+    return entries
+
+
+def first_origin(data: bytes) -> tuple[bytes, int]:
+    """Producer and sequence of the first batch of a message."""
+    return origin(next(_parts(data, 0, "")))
+
+
+def _parts(data: bytes, base: int, stream: str) -> Iterator[bytes]:
+    if data[:2] != BUNDLE_MAGIC:
+        yield data
+        return
+    if len(data) < _BUNDLE_HEADER.size:
+        raise BatchDamaged(offset=base, stream=stream, reason="its message is cut off")
+    _, version, number = _BUNDLE_HEADER.unpack_from(data)
+    if version > BUNDLE_VERSION:
+        raise FormatTooNew(what=f"The message at offset {base} of {stream}", found=version, known=BUNDLE_VERSION)
+    start = _BUNDLE_HEADER.size + 4 * number
+    if len(data) < start:
+        raise BatchDamaged(offset=base, stream=stream, reason="its message is cut off")
+    sizes = struct.unpack_from(f"<{number}I", data, _BUNDLE_HEADER.size)
+    if len(data) != start + sum(sizes):
+        raise BatchDamaged(offset=base, stream=stream, reason="its message has another size than it says")
+    for begin, end in pairwise(accumulate(sizes, initial=start)):
+        yield data[begin:end]
+
+
+_OTHER_USERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as the promises need it."""
+
+    server: str
+    problem: str
+    setting: str
+    """What to change."""
+    fatal: bool = False
+    """Nothing works with it; others are warnings unless somebody is strict."""
+
+
+def login_findings(address: Address) -> list[Finding]:
+    """Whether the password can be read by others: on the way to the server, or in its file."""
+    found = []
+    if address.password is not None and address.tls is None and not address.is_loopback:
+        problem = "the password and everything else goes to it without encryption"
+        found.append(Finding(address.servers, problem, "tls=true in the URL, and TLS on the server"))
+    if address.password_file is not None:
+        path = Path(address.password_file).expanduser()
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & _OTHER_USERS:
+            problem = f"its password file {path} can be read by other users (mode {mode:03o})"
+            found.append(Finding(address.servers, problem, f"the mode of the file: chmod 600 {path}"))
+    return found
+
+
+def raise_findings(findings: Sequence[Finding]) -> None:
+    """Raise for the first of them."""
+    for finding in findings:
+        raise ServerUnfit(server=finding.server, reason=finding.problem, setting=finding.setting)
+
+
+def report_findings(findings: Sequence[Finding], *, strict: bool = False) -> None:
+    """Raise for what can't be, and also for the rest if strict; else log it."""
+    raise_findings([finding for finding in findings if finding.fatal or strict])
+    for finding in findings:
+        logger.warning(
+            "The server may break a promise: %s", finding.problem,
+            extra={"action": "preflight", "server": finding.server, "setting": finding.setting},
+        )  # fmt: skip

@@ -20,9 +20,8 @@ from lockstep.errors import (
     UnsupportedByBackend,
 )
 from lockstep.log.batch import NO_PRODUCER, Batch, peek
-from lockstep.log.network.bundles import bundle, first_origin, unbundle
 from lockstep.log.network.cache import Held
-from lockstep.log.network.driver import Ends, Known, Message, Topic, TopicGone
+from lockstep.log.network.driver import Ends, Known, Message, Topic, TopicGone, bundle, first_origin, unbundle
 from lockstep.log.network.retention import Tally, is_bounded, only_by_age
 from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry
 

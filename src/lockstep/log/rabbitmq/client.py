@@ -15,11 +15,10 @@ from rstream import schema
 
 from lockstep.errors import Closed, ServerUnreachable
 from lockstep.log.network.address import Address
+from lockstep.log.network.retry import Deadline
 from lockstep.log.rabbitmq import errors
-from lockstep.log.rabbitmq.connection import IDS, Connection
+from lockstep.log.rabbitmq.connection import IDS, Connection, Pump
 from lockstep.log.rabbitmq.handshake import Facts, Login, connect
-from lockstep.log.rabbitmq.pump import Pump
-from lockstep.log.rabbitmq.timing import Deadline
 from lockstep.runtime import Runtime
 
 T = TypeVar("T")

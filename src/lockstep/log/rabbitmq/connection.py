@@ -1,9 +1,14 @@
-"""One connection: requests with answers, and what the server sends by itself to those who asked for it."""
+"""One connection to RabbitMQ, and the thread that reads all connections of a bus.
+
+A connection carries requests with their answers, and what the server sends by itself to subscriptions and publishers.
+
+"""
 
 from __future__ import annotations
 
 import contextlib
 import select
+import selectors
 import socket
 import ssl
 import threading
@@ -13,9 +18,10 @@ from typing import Any, Protocol
 
 from rstream import schema
 
-from lockstep.errors import ServerUnreachable
+from lockstep.errors import ServerUnreachable, TimedOut
+from lockstep.log.network.retry import Deadline
 from lockstep.log.rabbitmq import frames
-from lockstep.log.rabbitmq.timing import Deadline
+from lockstep.runtime import logger
 
 _READ_BYTES = 1 << 18
 WOULD_BLOCK = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -128,7 +134,7 @@ class Connection:
                 except WOULD_BLOCK:
                     self._wait_to_write(deadline)
                 except OSError as error:
-                    self.lose(_words(error))
+                    self.lose(_reason_of(error))
             self._said = self._clock()
         if left:
             raise self.unreachable()
@@ -175,7 +181,7 @@ class Connection:
             except WOULD_BLOCK:
                 return
             except OSError as error:
-                self.lose(_words(error))
+                self.lose(_reason_of(error))
                 return
             if not piece:
                 self.lose("it has closed the connection")
@@ -260,5 +266,110 @@ class Connection:
                 del receivers[number]
 
 
-def _words(error: OSError) -> str:
+def _reason_of(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
+
+
+_TICK_S = 0.5
+_STOP_S = 10.0
+_CLOSED = "the bus is closed"
+
+
+class Pump:
+    """Reads connections, gives signs of life, and calls `tick` now and then.
+
+    A connection that can't be handled is lost, and the others go on. If the thread itself fails, all connections are
+    lost, whoever used them is told, and it goes on with those that are made from then on.
+    """
+
+    def __init__(self, name: str, tick: Callable[[], None]) -> None:
+        self._tick = tick
+        self._bell, self._ear = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ear.setblocking(False)
+        self._new: list[Connection] = []
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"rabbitmq-{name}", daemon=True)
+        self._thread.start()
+
+    def add(self, connection: Connection) -> None:
+        """Read this one too, from now on; it is closed when it is lost."""
+        self._new.append(connection)
+        self._ring()
+
+    def close(self) -> None:
+        """Close all connections, and return when nothing runs any more."""
+        self._stopping = True
+        self._ring()
+        self._thread.join(_STOP_S)
+        if self._thread.is_alive():
+            raise TimedOut(what=f"Stopping {self._thread.name}", seconds=_STOP_S)
+        self._bell.close()
+        self._ear.close()
+
+    def _ring(self) -> None:
+        try:
+            self._bell.send(b"\0")
+        except BlockingIOError:
+            return  # it has been rung often enough
+
+    def _run(self) -> None:
+        reading: list[Connection] = []
+        while not self._stopping:
+            try:
+                self._read(reading)
+            except Exception as error:  # noqa: BLE001 - every call on the bus relies on this thread
+                _report("The thread that reads from RabbitMQ failed and is started again", error)
+                _lose(reading, f"reading failed: {error!r}")
+                threading.Event().wait(_TICK_S)
+        _lose(reading, _CLOSED)
+        _lose(self._new, _CLOSED)
+
+    def _read(self, reading: list[Connection]) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._ear, selectors.EVENT_READ)
+            while not self._stopping:
+                self._look(selector, reading)
+
+    def _look(self, selector: selectors.BaseSelector, reading: list[Connection]) -> None:
+        for key, _ in selector.select(_TICK_S):
+            if key.data is None:
+                self._ear.recv(1 << 16)
+            else:
+                _handle(key.data, key.data.on_readable)
+        while self._new:
+            connection = self._new.pop()
+            reading.append(connection)
+            selector.register(connection.sock, selectors.EVENT_READ, connection)
+        for connection in reading:
+            _handle(connection, connection.on_tick)
+        for connection in [one for one in reading if not one.is_alive]:
+            reading.remove(connection)
+            selector.unregister(connection.sock)
+            connection.sock.close()
+        try:
+            self._tick()
+        except Exception as error:  # noqa: BLE001 - what waits for a stream must not stop those who read others
+            _report("Looking for news on RabbitMQ failed", error)
+
+
+def _handle(connection: Connection, work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - the thread has other connections to read
+        _report("A connection to RabbitMQ is given up", error)
+        connection.lose(f"reading it failed: {error!r}")
+
+
+def _lose(connections: list[Connection], reason: str) -> None:
+    while connections:
+        connection = connections.pop()
+        try:
+            connection.lose(reason)
+        except Exception as error:  # noqa: BLE001 - whoever is told may fail; the others must be told too
+            _report("A connection to RabbitMQ was lost, and who used it failed", error)
+        connection.sock.close()
+
+
+def _report(message: str, error: Exception) -> None:
+    logger.error(message, exc_info=error, extra={"action": "pump_failed"})

@@ -1,28 +1,150 @@
-"""RabbitMQ streams as a wire: see lockstep.log.network.wire."""
+"""RabbitMQ streams as a bus: rabbitmq://USER:PASSWORD@HOST:PORT/VHOST?OPTIONS.
+
+A stream has the name PREFIXname~identity on the server, as in `orders~3f2a9c01be77`. The identity tells a stream
+that is made anew from the one of that name before it, so nobody who still holds the old one can write into the new one.
+
+The server drops whole segments, oldest first, and never the last one, which may be new and empty. It counts what it
+writes around each message too. So it is given several times what the stream keeps, in segments that are small beside
+that, and never drops what still counts. Which records count is decided above the driver.
+
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from rstream import schema
 
-from lockstep.errors import DataError, ServerUnfit, UnsupportedByBackend
+from lockstep.errors import BadUrl, DataError, ServerUnfit, UnsupportedByBackend
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.address import Address
+from lockstep.log.network.address import Address, Secret, parse_address
+from lockstep.log.network.bus import NetworkBus
 from lockstep.log.network.catalogue import TopicCatalogue
-from lockstep.log.network.checks import Finding
-from lockstep.log.network.driver import STRIDE, Catalogue, Known, Topic, TopicGone
-from lockstep.log.port import DROPPED_BY_READERS, Limits, Promises
-from lockstep.log.rabbitmq import checks, errors, retention
+from lockstep.log.network.driver import (
+    STRIDE,
+    Catalogue,
+    Finding,
+    Known,
+    Topic,
+    TopicGone,
+    login_findings,
+    report_findings,
+)
+from lockstep.log.network.retention import is_bounded
+from lockstep.log.network.retry import Deadline
+from lockstep.log.port import DROPPED_BY_READERS, Bus, Limits, Promises
+from lockstep.log.rabbitmq import errors
 from lockstep.log.rabbitmq.client import Links
+from lockstep.log.rabbitmq.connection import Receiver
 from lockstep.log.rabbitmq.frames import PUBLISH_OVERHEAD
-from lockstep.log.rabbitmq.names import CATALOGUE, server_name
-from lockstep.log.rabbitmq.timing import Deadline
+from lockstep.log.rabbitmq.handshake import Login
+from lockstep.log.rabbitmq.subscription import Glimpse
 from lockstep.log.rabbitmq.topic import RabbitTopic
 from lockstep.runtime import Runtime
 
+CATALOGUE = "_lockstep.catalogue"
+BYTES_MAX = 255
+_IDENTITY = 12
+_MARK = "~"
+
+
+def server_name(prefix: str, name: str, identity: str, bus: str) -> str:
+    """The name on the server."""
+    full = f"{prefix}{name}{_MARK}{identity[:_IDENTITY]}"
+    if len(full) > BYTES_MAX:
+        raise UnsupportedByBackend(bus=bus, feature=f"carry a name of {len(full)} bytes; {BYTES_MAX} are the most")
+    return full
+
+
+def stream_name(prefix: str, full: str) -> str | None:
+    """The name that a stream has here, from its name on the server; None if it is none of ours."""
+    name, mark, _ = full.removeprefix(prefix).rpartition(_MARK)
+    return name if mark and full.startswith(prefix) else None
+
+
+RETENTION_OPTIONS = ("max_bytes", "max_age_s", "segment_bytes")
+SEGMENT_LEAST, SEGMENT_MOST = 4 << 20, 500_000_000
+_SEGMENT_BY_AGE = 64 << 20
+_SLACK_AGE = 2
+_SLACK_BYTES = _SEGMENTS = 4
+
+
+def stream_arguments(config: StreamConfig, address: Address) -> Mapping[str, str]:
+    """The settings of a new stream; those of the URL go before those that follow from the configuration."""
+    wanted = {name: address.whole(name, 0) for name in RETENTION_OPTIONS}
+    by_bytes, by_age = config.retain_bytes, config.retain_age_s
+    segment = wanted["segment_bytes"] or _segment(by_bytes, by_age, wanted["max_bytes"])
+    most = wanted["max_bytes"] or (max(_SLACK_BYTES * by_bytes, _SEGMENTS * segment) if by_bytes else 0)
+    age = wanted["max_age_s"] or (math.ceil(_SLACK_AGE * by_age) if by_age else 0)
+    found = {"max-length-bytes": str(most), "max-age": f"{age}s", "stream-max-segment-size-bytes": str(segment)}
+    given = {"max-length-bytes": most, "max-age": age, "stream-max-segment-size-bytes": segment}
+    return {name: text for name, text in found.items() if given[name]}
+
+
+def frees_space(config: StreamConfig, address: Address) -> bool:
+    """Whether the server ever drops anything of a stream."""
+    found = stream_arguments(config, address)
+    return "max-length-bytes" in found or "max-age" in found
+
+
+def keeps_enough(made: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """Whether a stream made with some settings never drops what others would keep."""
+    limits = [name for name in ("max-length-bytes", "max-age") if name in made]
+    return all(name in wanted and _number(wanted[name]) <= _number(made[name]) for name in limits)
+
+
+def _number(text: str) -> int:
+    return int(text.removesuffix("s"))
+
+
+def _segment(by_bytes: int | None, by_age: float | None, most: int) -> int:
+    if most:  # the server's own default may be larger, and then it would keep nothing but the last segment
+        return min(max(most // _SEGMENTS, 1), SEGMENT_MOST)
+    if by_bytes is not None:
+        return min(max(by_bytes // _SEGMENTS, SEGMENT_LEAST), SEGMENT_MOST)
+    return _SEGMENT_BY_AGE if by_age is not None else 0
+
+
+PORT = 5552
+_GUEST = "guest"
+_KNOWN = (*RETENTION_OPTIONS, "amqp_port")
+"""The port for other clients is often written into the same URL; nothing is done with it here."""
+
+
+def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Mapping[str, str]) -> Bus:
+    """The bus at an address; raises within about its time-out if nobody answers, or says no."""
+    address = read_address(target, options, environ)
+    report_findings(login_findings(address), strict=address.strict)
+    links = Links(address, login_of(address), runtime)
+    try:
+        wire = RabbitWire(address, links, runtime)
+        report_findings(wire.check_cheaply(), strict=address.strict)
+    except BaseException:
+        links.close()
+        raise
+    return NetworkBus(wire, runtime, patience_s=address.patience_s)
+
+
+def read_address(target: str, options: Mapping[str, str], environ: Mapping[str, str]) -> Address:
+    """The address in a URL, with options that fit each other."""
+    address = parse_address("rabbitmq", target, options, environ=environ, default_port=PORT, known=_KNOWN)
+    if not address.prefix.isascii():
+        raise BadUrl(url=address.safe_url, reason="its option prefix may hold ASCII only")
+    for name in _KNOWN:
+        address.whole(name, 0)
+    return address
+
+
+def login_of(address: Address) -> Login:
+    """Who we are; the server's own guest, unless the URL or the environment says more."""
+    user = address.user or _GUEST
+    password = address.password or Secret(_GUEST if user == _GUEST else "")
+    return Login(user, password, address.path or "/", address.tls, address.timeout_s)
+
+
 _SETTING = "stream.frame_max in rabbitmq.conf"
-_SETTINGS = f"{', '.join(retention.OPTIONS)} in the URL, or the name"
+_SETTINGS = f"{', '.join(RETENTION_OPTIONS)} in the URL, or the name"
 _CATALOGUE_SETTINGS = {"max-length-bytes": str(1 << 30), "stream-max-segment-size-bytes": str(16 << 20)}
 """Snapshots in the catalogue make its old segments needless, long before they add up to this."""
 _PERHAPS_THERE = (errors.PRECONDITION, errors.REFUSED)
@@ -61,7 +183,7 @@ class RabbitWire:
         self._address, self._links, self._runtime = address, links, runtime
         self._catalogue_name = f"{address.prefix}{CATALOGUE}"
         self.replicas = links.persist(self._find_catalogue, links.deadline())
-        self.promises = promises(self.replicas)
+        self.promises = promises_of(self.replicas)
         topic = self._topic(self._catalogue_name, "the catalogue")
         self.catalogue: Catalogue = RabbitCatalogue(topic, runtime.monotonic, self._make, self.remove)
 
@@ -79,8 +201,8 @@ class RabbitWire:
 
     def alter(self, known: Known, config: StreamConfig) -> None:
         """See Wire: what the server drops by itself was fixed when the stream was made."""
-        made = retention.arguments(known.config, self._address)
-        if not retention.keeps(made, retention.arguments(config, self._address)):
+        made = stream_arguments(known.config, self._address)
+        if not keeps_enough(made, stream_arguments(config, self._address)):
             words = ", ".join(f"{name}={value}" for name, value in made.items())
             feature = f"keep more of stream {known.name} than it was created for ({words}); create another stream"
             raise UnsupportedByBackend(bus=self.url, feature=feature)
@@ -104,21 +226,21 @@ class RabbitWire:
         deadline = self._links.deadline()
         found = self.check_cheaply()
         found += self._links.persist(self._check_disk, deadline)
-        return found + checks.check_room(self._address, known)
+        return found + check_room(self._address, known)
 
     def check_cheaply(self) -> list[Finding]:
         """What is known without asking."""
         facts = self._links.facts
         assert facts is not None, "there was a connection"
         server = self._address.servers
-        return checks.check_version(server, facts.version) + checks.check_replicas(server, self.replicas)
+        return check_version(server, facts.version) + check_replicas(server, self.replicas)
 
     def close(self) -> None:
         """See Wire."""
         self._links.close()
 
     def _make(self, known: Known) -> None:
-        settings = retention.arguments(known.config, self._address)
+        settings = stream_arguments(known.config, self._address)
         stream = self._server_name(known)
         self._links.persist(lambda within: self._create(stream, settings, within), self._links.deadline())
 
@@ -145,7 +267,7 @@ class RabbitWire:
             return self._links.topology(self._catalogue_name, deadline)[1]
 
     def _check_disk(self, deadline: Deadline) -> list[Finding]:
-        return checks.check_disk(self._links, self._catalogue_name, deadline)
+        return check_disk(self._links, self._catalogue_name, deadline)
 
     def _create(self, stream: str, settings: Mapping[str, str], deadline: Deadline) -> None:
         properties = [schema.Property(name, value) for name, value in settings.items()]
@@ -177,7 +299,7 @@ class RabbitWire:
         errors.check(code, server=self._address.servers, user=self._links.user, action=action, stream=stream)
 
 
-def promises(replicas: int) -> Promises:
+def promises_of(replicas: int) -> Promises:
     """What holds with so many copies beside the leader's: a majority has a record when it is acknowledged."""
     before = (replicas + 1) // 2
     nodes = "the machine loses" if not replicas else f"{before + 1} of {replicas + 1} machines lose"
@@ -191,3 +313,55 @@ def promises(replicas: int) -> Promises:
         notifies=True,
         copies=DROPPED_BY_READERS,
     )
+
+
+LEAST_VERSION = (3, 9)
+
+
+def check_version(server: str, version: str) -> list[Finding]:
+    """Streams came with 3.9."""
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if len(numbers) == len(LEAST_VERSION) and numbers < LEAST_VERSION:
+        problem = f"its version is {version}, and streams need 3.9 or newer"
+        return [Finding(server, problem, "the version of the server", fatal=True)]
+    return []
+
+
+def check_replicas(server: str, replicas: int) -> list[Finding]:
+    """One node alone loses everything with its disk."""
+    if replicas:
+        return []
+    problem = "it keeps its streams on one node: they are gone if its disk is, and away while it is"
+    return [Finding(server, problem, "the number of nodes of the cluster (3 or more)")]
+
+
+def check_disk(links: Links, stream: str, deadline: Deadline) -> list[Finding]:
+    """A server with a disk alarm refuses new publishers at once."""
+    connection = links.fresh(deadline)
+    try:
+        number = connection.add_publisher(_nobody(links, stream))
+        answer = connection.ask(lambda n: schema.DeclarePublisher(n, number, "", stream), deadline)
+    finally:
+        connection.lose("it was for one question")
+    if answer.response_code != errors.PRECONDITION:
+        return []
+    problem = "it has a disk alarm and takes no messages"
+    return [Finding(connection.server, problem, "disk_free_limit in rabbitmq.conf, or the disk")]
+
+
+def check_room(address: Address, known: Sequence[Known]) -> list[Finding]:
+    """A stream that is bounded by a number of records only grows on the server."""
+    setting = "the option max_bytes or max_age_s in the URL before the stream is made, or give it retain_bytes"
+    return [
+        Finding(
+            address.servers,
+            f"stream {one.name!r} keeps a number of records, which this server can't count: its disk is not given back",
+            setting,
+        )
+        for one in known
+        if is_bounded(one.config) and not frees_space(one.config, address)
+    ]
+
+
+def _nobody(links: Links, stream: str) -> Receiver:
+    return Glimpse(links, stream)

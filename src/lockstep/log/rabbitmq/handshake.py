@@ -13,9 +13,9 @@ from rstream import schema
 
 from lockstep.errors import LockstepError, ServerUnfit, ServerUnreachable
 from lockstep.log.network.address import Secret, Tls
+from lockstep.log.network.retry import Deadline
 from lockstep.log.rabbitmq import errors, frames
 from lockstep.log.rabbitmq.connection import Connection
-from lockstep.log.rabbitmq.timing import Deadline
 
 _FRAME_MAX_WANTED = 1 << 30
 _HEARTBEAT_MAX_S = 60

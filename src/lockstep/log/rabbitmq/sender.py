@@ -19,13 +19,13 @@ from rstream import schema
 from lockstep.errors import AppendUncertain, BatchDamaged, LockstepError, ServerUnreachable, StoreFull
 from lockstep.log.batch import MAGIC as BATCH
 from lockstep.log.batch import NO_PRODUCER
-from lockstep.log.network.bundles import MAGIC as BUNDLE
-from lockstep.log.network.bundles import first_origin
+from lockstep.log.network.driver import BUNDLE_MAGIC as BUNDLE
+from lockstep.log.network.driver import first_origin
+from lockstep.log.network.retry import Deadline
 from lockstep.log.rabbitmq import errors, frames
 from lockstep.log.rabbitmq.client import PUBLISH, Links
 from lockstep.log.rabbitmq.connection import Connection
 from lockstep.log.rabbitmq.subscription import LAST, Subscription, from_number
-from lockstep.log.rabbitmq.timing import Deadline
 
 _CHUNKS = 32
 _CLOSE_S = 1.0

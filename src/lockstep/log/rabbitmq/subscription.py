@@ -13,10 +13,10 @@ from rstream.constants import OffsetType
 
 from lockstep.errors import ServerUnreachable
 from lockstep.log.network.driver import Message
+from lockstep.log.network.retry import Deadline
 from lockstep.log.rabbitmq import errors, frames
 from lockstep.log.rabbitmq.client import READ, Links
 from lockstep.log.rabbitmq.connection import Connection
-from lockstep.log.rabbitmq.timing import Deadline
 
 AHEAD_BYTES = 8 << 20
 """About so much is read ahead of whoever reads."""

@@ -8,13 +8,13 @@ from contextlib import suppress
 
 from lockstep.errors import AppendTooLarge, BatchDamaged, ServerUnreachable
 from lockstep.log.network.driver import Ends, Message, TopicGone
+from lockstep.log.network.retry import Deadline
 from lockstep.log.port import Limits
 from lockstep.log.rabbitmq import errors
 from lockstep.log.rabbitmq.client import Links
 from lockstep.log.rabbitmq.frames import Chunk
 from lockstep.log.rabbitmq.sender import Sender
 from lockstep.log.rabbitmq.subscription import FIRST, LAST, Feed, Glimpse, from_number, glimpse
-from lockstep.log.rabbitmq.timing import Deadline
 
 _FIRST_HOLDS_S = 1.0
 """Where a stream begins is asked for again after this time, or when something is missing."""

@@ -17,7 +17,7 @@ import redis
 
 from lockstep.errors import LockstepError
 from lockstep.log.port import Log
-from lockstep.log.redis.connecting import Connector, Line
+from lockstep.log.redis.client import Connector, Line
 from lockstep.log.redis.errors import NotNow
 from lockstep.log.redis.layout import Keys
 from lockstep.log.redis.scripts import Command

@@ -22,13 +22,11 @@ from lockstep.log.batch import NO_PRODUCER, Batch
 from lockstep.log.config import StreamConfig
 from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry, Limits
 from lockstep.log.redis import scripts
-from lockstep.log.redis.catalogue import Stored
 from lockstep.log.redis.client import Server
 from lockstep.log.redis.errors import Unanswered
-from lockstep.log.redis.layout import Keys
+from lockstep.log.redis.layout import Keys, StreamEntry, stamp
 from lockstep.log.redis.reader import Reader, Row
 from lockstep.log.redis.scripts import Argument, Command
-from lockstep.log.redis.stamping import stamp
 
 _HOLDER_BYTES_MAX = 500
 _UNSURE_MAX = 10_000
@@ -57,7 +55,7 @@ class Owner(Protocol):
     def monotonic(self) -> float:
         """The clock for bounds."""
 
-    def stored(self, name: str) -> Stored:
+    def stored(self, name: str) -> StreamEntry:
         """What the catalogue says about a log now."""
 
 

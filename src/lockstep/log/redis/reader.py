@@ -11,9 +11,8 @@ from lockstep.errors import ServerUnreachable, TakenBack
 from lockstep.log.batch import HEADER, NO_PRODUCER, Batch, origin, peek
 from lockstep.log.port import Entry
 from lockstep.log.redis.client import Server
-from lockstep.log.redis.layout import LogKeys, base_of, entry_id
+from lockstep.log.redis.layout import LogKeys, base_of, entry_id, restamped
 from lockstep.log.redis.scripts import Command
-from lockstep.log.redis.stamping import restamped
 
 _BATCHES_MAX = 512
 _LARGEST_AT_FIRST = 64 << 10

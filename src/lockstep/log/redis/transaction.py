@@ -23,7 +23,7 @@ from lockstep.errors import (
 from lockstep.log.batch import NO_PRODUCER, Batch
 from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry
 from lockstep.log.redis import scripts
-from lockstep.log.redis.catalogue import Stored, decode
+from lockstep.log.redis.layout import StreamEntry, decode_entry
 from lockstep.log.redis.log import Owner, RedisLog, check_holder, check_size, plan_arguments, refused, send_change
 from lockstep.log.redis.reader import Reader
 from lockstep.log.redis.scripts import UNDO_MS, Argument
@@ -35,7 +35,7 @@ _VIEW_S = UNDO_MS / 2000
 class Surroundings(Owner, Protocol):
     """What a transaction needs of its bus."""
 
-    def handle(self, name: str, stored: Stored) -> RedisLog:
+    def handle(self, name: str, stored: StreamEntry) -> RedisLog:
         """A log by what the catalogue says about it."""
 
     def monotonic(self) -> float:
@@ -149,7 +149,7 @@ class View:
         if reply[0] == b"GONE":
             raise StreamNotFound(name=name, bus=self._bus.url)
         entry, identity, first, after, version = reply[3:]
-        stored = decode(entry)
+        stored = decode_entry(entry)
         if stored.identity != identity.decode():
             raise StreamNotFound(name=name, bus=self._bus.url)
         return _Looked(self._bus.handle(name, stored), int(first), int(after), version)
