@@ -31,7 +31,7 @@ from lockstep.engine.model.windows import AggregateWindow, SourceWindow
 from lockstep.engine.run.cluster import project_status
 from lockstep.engine.run.decisions import Decision, Statement, encode
 from lockstep.engine.run.streams import ProjectStreams
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.server.access import Role
 from lockstep.streams.client import Lockstep
 from lockstep.testing import VirtualRuntime
@@ -169,7 +169,7 @@ def test_the_home_page_looks_at_a_bounded_number_and_says_so(world, console, mon
 
 def test_without_a_project_the_page_says_how_to_begin(opened):
     clock = VirtualRuntime()
-    console = opened(Grid().bus(clock), clock)
+    console = opened(MemoryBroker().bus(clock), clock)
     assert "lockstep engine run MODEL" in console.page("/projects")
     assert console.views.figures() == [("projects", "0", "/projects")]
     assert console.world.get("/api/v1/projects/nix").tree["error"]["code"] == "NOT_FOUND"

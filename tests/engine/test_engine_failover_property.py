@@ -14,7 +14,7 @@ from local_cluster import LocalCluster
 from model_strategies import models, scripts, shardable_models
 
 from lockstep.engine.run import divided_reader, history, parts, publishing, worker
-from memory_wire import MemoryServer
+from memory_driver import MemoryServer
 
 SETTINGS = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 PAUSES = [0.0, 0.05, 0.3, 1.0]

@@ -14,7 +14,7 @@ from lockstep.engine.run.barriers import is_barrier
 from lockstep.engine.run.catalog import project_graph, project_statement
 from lockstep.engine.run.conducting import ACTIVE, STANDBY
 from lockstep.engine.run.reading import values_between
-from memory_wire import MemoryServer
+from memory_driver import MemoryServer
 
 pytestmark = pytest.mark.slow
 

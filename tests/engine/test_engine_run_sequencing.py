@@ -19,7 +19,7 @@ from lockstep.engine.run.reading import RangeReader, values_between
 from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
 from lockstep.engine.run.standing import inputs_of
 from lockstep.engine.run.streams import ProjectStreams, sources
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.testing.virtual import VirtualRuntime
 
 STREAMS = ProjectStreams(cluster="c", project="p")
@@ -31,7 +31,7 @@ class Lab:
     def __init__(self, graph: Graph | None = None) -> None:
         self.graph = graph or sums_graph()
         self.runtime = VirtualRuntime()
-        self.grid = Grid()
+        self.grid = MemoryBroker()
         self.bus = self.grid.bus(self.runtime)
         STREAMS.create(self.bus, self.graph, frozenset())
         self.inputs = [self.bus.open(STREAMS.input(node)) for node in sources(self.graph)]

@@ -11,9 +11,9 @@ import subprocess
 import threading
 import uuid
 
-import lockstep.log.hazelcast.opening  # noqa: F401 - the client warns when it is imported, and this keeps that quiet
 import pytest
 
+import lockstep.log.hazelcast.driver  # noqa: F401 - the client warns when it is imported, and this keeps that quiet
 from lockstep import StreamConfig
 from lockstep.errors import ServerRefused
 from lockstep.log.urls import open_bus

@@ -210,12 +210,12 @@ def test_positions_of_a_group_are_shown_to_kafkas_own_tools(kafka_server, bus, p
     for _ in range(4):
         log.append([pack([b"a", b"b"], producer=NO_PRODUCER, sequence=0, created_ns=1)])
     read_part = 2_000_001  # the second record of message 2 comes next
-    bus.wire.commit_group("workers", {"orders": read_part, "theirs": 0})
+    bus.driver.commit_group("workers", {"orders": read_part, "theirs": 0})
     assert committed(kafka_server.url, f"{prefix}workers", f"{prefix}orders") == 2
-    assert bus.wire.group_positions("workers") == {"orders": 2_000_000, "theirs": 0}
-    bus.wire.commit_group("workers", {"orders": log.bounds().next})
+    assert bus.driver.group_positions("workers") == {"orders": 2_000_000, "theirs": 0}
+    bus.driver.commit_group("workers", {"orders": log.bounds().next})
     assert committed(kafka_server.url, f"{prefix}workers", f"{prefix}orders") == 4, "no lag is left"
-    assert bus.wire.group_positions("nobody") == {}
+    assert bus.driver.group_positions("nobody") == {}
 
 
 def committed(url, group, topic):

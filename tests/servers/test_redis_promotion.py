@@ -55,7 +55,7 @@ def pair(start_server, opened):
     opened(primary.url).server.ask(("CONFIG", "SET", "repl-diskless-sync-delay", 0))
     second.server.ask(("REPLICAOF", "127.0.0.1", primary.port))
     bus = opened(f"redis://127.0.0.1:{primary.port},127.0.0.1:{replica.port}")
-    until(lambda: b"state=online" in bus.server.ask(("INFO", "replication"))[0])
+    until(lambda: b"state=online" in bus.client.ask(("INFO", "replication"))[0])
     return primary, bus, second
 
 

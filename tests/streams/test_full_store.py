@@ -7,7 +7,7 @@ from worlds import CALM, World, publish, take
 
 from lockstep import StreamConfig
 from lockstep.errors import ConfigMismatch, IllegalState, StoreFull
-from lockstep.log.lmdb.tables import reserved_bytes, throw_ballast
+from lockstep.log.lmdb.tables import delete_ballast, reserved_bytes
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing import VirtualRuntime
@@ -174,10 +174,10 @@ def test_state_stored_in_one_step_leaves_the_room_that_is_kept_from_users(tmp_pa
 def test_groups_have_a_ballast_of_their_own_on_a_full_disk(small, tmp_path):
     small.node()
     folder = tmp_path / "bus"
-    assert throw_ballast(folder, for_groups=True)
-    assert not throw_ballast(folder, for_groups=True)
+    assert delete_ballast(folder, for_groups=True)
+    assert not delete_ballast(folder, for_groups=True)
     assert (folder / "ballast").exists()
-    assert throw_ballast(folder)
+    assert delete_ballast(folder)
 
 
 def test_records_past_their_age_make_room_in_a_full_store(tmp_path):

@@ -32,7 +32,7 @@ from lockstep.esp import errors as esp_errors
 from lockstep.log import batch
 from lockstep.log.batch import CODECS
 from lockstep.log.embedded.tables import TABLES
-from lockstep.log.lmdb.settings import MAP_BYTES_DEFAULT, Settings, Wish
+from lockstep.log.lmdb.settings import MAP_BYTES_DEFAULT, Settings, StoreOptions
 from lockstep.monitor import client as monitor_client
 from lockstep.monitor.agent import errors as agent_errors
 from lockstep.monitor.settings import errors as settings_errors
@@ -232,7 +232,7 @@ def test_fields_of_a_record():
 def test_options_of_an_lmdb_url():
     table = rows(section(DOCS / "reference" / "urls.md", "Options of lmdb"))
     written = {plain(name): plain(default) for name, default, _ in table}
-    assert list(written) == [item.name for item in dataclasses.fields(Wish)]
+    assert list(written) == [item.name for item in dataclasses.fields(StoreOptions)]
     assert written["durability"] == Settings(identity="").durability
     assert int(written["map_bytes"]) == MAP_BYTES_DEFAULT
 

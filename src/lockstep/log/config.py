@@ -239,12 +239,12 @@ _M, _R = 0x5BD1E995, 24
 _U32, _POSITIVE = 0xFFFFFFFF, 0x7FFFFFFF
 
 
-def java(key: bytes, partitions: int) -> int:
+def murmur2_partition(key: bytes, partitions: int) -> int:
     """The partition that the Java client chooses for a key: murmur2."""
     return (murmur2(key) & _POSITIVE) % partitions
 
 
-def librdkafka(key: bytes, partitions: int) -> int:
+def crc32_partition(key: bytes, partitions: int) -> int:
     """The partition that librdkafka's `consistent` partitioner chooses for a key: CRC-32."""
     return zlib.crc32(key) % partitions
 
@@ -263,5 +263,8 @@ def murmur2(data: bytes) -> int:
     return value ^ value >> 15
 
 
-PARTITIONERS: Mapping[str, Callable[[bytes, int], int]] = {"crc32": librdkafka, "murmur2": java}
-"""By the name that a stream's settings give."""
+PARTITIONERS: Mapping[str, Callable[[bytes, int], int]] = {"crc32": crc32_partition, "murmur2": murmur2_partition}
+"""How a key chooses its shard, by the name that `StreamConfig.partitioner` gives.
+
+`crc32` is what librdkafka does, and the default; `murmur2` is for topics that Java programs write.
+"""

@@ -34,8 +34,8 @@ PROMISES = Promises(
 )
 
 
-class Grid:
-    """What buses in memory share: give several buses the same grid, and they see the same streams.
+class MemoryBroker:
+    """What buses in memory share: give several buses the same broker, and they see the same streams.
 
     With dedupe=False it stores a producer's batch as often as it comes, like a bus that can't tell copies.
     """
@@ -44,13 +44,13 @@ class Grid:
         copies = DROPPED_BY_BUS if dedupe else DROPPED_BY_READERS
         self.promises = replace(PROMISES, dedupe=dedupe, copies=copies)
         self.store = MemoryStore()
-        self.bells = MemoryBells()
+        self.notifier = MemoryNotifier()
         self.histories: dict[str, HeapHistory] = {}
 
     def bus(self, runtime: Runtime, url: str = "memory:") -> EmbeddedBus:
-        """A bus over this grid."""
-        bells = MemoryBells(self.bells.listeners, runtime)
-        return EmbeddedBus(url, self.store, bells, self.promises, runtime, self._open_history)
+        """A bus over this broker."""
+        notifier = MemoryNotifier(self.notifier.listeners, runtime)
+        return EmbeddedBus(url, self.store, notifier, self.promises, runtime, self._open_history)
 
     def _open_history(self, url: str, stream: str) -> History:
         return self.histories.setdefault(f"{url}/{stream}", HeapHistory())
@@ -87,7 +87,7 @@ class MemoryStore:
                 raise
 
     def close(self) -> None:
-        """See Store. The grid owns the tables, so nothing is given back here."""
+        """See Store. The broker owns the tables, so nothing is given back here."""
 
 
 class MemoryTables:
@@ -145,30 +145,30 @@ class MemoryTables:
         del keys[bisect.bisect_left(keys, key)]
 
 
-class MemoryBells:
-    """See Bells. `listeners` is shared by all buses of a grid."""
+class MemoryNotifier:
+    """See Notifier. `listeners` is shared by all buses of a broker."""
 
     def __init__(self, listeners: dict[str, list[Waiter]] | None = None, runtime: Runtime | None = None) -> None:
         self.listeners: dict[str, list[Waiter]] = {} if listeners is None else listeners
         self._runtime = runtime
 
-    def ring(self, info: LogInfo) -> None:
-        """See Bells."""
+    def notify(self, info: LogInfo) -> None:
+        """See Notifier."""
         for waiter in list(self.listeners.get(info.identity, ())):
             waiter.wake()
 
     def waiter(self) -> LogWaiter:
-        """See Bells."""
-        assert self._runtime is not None, "only a grid's own bells have no runtime, and nobody waits on those"
+        """See Notifier."""
+        assert self._runtime is not None, "only a broker's own notifier has no runtime, and nobody waits on that one"
         return MemoryWaiter(self.listeners, self._runtime.waiter())
 
     def forget(self, info: LogInfo) -> None:
-        """See Bells. Who still watches keeps the list, to take himself out of it."""
+        """See Notifier. Who still watches keeps the list, to take himself out of it."""
         if not self.listeners.get(info.identity):
             self.listeners.pop(info.identity, None)
 
     def close(self) -> None:
-        """See Bells."""
+        """See Notifier."""
 
 
 class MemoryWaiter:

@@ -20,15 +20,17 @@ from weakref import WeakValueDictionary
 from lockstep.errors import BackendUnknown, BadConfig, BadUrl, ExtraMissing, UnsupportedByBackend
 from lockstep.log.embedded.bus import EmbeddedBus, OpenHistory
 from lockstep.log.history import History, NullHistory
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.port import Bus
 from lockstep.runtime import Runtime
 
 Backend = Callable[[str, "dict[str, str]", Runtime, bool], Bus]
 """Opens a bus: what stands behind the scheme, the options, the runtime, and whether a missing one may be made."""
 
-_SHARED_GRIDS: WeakValueDictionary[str, Grid] = WeakValueDictionary()  # memory:NAME means the same to all who say it
-os.register_at_fork(after_in_child=_SHARED_GRIDS.clear)  # a child's memory is its own, and begins empty
+_SHARED_BROKERS: WeakValueDictionary[str, MemoryBroker] = (
+    WeakValueDictionary()
+)  # memory:NAME means the same to all who say it
+os.register_at_fork(after_in_child=_SHARED_BROKERS.clear)  # a child's memory is its own, and begins empty
 
 
 def open_bus(
@@ -100,13 +102,13 @@ def password_variable(url: str) -> tuple[str, str] | None:
 def _open_memory(target: str, options: dict[str, str], runtime: Runtime, create: bool) -> Bus:  # noqa: ARG001
     if options:
         raise BadUrl(url=f"memory:{target}", reason=f"it takes no option {next(iter(options))!r}")
-    grid = _SHARED_GRIDS.setdefault(target, Grid()) if target else Grid()
-    return grid.bus(runtime, f"memory:{target}")
+    broker = _SHARED_BROKERS.setdefault(target, MemoryBroker()) if target else MemoryBroker()
+    return broker.bus(runtime, f"memory:{target}")
 
 
 def _open_lmdb(target: str, options: dict[str, str], runtime: Runtime, create: bool) -> Bus:
     from lockstep.log.lmdb.backend import open_lmdb
-    from lockstep.log.lmdb.settings import Wish
+    from lockstep.log.lmdb.settings import StoreOptions
 
     if not target:
         raise BadUrl(url="lmdb:", reason="it names no folder")
@@ -114,7 +116,7 @@ def _open_lmdb(target: str, options: dict[str, str], runtime: Runtime, create: b
     for name in options:
         if name not in known:
             raise BadUrl(url=f"lmdb:{target}", reason=f"it has no option {name!r}; there are {', '.join(known)}")
-    wish = Wish(
+    wish = StoreOptions(
         durability=options.get("durability"),
         map_bytes=_whole_number("map_bytes", options.get("map_bytes")),
         replica=_absolute(options.get("replica")),

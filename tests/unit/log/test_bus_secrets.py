@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.errors import DataError, ServerUnfit
 from lockstep.log.hazelcast.client import refuse_pickle  # before the client, whose warnings it silences
-from lockstep.log.hazelcast.errors import meaning
+from lockstep.log.hazelcast.errors import translated
 from lockstep.log.network.address import parse_address
 from lockstep.log.network.driver import login_findings, report_findings
 
@@ -89,7 +89,7 @@ def test_the_client_of_hazelcast_loads_no_pickled_object():
     with pytest.raises(Exception, match="pickled object") as caught:
         service.to_object(pickled())
     assert not Trap.sprung
-    assert isinstance(meaning(caught.value, "here", "orders"), DataError)
+    assert isinstance(translated(caught.value, "here", "orders"), DataError)
     with pytest.raises(Exception, match="would be pickled"):
         service.to_data(Trap())
     assert service.to_object(service.to_data(bytearray(b"a"))) == bytearray(b"a")

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from lockstep.errors import BadUrl, ServerRefused, ServerUnfit, ServerUnreachable
-from lockstep.log.hazelcast.client import hear_of_lost_connections, mend_waking, settings
+from lockstep.log.hazelcast.client import listen_to_lost_connections, patch_waking, settings
 from lockstep.log.hazelcast.driver import OPTIONS, PORT, check_prefix, map_name, open_bus, ring_name, stream_of
-from lockstep.log.hazelcast.handshake import check_version, greet
+from lockstep.log.hazelcast.handshake import check_version, find_member
 from lockstep.log.network.address import parse_address
 from lockstep.runtime import ThreadRuntime
 
@@ -54,7 +54,7 @@ def member(*answers):
 def hello(*ports, cluster="dev", **options):
     target = "//app:topsecret@" + ",".join(f"127.0.0.1:{port}" for port in ports)
     address = parse_address("hazelcast", target, options, environ={}, default_port=PORT, known=OPTIONS)
-    return greet(address, cluster, RUNTIME.new_id(), RUNTIME.monotonic)
+    return find_member(address, cluster, RUNTIME.new_id(), RUNTIME.monotonic)
 
 
 def closed_port():
@@ -195,19 +195,19 @@ def test_the_thread_of_the_client_is_woken_even_if_it_is_thought_to_be_awake(cli
     waker.awake = True  # as it stays when a call comes while the thread goes through its wake-ups
     waker.wake()
     assert not select.select([waker.socket], [], [], 0)[0], "the client repaired it: remove mend_waking"
-    mend_waking(client)
+    patch_waking(client)
     waker.wake()
     assert select.select([waker.socket], [], [], 0)[0]
 
 
 def test_lost_connections_of_the_client_are_reported(client):
-    hear_of_lost_connections(client, print)
+    listen_to_lost_connections(client, print)
     assert client._connection_manager._connection_listeners == [(None, print)]
 
 
 def test_a_client_that_is_built_in_another_way_is_left_alone():
     other = SimpleNamespace(_reactor=SimpleNamespace(_loop="another one"), _connection_manager="another one")
     before = vars(other).copy()
-    mend_waking(other)
-    hear_of_lost_connections(other, print)
+    patch_waking(other)
+    listen_to_lost_connections(other, print)
     assert vars(other) == before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.log.hazelcast.reader import CURSORS, LARGEST_CHUNK_BYTES, Cursors, Sizes
+from lockstep.log.hazelcast.reader import CURSORS, LARGEST_CHUNK_BYTES, CursorSet, ItemSizes
 from memory_ring import FakeRing
 
 SMALL = b"x" * 100
@@ -31,7 +31,7 @@ def ring():
 
 @pytest.fixture
 def cursors(ring):
-    return Cursors(ring, lambda: 0)
+    return CursorSet(ring, lambda: 0)
 
 
 @pytest.mark.parametrize("max_bytes", [1, 1000, 1 << 20])
@@ -91,7 +91,7 @@ def test_several_readers_of_one_handle_each_go_on(ring, cursors):
 
 
 def test_a_chunk_is_bounded_by_the_largest_message_seen():
-    sizes = Sizes()
+    sizes = ItemSizes()
     assert sizes.count(1 << 20, 0) <= 4
     sizes.note([(0, b"x" * 8_000_000)])
     sizes.note([(number, b"x") for number in range(100)])

@@ -42,11 +42,20 @@ from lockstep.log.kafka.driver import (
     retention_findings,
     topic_settings,
 )
-from lockstep.log.kafka.follower import KEPT_MESSAGES, Feed
-from lockstep.log.kafka.names import Place
-from lockstep.log.kafka.reader import Readers
+from lockstep.log.kafka.follower import KEPT_MESSAGES, PartitionTail
+from lockstep.log.kafka.names import Partition
+from lockstep.log.kafka.reader import ReaderPool
 from lockstep.log.kafka.sender import GRACE_S
-from lockstep.log.kafka.topic import Appends, EntryTopic, KafkaTopic, Link, Records, _weakness, from_kafka, to_kafka
+from lockstep.log.kafka.topic import (
+    Appends,
+    EntryTopic,
+    KafkaClients,
+    KafkaTopic,
+    Records,
+    _reason_not_stored,
+    from_kafka,
+    to_kafka,
+)
 from lockstep.log.network.address import parse_address
 from lockstep.log.network.driver import Ends, TopicGone
 from lockstep.log.network.driver import Message as StoredMessage
@@ -62,26 +71,26 @@ def address(target="//h:1", **options):
 
 
 @pytest.mark.parametrize(
-    ("stream", "place"),
+    ("stream", "partition"),
     [
-        ("orders", Place("p.orders", 0)),
-        ("_group.workers", Place("p._group.workers", 0)),
-        ("orders/3", Place("p.orders", 3)),
-        ("x.R.00ff", Place("p.x.R.00ff", 0)),
+        ("orders", Partition("p.orders", 0)),
+        ("_group.workers", Partition("p._group.workers", 0)),
+        ("orders/3", Partition("p.orders", 3)),
+        ("x.R.00ff", Partition("p.x.R.00ff", 0)),
     ],
 )
-def test_a_stream_has_a_place_and_the_place_its_stream(stream, place):
-    assert names.place_of("p.", stream) == place
-    assert names.stream_of("p.", place, 1 if "/" not in stream else 4) == stream
+def test_a_stream_has_a_partition_and_the_partition_its_stream(stream, partition):
+    assert names.partition_of("p.", stream) == partition
+    assert names.stream_of("p.", partition, 1 if "/" not in stream else 4) == stream
 
 
 @pytest.mark.parametrize("stream", ["", "x" * 1000, "a b", "a/b", "a/-1", "ä"])
 def test_a_name_that_no_topic_can_have_has_no_place(stream):
-    assert names.place_of("p.", stream) is None
+    assert names.partition_of("p.", stream) is None
 
 
 def test_a_topic_outside_the_prefix_is_no_stream():
-    assert names.stream_of("p.", Place("orders", 0), 1) is None
+    assert names.stream_of("p.", Partition("orders", 0), 1) is None
 
 
 GOLDEN = [
@@ -189,9 +198,9 @@ def test_checks_find_what_would_break_the_promise():
 
 
 def test_why_an_append_hangs_is_told_from_the_layout():
-    assert _weakness(THREE) == ""
-    assert "log.dirs" in _weakness(Layout(3, 1, 3, 3, has_leaders=False))
-    assert "min.insync.replicas" in _weakness(Layout(3, 1, 3, 1, has_leaders=True))
+    assert _reason_not_stored(THREE) == ""
+    assert "log.dirs" in _reason_not_stored(Layout(3, 1, 3, 3, has_leaders=False))
+    assert "min.insync.replicas" in _reason_not_stored(Layout(3, 1, 3, 1, has_leaders=True))
 
 
 def kafka_message(value=b"v", key=None, headers=None, offset=7, stamp=(1, 1234)):
@@ -221,7 +230,7 @@ def test_several_records_are_not_one_plain_message():
 
 
 def fed(*numbers):
-    feed = Feed(Place("t", 0), "i")
+    feed = PartitionTail(Partition("t", 0), "i")
     feed.begin(numbers[0])
     for number in numbers:
         feed.push(kafka_message(offset=number))
@@ -289,7 +298,7 @@ class Recorder:
     def __init__(self):
         self.pieces = []
 
-    def send(self, place, messages):
+    def send(self, partition, messages):
         start = sum(map(len, self.pieces))
         self.pieces.append(messages)
         return list(range(start, start + len(messages)))
@@ -297,9 +306,9 @@ class Recorder:
 
 def small_topic(message_bytes):
     sender = Recorder()
-    link = Link("kafka://h:1", None, sender, None, None, None)
+    link = KafkaClients("kafka://h:1", None, sender, None, None, None)
     limits = Records().limits("t", message_bytes)
-    return KafkaTopic(link, Place("t", 0), "orders", "i", Records(), limits), sender
+    return KafkaTopic(link, Partition("t", 0), "orders", "i", Records(), limits), sender
 
 
 def sealed_ones(count, size):
@@ -334,7 +343,7 @@ class StuckReader:
     def __init__(self, clock):
         self.clock, self.is_closed = clock, False
 
-    def start(self, place, number, within_s):
+    def start(self, partition, number, within_s):
         """Nothing happens."""
 
     def read(self, aim):
@@ -360,13 +369,13 @@ class NewReader(StuckReader):
 def test_a_reader_that_got_no_answer_is_not_used_again(monkeypatch):
     # Given a free reader whose client is stuck
     clock = VirtualRuntime(0)
-    stuck, readers = StuckReader(clock), Readers({}, clock.monotonic)
+    stuck, readers = StuckReader(clock), ReaderPool({}, clock.monotonic)
     readers.take_back(stuck)
     monkeypatch.setattr(reading, "Reader", NewReader)
     cluster = SimpleNamespace(address=SimpleNamespace(timeout_s=6.0, servers="h:1"), ends=lambda _: Ends(0, 1))
     tail = SimpleNamespace(find=lambda *_: None)
-    link = Link("kafka://h:1", cluster, None, readers, tail, clock)
-    topic = KafkaTopic(link, Place("t", 0), "orders", "i", Appends(), Appends().limits("t", 1 << 20))
+    link = KafkaClients("kafka://h:1", cluster, None, readers, tail, clock)
+    topic = KafkaTopic(link, Partition("t", 0), "orders", "i", Appends(), Appends().limits("t", 1 << 20))
     # When it answers nothing within the time-out
     with pytest.raises(ServerUnreachable, match="could not be read in time"):
         topic.fetch(0, 100)
@@ -388,10 +397,10 @@ def test_what_was_read_before_a_message_is_read_again_is_not_handed_out_afterwar
     monkeypatch.setattr(ChangingReader, "reads", 0, raising=False)
     clock = VirtualRuntime(0)
     cluster = SimpleNamespace(address=SimpleNamespace(timeout_s=6.0, servers="h:1"), ends=lambda _: Ends(0, 1))
-    link = Link(
-        "kafka://h:1", cluster, None, Readers({}, clock.monotonic), SimpleNamespace(find=lambda *_: None), clock
+    link = KafkaClients(
+        "kafka://h:1", cluster, None, ReaderPool({}, clock.monotonic), SimpleNamespace(find=lambda *_: None), clock
     )
-    topic = KafkaTopic(link, Place("t", 0), "orders", "i", Appends(), Appends().limits("t", 1 << 20))
+    topic = KafkaTopic(link, Partition("t", 0), "orders", "i", Appends(), Appends().limits("t", 1 << 20))
     assert [topic.fetch(0, 100)[0].data for _ in range(2)] == [b"1", b"1"]
     assert topic.reread(0).data == b"2"
     assert topic.fetch(0, 100)[0].data == b"3"
@@ -419,8 +428,8 @@ def test_who_got_no_answer_asks_with_a_new_client(monkeypatch):
     SilentConsumer.made = 0
     cluster = cluster_module.Cluster(address(timeout_s="0.05"), ThreadRuntime())
     with pytest.raises(ServerUnreachable):
-        cluster.ends(Place("t", 0))
-    assert cluster.ends(Place("t", 0)) == Ends(0, 7)
+        cluster.ends(Partition("t", 0))
+    assert cluster.ends(Partition("t", 0)) == Ends(0, 7)
 
 
 class Pool:
@@ -456,9 +465,11 @@ class Pool:
 def topic_of(pool: Pool) -> KafkaTopic:
     cluster = SimpleNamespace(ends=lambda _place: Ends(0, 10))
     tail = SimpleNamespace(find=lambda _place, _identity: None)
-    link = SimpleNamespace(readers=pool, cluster=cluster, tail=tail, runtime=ThreadRuntime(), timeout_s=5.0, server="s")
+    link = SimpleNamespace(
+        readers=pool, cluster=cluster, follower=tail, runtime=ThreadRuntime(), timeout_s=5.0, server="s"
+    )
     form = SimpleNamespace(back=lambda message: StoredMessage(message.offset(), b""))
-    return KafkaTopic(link, Place("t", 0), "orders", "id", form, None)
+    return KafkaTopic(link, Partition("t", 0), "orders", "id", form, None)
 
 
 def test_a_topic_that_is_closed_by_another_thread_while_it_is_read_gives_its_reader_back_once():

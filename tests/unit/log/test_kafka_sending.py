@@ -8,10 +8,10 @@ pytest.importorskip("confluent_kafka")
 
 from confluent_kafka import KafkaError, KafkaException
 
-from lockstep.log.kafka.names import Place
+from lockstep.log.kafka.names import Partition
 from lockstep.log.kafka.sender import GRACE_S, Outgoing, Overdue, Sender, Unsent
 
-PLACE = Place("orders", 0)
+PLACE = Partition("orders", 0)
 
 
 class Told:

@@ -18,11 +18,11 @@ from lockstep.log.network.driver import Ends
 from lockstep.log.port import Limits
 from lockstep.log.rabbitmq import errors, frames
 from lockstep.log.rabbitmq import topic as topics
-from lockstep.log.rabbitmq.client import Links
-from lockstep.log.rabbitmq.connection import Connection, Pump
+from lockstep.log.rabbitmq.client import RabbitClient
+from lockstep.log.rabbitmq.connection import Connection, IoLoop
 from lockstep.log.rabbitmq.handshake import Login
 from lockstep.log.rabbitmq.sender import Sender
-from lockstep.log.rabbitmq.subscription import LAST, Feed
+from lockstep.log.rabbitmq.subscription import LAST, ReadAhead
 from lockstep.runtime import ThreadRuntime
 
 RUNTIME = ThreadRuntime()
@@ -64,7 +64,7 @@ class Scripted(Connection):
         self.theirs.close()
 
 
-class ToOne(Links):
+class ToOne(RabbitClient):
     """Everything is led by one server."""
 
     def __init__(self, connection):
@@ -110,7 +110,7 @@ def test_a_message_is_found_again_after_its_place_could_not_be_watched_at_first(
 
 def test_a_subscription_that_was_refused_has_no_credit_and_ends_nobody_elses(links, connection):
     connection.codes[schema.Subscribe] = [errors.NOT_AVAILABLE]
-    refused, other = (Feed(links, "orders~1", lambda: None) for _ in range(2))
+    refused, other = (ReadAhead(links, "orders~1", lambda: None) for _ in range(2))
     with pytest.raises(errors.NotReady):
         refused.open(LAST, 8, links.deadline())
     other.open(LAST, 8, links.deadline())
@@ -166,7 +166,7 @@ WHOLE = deliver(0, b"a")
     ids=["short", "cut off", "reader"],
 )
 def test_a_connection_that_brings_what_can_not_be_read_is_lost_and_the_others_go_on(sent, fault):
-    broken, good, pump = Scripted(), Scripted(), Pump("test", lambda: None)
+    broken, good, pump = Scripted(), Scripted(), IoLoop("test", lambda: None)
     lost, heard = Heard(fault), Heard()
     for connection, receiver in ((broken, lost), (good, heard)):
         connection.add_feed(receiver)
@@ -182,7 +182,7 @@ def test_a_connection_that_brings_what_can_not_be_read_is_lost_and_the_others_go
         connection.close()
 
 
-class Reached(Links):
+class Reached(RabbitClient):
     """Servers that hang take all the time that they are given; the clock goes by that alone."""
 
     def __init__(self, hanging):
@@ -222,7 +222,7 @@ def test_if_all_hang_the_call_ends_in_time():
 
 def test_a_stream_that_was_not_empty_is_not_ready_while_its_new_leader_shows_nothing(links, monkeypatch):
     shown = [None, None]
-    monkeypatch.setattr(topics, "glimpse", lambda *given: shown)
+    monkeypatch.setattr(topics, "peek_chunks", lambda *given: shown)
     topic = topics.RabbitTopic(links, "orders~1", "orders", Limits(), "me")
     assert topic.ends() == Ends(0, 0)
     shown[:] = [chunk(3, b"a"), chunk(7, b"b")]

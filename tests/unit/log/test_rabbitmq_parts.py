@@ -31,7 +31,7 @@ from lockstep.log.rabbitmq.driver import (
     stream_name,
 )
 from lockstep.log.rabbitmq.sender import Attempt, origin_of
-from lockstep.log.rabbitmq.subscription import Feed
+from lockstep.log.rabbitmq.subscription import ReadAhead
 from lockstep.log.rabbitmq.topic import RabbitTopic
 
 IDENTITY = "0123456789abcdef" * 2
@@ -151,7 +151,7 @@ class TestReadingAgain:
     @pytest.fixture
     def shown(self, monkeypatch):
         shown = []
-        monkeypatch.setattr(topic_module, "glimpse", lambda *_: [shown.pop(0)])
+        monkeypatch.setattr(topic_module, "peek_chunks", lambda *_: [shown.pop(0)])
         return shown
 
     @pytest.fixture
@@ -184,7 +184,7 @@ class TestWhatCameAhead:
 
     @pytest.fixture
     def feed(self):
-        feed = Feed(None, "orders", lambda: None)
+        feed = ReadAhead(None, "orders", lambda: None)
         feed.is_lost = True
         return feed
 

@@ -13,8 +13,17 @@ from lockstep.log.batch import BatchView
 from lockstep.log.config import StreamConfig
 from lockstep.log.redis import scripts
 from lockstep.log.redis.bus import OPTIONS, Facts, limits_of, open_bus, promises_of, replica_findings, server_findings
-from lockstep.log.redis.errors import is_passing, translate
-from lockstep.log.redis.layout import Keys, StreamEntry, base_of, decode_entry, encode_entry, entry_id, restamped, stamp
+from lockstep.log.redis.errors import is_transient, translate
+from lockstep.log.redis.layout import (
+    CatalogueEntry,
+    Keys,
+    base_of,
+    decode_entry,
+    encode_entry,
+    entry_id,
+    restamped,
+    stamp,
+)
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing.contract import Producer
 
@@ -106,13 +115,13 @@ def test_a_refusal_from_within_a_script_is_told_without_the_script():
 
 
 def test_what_may_pass_is_told_from_what_stays():
-    assert is_passing(redis.BusyLoadingError("is loading", status_code="LOADING"))
-    assert is_passing(redis.ResponseError("BUSY Redis is busy running a script"))
-    assert not is_passing(redis.ResponseError("OOM command not allowed"))
+    assert is_transient(redis.BusyLoadingError("is loading", status_code="LOADING"))
+    assert is_transient(redis.ResponseError("BUSY Redis is busy running a script"))
+    assert not is_transient(redis.ResponseError("OOM command not allowed"))
 
 
 def test_a_catalogue_entry_goes_there_and_back():
-    stored = StreamEntry("ab" * 16, StreamConfig(capacity=None, compression="lz4", shards=3))
+    stored = CatalogueEntry("ab" * 16, StreamConfig(capacity=None, compression="lz4", shards=3))
     assert decode_entry(encode_entry(stored, 5)) == stored
 
 

@@ -11,7 +11,7 @@ from lockstep.errors import AppendUncertain, Closed, ServerRefused, ServerUnfit,
 from lockstep.log.config import StreamConfig
 from lockstep.log.redis import scripts
 from lockstep.log.redis.bus import open_bus
-from lockstep.log.redis.layout import StreamEntry
+from lockstep.log.redis.layout import CatalogueEntry
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing.contract import Producer
 
@@ -103,7 +103,7 @@ def test_a_server_that_starts_is_waited_for(fake):
     loading = [b"-LOADING Redis is loading the dataset in memory\r\n"]
     server = fake([PONG, info(), REFUSED], loading, loading, [PONG, b"*1\r\n$6\r\norders\r\n"])
     bus = opened(server, timeout_s=10)
-    bus.server._drop_idle()
+    bus.client._drop_idle()
     assert bus.names() == ["orders"]
     bus.close()
 
@@ -128,7 +128,7 @@ def test_a_change_whose_answer_was_lost_is_not_sent_again(fake):
 def test_what_was_uncertain_stays_so_until_the_server_has_answered(fake, second):
     stored = b"*2\r\n$2\r\nOK\r\n$1\r\n0\r\n"
     bus = opened(fake([PONG, info(), REFUSED, HALF, b""], [PONG, second, b""], [PONG, stored]), timeout_s=10)
-    log, batch = bus.handle("orders", StreamEntry("ab", StreamConfig())), Producer().batch(b"a")
+    log, batch = bus.handle("orders", CatalogueEntry("ab", StreamConfig())), Producer().batch(b"a")
     log._config_due = float("inf")  # or it may ask for it in between
     for _ in range(2):
         with pytest.raises(AppendUncertain):
@@ -151,8 +151,8 @@ def test_a_closed_bus_has_no_connection(fake):
     bus = opened(fake([PONG, info(), REFUSED]))
     bus.close()
     with pytest.raises(Closed):
-        bus.server.ask(("PING",))
+        bus.client.ask(("PING",))
 
 
 def _append(bus):
-    bus.handle("orders", StreamEntry("ab", StreamConfig())).append([Producer().batch(b"a")])
+    bus.handle("orders", CatalogueEntry("ab", StreamConfig())).append([Producer().batch(b"a")])

@@ -25,10 +25,10 @@ T = TypeVar("T")
 BETWEEN_PIECES_S = 0.001
 
 
-class Bells(Protocol):
+class Notifier(Protocol):
     """How appends wake those who wait, within a process or across."""
 
-    def ring(self, info: LogInfo) -> None:
+    def notify(self, info: LogInfo) -> None:
         """Something was committed to this log."""
 
     def waiter(self) -> LogWaiter:
@@ -52,13 +52,13 @@ class EmbeddedBus:
         self,
         url: str,
         store: Store,
-        bells: Bells,
+        notifier: Notifier,
         promises: Promises,
         runtime: Runtime,
         open_history: OpenHistory,
     ) -> None:
         self.url, self.promises = url, promises
-        self._store, self._bells, self._runtime = store, bells, runtime
+        self._store, self._notifier, self._runtime = store, notifier, runtime
         self._open_history = open_history
         self.own_histories: Mapping[str, OpenHistory] = {}
         """Histories of the user's own, by the scheme of their URL."""
@@ -67,7 +67,7 @@ class EmbeddedBus:
         self._pid = os.getpid()
         self._closed = False
         self._finalizer = release_when_dropped(
-            self, runtime, f"The connection to {url}", partial(_release, self._histories, bells, store)
+            self, runtime, f"The connection to {url}", partial(_release, self._histories, notifier, store)
         )
 
     def create(self, name: str, config: StreamConfig) -> EmbeddedLog:
@@ -116,7 +116,7 @@ class EmbeddedBus:
     def delete(self, name: str) -> None:
         """See Bus."""
         self.check_open()
-        self._bells.forget(self._store.write(lambda tables: self._remove(tables, name)))
+        self._notifier.forget(self._store.write(lambda tables: self._remove(tables, name)))
         self.finish_deletes()
 
     def finish_deletes(self, pieces_max: int | None = None) -> bool:
@@ -145,23 +145,23 @@ class EmbeddedBus:
     def waiter(self) -> LogWaiter:
         """See Bus."""
         self.check_open()
-        return self._bells.waiter()
+        return self._notifier.waiter()
 
     def atomic(self, work: Callable[[Transaction], T]) -> T:
         """See Bus."""
         self.check_open()
-        rung: dict[int, LogInfo] = {}
+        changed: dict[int, LogInfo] = {}
 
         def job(tables: Tables) -> T:
-            rung.clear()  # a job may be run again
-            changes = Changes(self, tables, rung)
+            changed.clear()  # a job may be run again
+            changes = Changes(self, tables, changed)
             result = work(changes)
             changes.check_whole()
             return result
 
         result = self._store.write(job)
-        for info in rung.values():
-            self._bells.ring(info)
+        for info in changed.values():
+            self._notifier.notify(info)
         return result
 
     @contextmanager
@@ -181,7 +181,7 @@ class EmbeddedBus:
             self._closed = True
         if self._finalizer is not None:
             self._finalizer.detach()
-        _release(self._histories, self._bells, self._store)
+        _release(self._histories, self._notifier, self._store)
 
     def history_of(self, info: LogInfo) -> History | None:
         """The history of a stream, opened once."""
@@ -224,7 +224,7 @@ class EmbeddedBus:
 
     def _log(self, info: LogInfo) -> EmbeddedLog:
         self.history_of(info)  # a history that can't be opened is found now, not at the first publish
-        return EmbeddedLog(self, self._store, self._bells, info)
+        return EmbeddedLog(self, self._store, self._notifier, info)
 
     def _find_or_add(self, tables: Tables, name: str, config: StreamConfig, history: History | None) -> LogInfo:
         info = catalogue.find(tables, name)
@@ -237,19 +237,19 @@ class EmbeddedBus:
         return info
 
 
-def _release(histories: Mapping[tuple[str, str], History], bells: Bells, store: Store) -> None:
+def _release(histories: Mapping[tuple[str, str], History], notifier: Notifier, store: Store) -> None:
     for history in histories.values():
         history.close()
-    bells.close()
+    notifier.close()
     store.close()
 
 
 class EmbeddedLog:
     """See Log."""
 
-    def __init__(self, bus: EmbeddedBus, store: Store, bells: Bells, info: LogInfo) -> None:
+    def __init__(self, bus: EmbeddedBus, store: Store, notifier: Notifier, info: LogInfo) -> None:
         self.name, self.identity, self.config, self.info = info.name, info.identity, info.config, info
-        self._bus, self._store, self._bells = bus, store, bells
+        self._bus, self._store, self._notifier = bus, store, notifier
         self.limits = DENSE
         self._key = log_key(info.number)
 
@@ -263,7 +263,7 @@ class EmbeddedLog:
                 raise
             bases = self._append(batches, expected_next)
         if wake:
-            self._bells.ring(self.info)
+            self._notifier.notify(self.info)
         return bases
 
     def read(self, offset: int, *, max_bytes: int = READ_BYTES_DEFAULT) -> list[Entry]:

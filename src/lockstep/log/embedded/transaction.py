@@ -32,7 +32,7 @@ from lockstep.log.history import History
 from lockstep.log.port import Bounds, Entry, Promises
 
 
-class Surroundings(Protocol):
+class TransactionOwner(Protocol):
     """What a transaction needs to know of its bus."""
 
     url: str
@@ -48,7 +48,7 @@ class Surroundings(Protocol):
 class View:
     """A transaction that reads."""
 
-    def __init__(self, bus: Surroundings, tables: Tables) -> None:
+    def __init__(self, bus: TransactionOwner, tables: Tables) -> None:
         self._bus, self._tables = bus, tables
 
     def read(self, log: str, offset: int) -> Iterator[Entry]:
@@ -100,15 +100,15 @@ class View:
 class Changes(View):
     """A transaction that writes, and remembers whom to wake."""
 
-    def __init__(self, bus: Surroundings, tables: Tables, rung: dict[int, LogInfo]) -> None:
+    def __init__(self, bus: TransactionOwner, tables: Tables, changed: dict[int, LogInfo]) -> None:
         super().__init__(bus, tables)
-        self._rung = rung
+        self._changed = changed
         self._half_done: Exception | None = None
 
     def append(self, log: str, batches: Sequence[Batch], *, expected_next: int | None = None) -> list[int]:
         """See Transaction."""
         info = self._info(log)
-        self._rung[info.number] = info
+        self._changed[info.number] = info
         try:
             return append_to(self._bus, self._tables, info, batches, expected_next)
         except OffsetConflict:
@@ -141,7 +141,7 @@ def _cell_key(key: bytes) -> bytes:
 
 
 def append_to(
-    bus: Surroundings, tables: Tables, info: LogInfo, batches: Sequence[Batch], expected_next: int | None
+    bus: TransactionOwner, tables: Tables, info: LogInfo, batches: Sequence[Batch], expected_next: int | None
 ) -> list[int]:
     """Append within a transaction."""
     return append_batches(
@@ -219,7 +219,7 @@ def append_batches(
     stamp = max(now_ns, row.append_ns)  # append times never go back, so a time can be looked up by halving
     bases = []
     for batch in batches:
-        base = _known_base(tables, info, batch) if dedupe and batch.producer != NO_PRODUCER else None
+        base = _earlier_base(tables, info, batch) if dedupe and batch.producer != NO_PRODUCER else None
         if base is None:
             base = row.next
             row = _add(tables, info, row, batch, stamp, history)
@@ -240,7 +240,7 @@ def _add(tables: Tables, info: LogInfo, row: LogRow, batch: Batch, stamp: int, h
     return after
 
 
-def _known_base(tables: Tables, info: LogInfo, batch: Batch) -> int | None:
+def _earlier_base(tables: Tables, info: LogInfo, batch: Batch) -> int | None:
     """Where this batch went if its producer sent it before."""
     stored = tables.get(PRODUCERS, log_key(info.number) + batch.producer)
     if stored is None:

@@ -16,9 +16,9 @@ from hazelcast.future import Future
 
 from lockstep.errors import ServerUnreachable
 from lockstep.log.config import StreamConfig
-from lockstep.log.hazelcast.client import Link, Unanswered
+from lockstep.log.hazelcast.client import ClusterClient, Unanswered
 from lockstep.log.hazelcast.errors import NOT_DONE
-from lockstep.log.network.driver import Known
+from lockstep.log.network.driver import StreamEntry
 
 T = TypeVar("T")
 TRIES = 50
@@ -28,22 +28,28 @@ TRIES = 50
 class MapCatalogue:
     """See Catalogue. `mark` makes the ring of a stream, `unmark` takes it away."""
 
-    def __init__(self, link: Link, name: str, mark: Callable[[Known], None], unmark: Callable[[Known], None]) -> None:
-        self._link, self._name = link, name
+    def __init__(
+        self,
+        client: ClusterClient,
+        name: str,
+        mark: Callable[[StreamEntry], None],
+        unmark: Callable[[StreamEntry], None],
+    ) -> None:
+        self._client, self._name = client, name
         self._mark, self._unmark = mark, unmark
-        self._map: Any = link.guarded(lambda: link.client.get_map(name), name)
+        self._map: Any = client.guarded(lambda: client.library.get_map(name), name)
 
-    def find(self, name: str) -> Known | None:
+    def find(self, name: str) -> StreamEntry | None:
         """See Catalogue."""
         text = self._ask(lambda: self._map.get(name))
         return None if text is None else _known(name, text)
 
-    def all(self) -> list[Known]:
+    def all(self) -> list[StreamEntry]:
         """See Catalogue."""
         found = [_known(name, text) for name, text in self._ask(self._map.entry_set)]
         return [known for known in found if known is not None]
 
-    def add(self, known: Known) -> Known:
+    def add(self, known: StreamEntry) -> StreamEntry:
         """See Catalogue: the ring first, then the entry."""
         self._mark(known)
         for _ in range(TRIES):
@@ -58,11 +64,11 @@ class MapCatalogue:
                 return known
         raise self._contended(known.name)
 
-    def leave(self, known: Known) -> None:
+    def leave(self, known: StreamEntry) -> None:
         """Note that a stream is being deleted: from now on nobody finds it."""
         self._change(known, lambda entry: {**entry, "going": True})
 
-    def remove(self, known: Known) -> bool:
+    def remove(self, known: StreamEntry) -> bool:
         """See Catalogue."""
         for _ in range(TRIES):
             text = self._ask(lambda: self._map.get(known.name))
@@ -72,11 +78,11 @@ class MapCatalogue:
                 return True
         raise self._contended(known.name)
 
-    def trim(self, known: Known, head: int) -> None:
+    def trim(self, known: StreamEntry, head: int) -> None:
         """See Catalogue."""
         self._change(known, lambda entry: {**entry, "head": max(head, entry["head"])})
 
-    def alter(self, known: Known, config: StreamConfig) -> None:
+    def alter(self, known: StreamEntry, config: StreamConfig) -> None:
         """See Catalogue."""
         self._change(known, lambda entry: {**entry, "config": config.to_dict()})
 
@@ -86,7 +92,7 @@ class MapCatalogue:
     def close(self) -> None:
         """See Catalogue: nothing of its own."""
 
-    def _change(self, known: Known, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    def _change(self, known: StreamEntry, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         """Change an entry, if it is still the one."""
         for _ in range(TRIES):
             text = self._ask(lambda: self._map.get(known.name))
@@ -102,28 +108,28 @@ class MapCatalogue:
         return bool(self._tell(lambda: self._map.replace_if_same(name, old, new)))
 
     def _ask(self, call: Callable[[], Future[Any]]) -> Any:
-        return self._link.ask(call, self._name)
+        return self._client.ask(call, self._name)
 
     def _tell(self, call: Callable[[], Future[Any]]) -> Any:
         """Whoever changes the map reads it again before the next try, so an unknown outcome is only an error."""
         try:
-            return self._link.tell(call, self._name, NOT_DONE)
+            return self._client.tell(call, self._name, NOT_DONE)
         except Unanswered as error:
-            raise ServerUnreachable(server=self._link.server, reason=f"{error} (a change of {self._name})") from error
+            raise ServerUnreachable(server=self._client.server, reason=f"{error} (a change of {self._name})") from error
 
     def _contended(self, name: str) -> ServerUnreachable:
         return ServerUnreachable(
-            server=self._link.server, reason=f"the entry of {name} changed {TRIES} times meanwhile"
+            server=self._client.server, reason=f"the entry of {name} changed {TRIES} times meanwhile"
         )
 
 
-def _text(known: Known) -> str:
+def _text(known: StreamEntry) -> str:
     entry = {"identity": known.identity, "config": known.config.to_dict(), "head": known.head, "going": False}
     return json.dumps(entry)
 
 
-def _known(name: str, text: str) -> Known | None:
+def _known(name: str, text: str) -> StreamEntry | None:
     entry = json.loads(text)
     if entry["going"]:
         return None
-    return Known(name, entry["identity"], StreamConfig.from_dict(entry["config"]), entry["head"])
+    return StreamEntry(name, entry["identity"], StreamConfig.from_dict(entry["config"]), entry["head"])

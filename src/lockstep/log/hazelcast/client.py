@@ -18,7 +18,7 @@ from hazelcast.future import Future, combine_futures
 from hazelcast.serialization.serializer import PythonObjectSerializer
 
 from lockstep.errors import ServerUnfit, ServerUnreachable
-from lockstep.log.hazelcast.errors import NOT_SENT, meaning, words
+from lockstep.log.hazelcast.errors import NOT_SENT, first_line, translated
 from lockstep.log.network.address import Address, Tls
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class Unanswered(Exception):
     """Something was sent, and no answer came, or one that does not say whether it was done."""
 
 
-class Link:
+class ClusterClient:
     """See the module. Safe to share between threads."""
 
     def __init__(
@@ -47,14 +47,14 @@ class Link:
         config = settings(address, cluster, first)
         config.lifecycle_listeners = [self._on_state]
         config.membership_listeners = [(None, self._on_lost)]
-        self.client = started(config, address)
-        mend_waking(self.client)
-        hear_of_lost_connections(self.client, self._on_lost)
+        self.library = start_client(config, address)
+        patch_waking(self.library)
+        listen_to_lost_connections(self.library, self._on_lost)
 
     @property
     def members(self) -> list[Any]:
         """The members of the cluster that hold data now, as far as the client was told."""
-        return self.client.cluster_service.get_members(lambda member: not member.lite_member)
+        return self.library.cluster_service.get_members(lambda member: not member.lite_member)
 
     def ask(self, call: Callable[[], Future[T]], what: str) -> T:
         """The answer to something that can be asked twice."""
@@ -64,16 +64,16 @@ class Link:
             cause = error.__cause__
             if cause is None:
                 raise ServerUnreachable(server=self.server, reason=str(error)) from None
-            raise meaning(cause, self.server, what) from cause
+            raise translated(cause, self.server, what) from cause
 
     def answer(self, future: Future[T], what: str) -> T:
         """The answer to something that was asked before; it is not asked again."""
-        if not settled(future, self.timeout_s):
+        if not wait_for(future, self.timeout_s):
             raise ServerUnreachable(server=self.server, reason=f"no answer came within {self.timeout_s:g} s")
         try:
             return future.result()
         except (HazelcastError, OSError) as error:
-            raise meaning(error, self.server, what) from error
+            raise translated(error, self.server, what) from error
 
     def tell(self, call: Callable[[], Future[T]], what: str, known: tuple[type[Exception], ...] = ()) -> T:
         """The answer to something that must not be done twice; Unanswered unless it is certain that it was not done.
@@ -84,7 +84,7 @@ class Link:
             return self._outcome(call, what)
         except Unanswered as error:
             if isinstance(error.__cause__, known):
-                raise meaning(error.__cause__, self.server, what) from error.__cause__
+                raise translated(error.__cause__, self.server, what) from error.__cause__
             raise
 
     def guarded(self, call: Callable[[], T], what: str) -> T:
@@ -93,28 +93,28 @@ class Link:
         try:
             return call()
         except (HazelcastError, OSError) as error:
-            raise meaning(error, self.server, what) from error
+            raise translated(error, self.server, what) from error
 
     def close(self) -> None:
         """End the client and its thread."""
-        self.client.shutdown()
+        self.library.shutdown()
 
     def _outcome(self, call: Callable[[], Future[T]], what: str) -> T:
         end = self.clock() + self.timeout_s
         while True:
             self._await_connection(end)
             future = call()
-            if not settled(future, end - self.clock()):
+            if not wait_for(future, end - self.clock()):
                 reason = f"no answer came within {self.timeout_s:g} s"
                 raise Unanswered(reason)
             try:
                 return future.result()
             except NOT_SENT as error:
                 if self.clock() >= end:
-                    raise meaning(error, self.server, what) from error
+                    raise translated(error, self.server, what) from error
                 threading.Event().wait(_PAUSE_S)  # the connection is being lost or made: its state tells shortly
             except (HazelcastError, OSError) as error:
-                raise Unanswered(words(error)) from error
+                raise Unanswered(first_line(error)) from error
 
     def _await_connection(self, end: float) -> None:
         if not self._connected.wait(max(end - self.clock(), 0.0)):
@@ -196,13 +196,13 @@ def bound_connecting(manager: Any, members: Callable[[], list[Any]], within_s: f
 
     def connect(sync_start: bool) -> None:
         del sync_start
-        settled(combine_futures([manager._get_or_connect_to_member(member) for member in members()]), within_s)
+        wait_for(combine_futures([manager._get_or_connect_to_member(member) for member in members()]), within_s)
         manager._start_connect_all_members_timer()
 
     manager.connect_to_all_cluster_members = connect
 
 
-def settled(future: Future[Any], within_s: float) -> bool:
+def wait_for(future: Future[Any], within_s: float) -> bool:
     """Whether a future of the client is done within some time; its own wait has no bound."""
     if future.done():
         return True
@@ -211,7 +211,7 @@ def settled(future: Future[Any], within_s: float) -> bool:
     return done.wait(max(within_s, 0.0))
 
 
-def started(config: Any, address: Address) -> HazelcastClient:
+def start_client(config: Any, address: Address) -> HazelcastClient:
     """A client that is connected; its constructor has no bound, so it runs on a thread."""
     client = PatientClient.__new__(PatientClient)
     problems: list[BaseException] = []
@@ -242,7 +242,7 @@ def started(config: Any, address: Address) -> HazelcastClient:
 
 def _start_problem(error: BaseException, address: Address) -> BaseException:
     if isinstance(error, HazelcastError | OSError):
-        return meaning(error, address.safe_url, "")
+        return translated(error, address.safe_url, "")
     return error
 
 
@@ -272,7 +272,7 @@ def refuse_pickle(serialization: Any, server: str) -> None:
     registry._id_dict[refusing.get_type_id()] = registry._python_serializer = refusing
 
 
-def mend_waking(client: Any) -> None:
+def patch_waking(client: Any) -> None:
     """Have the client's thread woken for each call that is sent.
 
     The client wakes its thread only if it thinks that it is not awake. If a call comes while the thread goes through
@@ -291,7 +291,7 @@ def mend_waking(client: Any) -> None:
     waker.wake = always
 
 
-def hear_of_lost_connections(client: Any, lost: Callable[[object], None]) -> None:
+def listen_to_lost_connections(client: Any, lost: Callable[[object], None]) -> None:
     """Have something called when a connection is gone: before the client asks again elsewhere, or hears of members."""
     manager: Any = getattr(client, "_connection_manager", None)
     if hasattr(manager, "add_listener"):

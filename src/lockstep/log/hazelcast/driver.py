@@ -17,13 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from lockstep.errors import BadUrl
 from lockstep.log.config import StreamConfig
 from lockstep.log.hazelcast.catalogue import MapCatalogue
-from lockstep.log.hazelcast.client import Link
-from lockstep.log.hazelcast.handshake import greet
+from lockstep.log.hazelcast.client import ClusterClient
+from lockstep.log.hazelcast.handshake import find_member
 from lockstep.log.hazelcast.ring import Ring
 from lockstep.log.hazelcast.topic import RingTopic, slack
 from lockstep.log.network.address import Address, parse_address
 from lockstep.log.network.bus import NetworkBus
-from lockstep.log.network.driver import Catalogue, Finding, Known, login_findings, report_findings
+from lockstep.log.network.driver import Catalogue, Finding, StreamEntry, login_findings, report_findings
 from lockstep.log.port import DROPPED_BY_READERS, Bus, Promises
 from lockstep.runtime import Runtime
 
@@ -41,15 +41,15 @@ def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Ma
     report_findings(login_findings(address), strict=address.strict)
     backups, append_bytes = _backups(address), address.whole("append_bytes", APPEND_BYTES)
     cluster = address.path or CLUSTER
-    hello = greet(address, cluster, runtime.new_id(), runtime.monotonic)
-    link = Link(address, cluster, runtime.monotonic, hello.host)
+    member = find_member(address, cluster, runtime.new_id(), runtime.monotonic)
+    client = ClusterClient(address, cluster, runtime.monotonic, member.host)
     try:
-        report_findings(cluster_findings(link.server, len(link.members), backups), strict=address.strict)
-        wire = HazelcastWire(link, prefix=prefix, backups=backups, append_bytes=append_bytes)
+        report_findings(cluster_findings(client.server, len(client.members), backups), strict=address.strict)
+        driver = HazelcastDriver(client, prefix=prefix, backups=backups, append_bytes=append_bytes)
     except BaseException:
-        link.close()
+        client.close()
         raise
-    return NetworkBus(wire, runtime, patience_s=address.patience_s)
+    return NetworkBus(driver, runtime, patience_s=address.patience_s)
 
 
 def _backups(address: Address) -> int:
@@ -59,69 +59,69 @@ def _backups(address: Address) -> int:
     return backups
 
 
-class HazelcastWire:
-    """See Wire."""
+class HazelcastDriver:
+    """See Driver."""
 
-    def __init__(self, link: Link, *, prefix: str, backups: int, append_bytes: int) -> None:
-        self.url = link.server
-        self._link, self._prefix, self._backups, self._append_bytes = link, prefix, backups, append_bytes
+    def __init__(self, client: ClusterClient, *, prefix: str, backups: int, append_bytes: int) -> None:
+        self.url = client.server
+        self._client, self._prefix, self._backups, self._append_bytes = client, prefix, backups, append_bytes
         self._lock = threading.Lock()
         self._rings: dict[str, Ring] = {}
-        self.promises = promises_of(len(link.members), backups)
-        self._streams = MapCatalogue(link, map_name(prefix), self._mark, self._unmark)
+        self.promises = promises_of(len(client.members), backups)
+        self._streams = MapCatalogue(client, map_name(prefix), self._mark, self._unmark)
         self.catalogue: Catalogue = self._streams
 
-    def make(self, known: Known) -> None:
-        """See Wire: the ring was made before the entry in the catalogue."""
+    def make(self, known: StreamEntry) -> None:
+        """See Driver: the ring was made before the entry in the catalogue."""
 
-    def alter(self, known: Known, config: StreamConfig) -> None:
-        """See Wire: what a ring can hold is a setting of the members; beyond it, publishing fails."""
+    def alter(self, known: StreamEntry, config: StreamConfig) -> None:
+        """See Driver: what a ring can hold is a setting of the members; beyond it, publishing fails."""
 
     def room(self, name: str) -> int:
         """How many messages the ring of a new stream would hold: a setting of the members, by the name of the ring."""
-        ring = Ring(self._link, ring_name(self._prefix, name, uuid.uuid4().hex))
+        ring = Ring(self._client, ring_name(self._prefix, name, uuid.uuid4().hex))
         try:
             return ring.capacity - slack(ring.capacity)
         finally:
             ring.destroy()  # to ask about a ring makes it
 
-    def remove(self, known: Known) -> None:
-        """See Wire."""
+    def remove(self, known: StreamEntry) -> None:
+        """See Driver."""
         self._streams.leave(known)
         self._unmark(known)
 
-    def topic(self, known: Known) -> RingTopic:
-        """See Wire."""
-        return RingTopic(self._link, self._ring(known), known, self._streams, self._append_bytes)
+    def topic(self, known: StreamEntry) -> RingTopic:
+        """See Driver."""
+        return RingTopic(self._client, self._ring(known), known, self._streams, self._append_bytes)
 
-    def foreign(self, name: str) -> Known | None:
-        """See Wire: rings of others are not read."""
+    def foreign(self, name: str) -> StreamEntry | None:
+        """See Driver: rings of others are not read."""
         del name
         return None
 
-    def check(self, known: Sequence[Known]) -> list[Finding]:
-        """See Wire."""
-        found = cluster_findings(self.url, len(self._link.members), self._backups)
+    def check(self, known: Sequence[StreamEntry]) -> list[Finding]:
+        """See Driver."""
+        found = cluster_findings(self.url, len(self._client.members), self._backups)
         return found + stream_findings(self.url, known, lambda one: self._ring(one).capacity)
 
     def close(self) -> None:
-        """See Wire."""
-        self._link.close()
+        """See Driver."""
+        self._client.close()
 
-    def _ring(self, known: Known) -> Ring:
+    def _ring(self, known: StreamEntry) -> Ring:
         name = ring_name(self._prefix, known.name, known.identity)
         with self._lock:
             ring = self._rings.get(name)
         if ring is None:
-            ring = Ring(self._link, name)
+            ring = Ring(self._client, name)
             with self._lock:
                 ring = self._rings.setdefault(name, ring)
         return ring
 
-    def _mark(self, known: Known) -> None:
+    def _mark(self, known: StreamEntry) -> None:
         self._ring(known).mark()
 
-    def _unmark(self, known: Known) -> None:
+    def _unmark(self, known: StreamEntry) -> None:
         self._ring(known).destroy()
         with self._lock:
             self._rings.pop(ring_name(self._prefix, known.name, known.identity), None)
@@ -163,7 +163,9 @@ def cluster_findings(server: str, members: int, backups: int) -> list[Finding]:
     return found
 
 
-def stream_findings(server: str, known: Sequence[Known], capacity_of: Callable[[Known], int]) -> list[Finding]:
+def stream_findings(
+    server: str, known: Sequence[StreamEntry], capacity_of: Callable[[StreamEntry], int]
+) -> list[Finding]:
     """Streams that may need more messages than their rings can hold; asks the members about each."""
     found = []
     for one in known:

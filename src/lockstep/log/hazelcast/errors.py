@@ -17,21 +17,21 @@ NOT_DONE = (*_REFUSED, *_FULL, hz.SplitBrainProtectionError)
 """The members said no before they did anything."""
 
 
-def words(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """One line that says what an error says, without the traces of the members."""
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:_LONGEST]
 
 
-def meaning(error: BaseException, server: str, what: str) -> LockstepError:
+def translated(error: BaseException, server: str, what: str) -> LockstepError:
     """The error to raise for one of the client's; `what` is the stream or map that was used."""
     if isinstance(error, _REFUSED):
-        return ServerRefused(server=server, reason=words(error))
+        return ServerRefused(server=server, reason=first_line(error))
     if isinstance(error, _FULL):
-        return StoreFull(stream=what, reason=f"the members of {server} have no memory left ({words(error)})")
+        return StoreFull(stream=what, reason=f"the members of {server} have no memory left ({first_line(error)})")
     if isinstance(error, hz.SplitBrainProtectionError):
-        reason = f"too few members are left for its split-brain protection ({words(error)})"
+        reason = f"too few members are left for its split-brain protection ({first_line(error)})"
         return ServerUnfit(server=server, reason=reason, setting="split-brain-protection, or start the missing members")
     if isinstance(error, hz.HazelcastSerializationError):
-        return DataError(reason=f"{what} on {server} holds something that lockstep did not write: {words(error)}.")
-    return ServerUnreachable(server=server, reason=words(error))
+        return DataError(reason=f"{what} on {server} holds something that lockstep did not write: {first_line(error)}.")
+    return ServerUnreachable(server=server, reason=first_line(error))

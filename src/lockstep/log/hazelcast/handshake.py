@@ -22,7 +22,7 @@ from lockstep.errors import LockstepError, ServerRefused, ServerUnfit, ServerUnr
 from lockstep.log.network.address import Address, Tls
 
 VERSION_LEAST = (4, 0)
-_GREETING = b"CP2"
+_PROTOCOL = b"CP2"
 _HEADER = struct.Struct("<iH")
 _ANSWER_BYTES_MAX = 1 << 20
 _ACCEPTED, _WRONG_CREDENTIALS, _OTHER_SERIALIZATION = 0, 1, 2
@@ -32,7 +32,7 @@ _SETTING = "the server to Hazelcast 4.0 or later"
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class MemberInfo:
     """What a member says of itself."""
 
     status: int
@@ -40,31 +40,31 @@ class Hello:
     host: tuple[str, int]
 
 
-def greet(address: Address, cluster: str, identity: bytes, clock: Callable[[], float]) -> Hello:
+def find_member(address: Address, cluster: str, identity: bytes, clock: Callable[[], float]) -> MemberInfo:
     """The first member that lets us in; else the most telling reason why none does."""
     end, problems = clock() + address.timeout_s, list[LockstepError]()
     for left, host in zip(range(len(address.hosts), 0, -1), address.hosts, strict=True):
         try:
-            return _greet_one(host, address, cluster, identity, max((end - clock()) / left, 0.05))
+            return _ask_member(host, address, cluster, identity, max((end - clock()) / left, 0.05))
         except (ServerRefused, ServerUnfit, ServerUnreachable) as error:
             problems.append(error)
     raise min(problems, key=lambda error: isinstance(error, ServerUnreachable))
 
 
-def _greet_one(host: tuple[str, int], address: Address, cluster: str, identity: bytes, within_s: float) -> Hello:
+def _ask_member(host: tuple[str, int], address: Address, cluster: str, identity: bytes, within_s: float) -> MemberInfo:
     server = f"{host[0]}:{host[1]}"
     try:
         with _connected(host, address.tls, within_s) as connection:
-            connection.sendall(_GREETING + _question(address, cluster, identity))
-            hello = _understood(_answer(connection), server, host)
+            connection.sendall(_PROTOCOL + _question(address, cluster, identity))
+            member = _understood(_answer(connection), server, host)
     except ssl.SSLError as error:
         raise ServerRefused(server=server, reason=f"no TLS connection ({error.reason or error})") from error
     except TimeoutError as error:
         raise ServerUnreachable(server=server, reason=f"nothing came within {within_s:.2g} s") from error
     except OSError as error:
         raise ServerUnreachable(server=server, reason=error.strerror or str(error)) from error
-    _check_accepted(hello, server, cluster)
-    return hello
+    _check_accepted(member, server, cluster)
+    return member
 
 
 def _connected(host: tuple[str, int], tls: Tls | None, within_s: float) -> socket.socket:
@@ -122,26 +122,26 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     return parts
 
 
-def _understood(message: Any, server: str, host: tuple[str, int]) -> Hello:
+def _understood(message: Any, server: str, host: tuple[str, int]) -> MemberInfo:
     problem = "it does not answer as Hazelcast 4.0 and later do"
     if message is None:
         raise ServerUnfit(server=server, reason=problem, setting=_SETTING)
     try:
         answer = _codec.decode_response(message)
-        return Hello(answer["status"], answer["server_hazelcast_version"], host)
+        return MemberInfo(answer["status"], answer["server_hazelcast_version"], host)
     except (struct.error, ValueError, AttributeError, IndexError) as error:
         raise ServerUnfit(server=server, reason=problem, setting=_SETTING) from error
 
 
-def _check_accepted(hello: Hello, server: str, cluster: str) -> None:
-    if hello.status == _WRONG_CREDENTIALS:
+def _check_accepted(member: MemberInfo, server: str, cluster: str) -> None:
+    if member.status == _WRONG_CREDENTIALS:
         reason = f"its cluster is not called {cluster!r}, or user and password are wrong"
         raise ServerRefused(server=server, reason=reason)
-    if hello.status == _OTHER_SERIALIZATION:
+    if member.status == _OTHER_SERIALIZATION:
         raise ServerUnfit(server=server, reason="it serializes in another way than the client", setting=_SETTING)
-    if hello.status != _ACCEPTED:
+    if member.status != _ACCEPTED:
         raise ServerRefused(server=server, reason="it does not take clients of this kind")
-    check_version(hello.version, server)
+    check_version(member.version, server)
 
 
 def check_version(version: str, server: str) -> None:

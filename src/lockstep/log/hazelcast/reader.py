@@ -19,7 +19,7 @@ CURSORS = 3
 _FIRST_COUNT, _GROWTH = 4, 8
 
 
-class Sizes:
+class ItemSizes:
     """How large the items of a ring are, as far as they were seen."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Sizes:
 class Cursor:
     """One place from which somebody reads on."""
 
-    def __init__(self, ring: Ring, sizes: Sizes, losses: int) -> None:
+    def __init__(self, ring: Ring, sizes: ItemSizes, losses: int) -> None:
         self.losses = losses
         """How many members had gone when what was read ahead was last known to be good."""
         self.at = -1
@@ -120,23 +120,25 @@ class Cursor:
         return taken
 
 
-class Cursors:
+class CursorSet:
     """The places at which one handle reads; the one that was not used for longest is given up for a new one."""
 
     def __init__(self, ring: Ring, losses: Callable[[], int]) -> None:
         self._ring, self._losses = ring, losses
-        self._sizes = Sizes()
+        self._sizes = ItemSizes()
         self._cursors: deque[Cursor] = deque(maxlen=CURSORS)
-        self._glance = self._new()
+        self._single_read_cursor = self._new()
         """Where somebody looked at a single item last: not a reader yet, and no reason to give up one."""
 
     def at(self, start: int, max_bytes: int) -> Cursor:
         """The one that goes on from a sequence, or a new one."""
-        found = next((cursor for cursor in (*self._cursors, self._glance) if cursor.goes_on_from(start)), None)
+        found = next(
+            (cursor for cursor in (*self._cursors, self._single_read_cursor) if cursor.goes_on_from(start)), None
+        )
         if found is None:
             found = self._new()
             if max_bytes <= 1:
-                self._glance = found
+                self._single_read_cursor = found
                 return found
         elif found in self._cursors:
             self._cursors.remove(found)

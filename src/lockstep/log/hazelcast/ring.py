@@ -15,8 +15,8 @@ from hazelcast.future import Future, combine_futures
 from hazelcast.proxy.ringbuffer import OVERFLOW_POLICY_OVERWRITE
 
 from lockstep.errors import DataError
-from lockstep.log.hazelcast.client import Link
-from lockstep.log.hazelcast.errors import NOT_DONE, words
+from lockstep.log.hazelcast.client import ClusterClient
+from lockstep.log.hazelcast.errors import NOT_DONE, first_line
 
 MARK = b"lockstep ring 1"
 READ_MAX = 999
@@ -29,27 +29,27 @@ Item = tuple[int, bytes]
 class Ring:
     """See the module. Safe to share between threads."""
 
-    def __init__(self, link: Link, name: str) -> None:
-        self.name, self._link = name, link
-        self._proxy: Any = link.guarded(lambda: link.client.get_ringbuffer(name), name)
-        self.capacity: int = link.ask(self._proxy.capacity, name)
+    def __init__(self, client: ClusterClient, name: str) -> None:
+        self.name, self._client = name, client
+        self._proxy: Any = client.guarded(lambda: client.library.get_ringbuffer(name), name)
+        self.capacity: int = client.ask(self._proxy.capacity, name)
         """So many items it holds before it overwrites the oldest: a setting of the members."""
         self.seen = -1
         """The highest sequence that anybody in this process knows of."""
-        self.seen_at = link.clock()
+        self.seen_at = client.clock()
         self._lock = threading.Lock()
         self._wakes: list[Callable[[], None]] = []
         self._is_armed = False
 
     def mark(self) -> None:
         """Make it a ring of a stream. Nobody else knows its name yet."""
-        self.saw(self._link.ask(lambda: self._proxy.add(bytearray(MARK)), self.name))
+        self.saw(self._client.ask(lambda: self._proxy.add(bytearray(MARK)), self.name))
 
     def destroy(self) -> None:
         """Take it away with all it holds."""
         # The client forgets a ring that it has destroyed once, and then asks nobody: have it look again.
-        link, name = self._link, self.name
-        link.guarded(lambda: link.client.get_ringbuffer(name).destroy(), name)
+        client, name = self._client, self.name
+        client.guarded(lambda: client.library.get_ringbuffer(name).destroy(), name)
 
     def is_genuine(self) -> bool:
         """Whether it is the ring that was marked, and not one that sprang up where that had been."""
@@ -61,7 +61,7 @@ class Ring:
 
     def ends(self) -> tuple[int, int]:
         """The sequences of the oldest and of the newest item."""
-        both = self._link.ask(
+        both = self._client.ask(
             lambda: combine_futures([self._proxy.head_sequence(), self._proxy.tail_sequence()]), self.name
         )
         head, tail = both
@@ -72,7 +72,7 @@ class Ring:
         """Store an item; Unanswered if it is not known whether it was."""
         item = bytearray(data)  # the client would pickle bytes; an array of bytes can be read by anybody
         call = self._proxy.add
-        sequence: int = self._link.tell(lambda: call(item, OVERFLOW_POLICY_OVERWRITE), self.name, NOT_DONE)
+        sequence: int = self._client.tell(lambda: call(item, OVERFLOW_POLICY_OVERWRITE), self.name, NOT_DONE)
         self.saw(sequence)
         return sequence
 
@@ -89,7 +89,7 @@ class Ring:
 
     def end_read(self, reading: Future[Any]) -> list[Item]:
         """What was asked for."""
-        found = self._items(self._link.answer(reading, self.name))
+        found = self._items(self._client.answer(reading, self.name))
         if found:
             self.saw(found[-1][0])
         return found
@@ -98,7 +98,7 @@ class Ring:
         """Take note of how far the ring goes."""
         with self._lock:
             self.seen = max(self.seen, sequence)
-            self.seen_at = self._link.clock()
+            self.seen_at = self._client.clock()
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Have `wake` called when something was added behind what was seen, until the returned function is called."""
@@ -127,7 +127,7 @@ class Ring:
 
     def _read(self, start: int, count: int) -> tuple[list[Item], int]:
         """One question for both: what is added between the two is behind an answer that is empty."""
-        result, tail = self._link.ask(
+        result, tail = self._client.ask(
             lambda: combine_futures([self.begin_read(start, count), self._proxy.tail_sequence()]), self.name
         )
         return self._items(result), tail
@@ -137,8 +137,8 @@ class Ring:
         try:
             return items_of(result)
         except (HazelcastError, TypeError) as error:
-            reason = f"Ring {self.name} on {self._link.server} holds something that lockstep did not write"
-            raise DataError(reason=f"{reason}: {words(error)}.") from error
+            reason = f"Ring {self.name} on {self._client.server} holds something that lockstep did not write"
+            raise DataError(reason=f"{reason}: {first_line(error)}.") from error
 
     def _woken(self, waited: Future[Any]) -> None:
         """Something came, or waiting failed: either way it is time to look."""

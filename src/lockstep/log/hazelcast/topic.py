@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from lockstep.errors import AppendUncertain, DataError, LockstepError, StoreFull, TakenBack
 from lockstep.log.hazelcast.catalogue import MapCatalogue
-from lockstep.log.hazelcast.client import Link, Unanswered
-from lockstep.log.hazelcast.reader import Cursor, Cursors
+from lockstep.log.hazelcast.client import ClusterClient, Unanswered
+from lockstep.log.hazelcast.reader import Cursor, CursorSet
 from lockstep.log.hazelcast.ring import Item, Ring
-from lockstep.log.network.driver import STRIDE, Ends, Known, Message, TopicGone
+from lockstep.log.network.driver import STRIDE, Ends, Message, StreamEntry, TopicGone
 from lockstep.log.port import Limits
 
 SLACK_LEAST, SLACK_PART = 64, 16
@@ -21,15 +21,17 @@ FRESH_S = 1.0
 class RingTopic:
     """See Topic."""
 
-    def __init__(self, link: Link, ring: Ring, known: Known, catalogue: MapCatalogue, append_bytes: int) -> None:
+    def __init__(
+        self, client: ClusterClient, ring: Ring, known: StreamEntry, catalogue: MapCatalogue, append_bytes: int
+    ) -> None:
         self.limits = Limits(
             stride=STRIDE,
             append_records=STRIDE,
             append_bytes=append_bytes,
             append_setting="append_bytes in the bus URL",
         )
-        self._link, self._ring, self._known, self._catalogue = link, ring, known, catalogue
-        self._cursors = Cursors(ring, lambda: link.losses)
+        self._client, self._ring, self._known, self._catalogue = client, ring, known, catalogue
+        self._cursors = CursorSet(ring, lambda: client.losses)
         self._floor = known.head // STRIDE
         """Every message below this number may be overwritten."""
         self._check_genuine()
@@ -52,7 +54,7 @@ class RingTopic:
         start = number + 1
         cursor = self._cursors.at(start, max_bytes)
         found = self._fetch(cursor, start, max_bytes)
-        while cursor.losses != self._link.losses:  # the client may have asked again, and another member answered
+        while cursor.losses != self._client.losses:  # the client may have asked again, and another member answered
             cursor.go_back()
             found = self._fetch(cursor, start, max_bytes)
         self._ring.arm()
@@ -81,7 +83,7 @@ class RingTopic:
         try:
             sequence = self._ring.add(data)
         except Unanswered as error:
-            raise AppendUncertain(stream=self._known.name, reason=f"{self._link.server}: {error}") from error
+            raise AppendUncertain(stream=self._known.name, reason=f"{self._client.server}: {error}") from error
         if (sequence < YOUNG or sequence <= before) and not self._took(sequence):
             self._ring.destroy()  # what sprang up in its place, with what was just added to it
             raise self._gone()
@@ -118,14 +120,14 @@ class RingTopic:
             self.drop(known.head // STRIDE)
         if not self._has_room():
             reason = (
-                f"its ring on {self._link.server} takes {self._ring.capacity} messages and is full of such that count;"
-                f" the setting is the capacity of ringbuffer {self._ring.name.partition('@')[0]} on the members"
+                f"its ring on {self._client.server} takes {self._ring.capacity} messages and is full of such that"
+                f" count; the setting is the capacity of ringbuffer {self._ring.name.partition('@')[0]} on the members"
             )
             raise StoreFull(stream=self._known.name, reason=reason)
 
     def _has_room(self) -> bool:
         ring = self._ring
-        if self._used() * 2 > ring.capacity and self._link.clock() - ring.seen_at > FRESH_S:
+        if self._used() * 2 > ring.capacity and self._client.clock() - ring.seen_at > FRESH_S:
             ring.ends()  # others may have appended meanwhile
         return self._used() < ring.capacity - slack(ring.capacity)
 
@@ -137,7 +139,7 @@ class RingTopic:
 
         A member shows what it has before its copies have it. If it dies in between, the number is given out again.
         """
-        lost = self._link.losses
+        lost = self._client.losses
         if lost == cursor.losses:
             return
         cursor.forget()
@@ -167,12 +169,12 @@ class RingTopic:
         if known is None or known.identity != self._known.identity:
             return TopicGone()
         return DataError(
-            reason=f"The cluster {self._link.server} has lost the records of stream {self._known.name!r}: more members"
-            " ended at once than it keeps copies. Delete the stream and make it anew."
+            reason=f"The cluster {self._client.server} has lost the records of stream {self._known.name!r}: more"
+            " members ended at once than it keeps copies. Delete the stream and make it anew."
         )
 
     def _taken_back(self, last: Item) -> TakenBack:
-        reason = f"the member of {self._link.server} that had them ended before it had made a copy"
+        reason = f"the member of {self._client.server} that had them ended before it had made a copy"
         offset = (last[0] - 1) * STRIDE
         return TakenBack(what=f"Records from offset {offset} on", stream=self._known.name, reason=reason, offset=offset)
 

@@ -24,8 +24,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from lockstep.errors import BadUrl, ServerUnreachable
-from lockstep.log.kafka.errors import GONE, LOGIN, PASSING, error_of, translated
-from lockstep.log.kafka.names import Place
+from lockstep.log.kafka.errors import GONE, LOGIN, TRANSIENT, error_of, translated
+from lockstep.log.kafka.names import Partition
 from lockstep.log.network.address import Address
 from lockstep.log.network.driver import Ends
 from lockstep.runtime import Runtime
@@ -53,7 +53,7 @@ class Layout:
     has_leaders: bool
 
 
-class Notes:
+class LastErrors:
     """The last trouble that a client met in the background."""
 
     def __init__(self) -> None:
@@ -77,8 +77,8 @@ class Cluster:
 
     def __init__(self, address: Address, runtime: Runtime) -> None:
         self.address, self._runtime = address, runtime
-        self.notes = Notes()
-        set_up = consumer_settings(address, self.notes, wait_ms=READER_WAIT_MS, eof=False)
+        self.last_errors = LastErrors()
+        set_up = consumer_settings(address, self.last_errors, wait_ms=READER_WAIT_MS, eof=False)
         self._set_up = set_up
         self._asker = Consumer(set_up)  # assigned nothing, so that no fetch holds up its questions
         self._admin_or_none: AdminClient | None = None
@@ -94,10 +94,14 @@ class Cluster:
             except KafkaException as raised:
                 self._hear()
                 waited = self._runtime.monotonic() - begun
-                if self.notes.refused or (self.notes.down and waited > _DOWN_S) or waited > self.address.timeout_s:
+                if (
+                    self.last_errors.refused
+                    or (self.last_errors.down and waited > _DOWN_S)
+                    or waited > self.address.timeout_s
+                ):
                     raise self._trouble(error_of(raised)) from raised
             else:
-                self.notes.clear()
+                self.last_errors.clear()
                 return len(found.brokers)
 
     def layout(self, topic: str, within_s: float | None = None) -> Layout | None:
@@ -114,11 +118,11 @@ class Cluster:
             has_leaders=all(partition.leader >= 0 for partition in partitions),
         )
 
-    def ends(self, place: Place, within_s: float | None = None) -> Ends:
+    def ends(self, partition: Partition, within_s: float | None = None) -> Ends:
         """Where a partition begins and ends now."""
-        asked = TopicPartition(*place)
+        asked = TopicPartition(*partition)
         first, after = self._patiently(
-            lambda left_s: self._asker.get_watermark_offsets(asked, timeout=left_s), within_s, place.topic
+            lambda left_s: self._asker.get_watermark_offsets(asked, timeout=left_s), within_s, partition.topic
         )
         return Ends(first, after)
 
@@ -153,26 +157,28 @@ class Cluster:
         self._order(lambda admin, limits: _only(admin.delete_topics([topic], **limits)), *GONE)
         self._until(lambda: self.layout(topic) is None, f"the topic {topic} is deleted")
 
-    def drop(self, place: Place, before: int = _TO_THE_END) -> None:
+    def drop(self, partition: Partition, before: int = _TO_THE_END) -> None:
         """Delete the messages below a number, or all."""
-        wanted = TopicPartition(*place, before)
+        wanted = TopicPartition(*partition, before)
         self._order(lambda admin, limits: _only(admin.delete_records([wanted], **limits)))
 
-    def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
+    def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Store positions of a consumer group that nobody is a member of."""
         wanted = ConsumerGroupTopicPartitions(
-            group, [TopicPartition(*place, offset) for place, offset in offsets.items()]
+            group, [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
         )
         done = self._order(lambda admin, limits: _only(admin.alter_consumer_group_offsets([wanted], **limits)))
         for item in done.topic_partitions:
             if item.error:
                 raise translated(item.error, self.address.servers)
 
-    def committed(self, group: str) -> dict[Place, int]:
+    def committed(self, group: str) -> dict[Partition, int]:
         """The stored positions of a consumer group."""
         asked = ConsumerGroupTopicPartitions(group)
         done = self._order(lambda admin, limits: _only(admin.list_consumer_group_offsets([asked], **limits)))
-        return {Place(item.topic, item.partition): item.offset for item in done.topic_partitions if item.offset >= 0}
+        return {
+            Partition(item.topic, item.partition): item.offset for item in done.topic_partitions if item.offset >= 0
+        }
 
     def close(self) -> None:
         """End the connections."""
@@ -197,7 +203,7 @@ class Cluster:
             except KafkaException as raised:
                 if error_of(raised).code() in fine:
                     return None
-                if error_of(raised).code() in PASSING:
+                if error_of(raised).code() in TRANSIENT:
                     self._forget_admin()
                 raise
 
@@ -211,14 +217,14 @@ class Cluster:
     def _admin(self) -> AdminClient:
         with self._lock:
             if self._admin_or_none is None:
-                self._admin_or_none = AdminClient(common_settings(self.address, self.notes))
+                self._admin_or_none = AdminClient(common_settings(self.address, self.last_errors))
             return self._admin_or_none
 
     def _patiently(self, ask: Callable[[float], T], within_s: float | None = None, topic: str | None = None) -> T:
         """Ask again while the trouble may be over in a moment; where a topic seems to be gone, make sure."""
         begun = self._runtime.monotonic()
         end = begun + (within_s or self.address.timeout_s)
-        self.notes.clear()
+        self.last_errors.clear()
         while True:
             left_s = max(end - self._runtime.monotonic(), _PAUSE_S)
             try:
@@ -232,9 +238,9 @@ class Cluster:
                     self.check_there(topic, left_s)
                     patience = end
                 else:
-                    patience = begun + _patience_s(error, end - begun)
-                if self._runtime.monotonic() + _PAUSE_S >= patience or self.notes.refused:
-                    if error.code() in PASSING:
+                    patience = begun + _retry_for_s(error, end - begun)
+                if self._runtime.monotonic() + _PAUSE_S >= patience or self.last_errors.refused:
+                    if error.code() in TRANSIENT:
                         self._renew_asker()
                     raise self._trouble(error, topic) from raised
                 self._runtime.waiter().wait(_PAUSE_S)
@@ -269,7 +275,7 @@ class Cluster:
         """What was met in the background says more than that there was no answer."""
         if error.code() in GONE and topic is not None:
             return ServerUnreachable(server=self.address.servers, reason=f"{error.str()} ({topic}, which is there)")
-        told = self.notes.refused or (self.notes.down if error.code() in PASSING else None) or error
+        told = self.last_errors.refused or (self.last_errors.down if error.code() in TRANSIENT else None) or error
         return translated(told, self.address.servers)
 
 
@@ -279,9 +285,9 @@ def _is_led(layout: Layout | None, seen: list[Layout]) -> bool:
     return layout is not None and layout.has_leaders
 
 
-def _patience_s(error: KafkaError, all_of_it: float) -> float:
+def _retry_for_s(error: KafkaError, all_of_it: float) -> float:
     """How long an answer is not taken for the last word."""
-    if error.code() in PASSING:
+    if error.code() in TRANSIENT:
         return all_of_it
     return GONE_S if error.code() in GONE else 0.0
 
@@ -292,7 +298,7 @@ def _only(futures: Mapping[Any, Future[T]]) -> Future[T]:
 
 
 Settings = Mapping[str, Any]
-Note = Callable[[KafkaError], None]
+ErrorCallback = Callable[[KafkaError], None]
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 OPTIONS = ("mechanism", "replication", "min_insync", "max_message_bytes", "layout", "compression")
@@ -309,14 +315,14 @@ _GIVEN_UP_MS = 5_000
 """The sender gives up first, and all messages of a call at once. The client gives up one by one, the oldest first."""
 
 
-def common_settings(address: Address, note: Note) -> dict[str, Any]:
+def common_settings(address: Address, on_error: ErrorCallback) -> dict[str, Any]:
     """What every client needs: the servers, who we are, and bounds on every wait."""
     whole_ms = min(max(int(address.timeout_s * 1000), 10), _SOCKET_MS_MAX)
     return {
         "bootstrap.servers": address.servers,
         "client.id": "lockstep",
         "log_level": 0,  # librdkafka would write to standard error; what matters comes as errors
-        "error_cb": note,
+        "error_cb": on_error,
         "socket.timeout.ms": whole_ms,
         "socket.connection.setup.timeout.ms": max(whole_ms, 1000),
         "socket.nagle.disable": True,
@@ -329,11 +335,11 @@ def common_settings(address: Address, note: Note) -> dict[str, Any]:
     }
 
 
-def producer_settings(address: Address, note: Note) -> dict[str, Any]:
+def producer_settings(address: Address, on_error: ErrorCallback) -> dict[str, Any]:
     """A producer whose acknowledgements mean that every replica in sync has the message, once and in order."""
     whole_ms = max(int(address.timeout_s * 1000), 10)
     return {
-        **common_settings(address, note),
+        **common_settings(address, on_error),
         "acks": "all",
         "enable.idempotence": True,
         "compression.type": choice_option(address, "compression", COMPRESSIONS),
@@ -344,10 +350,10 @@ def producer_settings(address: Address, note: Note) -> dict[str, Any]:
     }
 
 
-def consumer_settings(address: Address, note: Note, *, wait_ms: int, eof: bool) -> dict[str, Any]:
+def consumer_settings(address: Address, on_error: ErrorCallback, *, wait_ms: int, eof: bool) -> dict[str, Any]:
     """A consumer that reads partitions it is given, belongs to no group and commits nothing."""
     return {
-        **common_settings(address, note),
+        **common_settings(address, on_error),
         "group.id": f"{address.prefix}_lockstep",  # wanted by the client, used for nothing
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,

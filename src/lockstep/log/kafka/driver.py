@@ -37,19 +37,19 @@ from lockstep.log.kafka.client import (
     producer_settings,
 )
 from lockstep.log.kafka.errors import error_of
-from lockstep.log.kafka.follower import Tail
-from lockstep.log.kafka.names import CATALOGUE, Place, is_shard, place_of, stream_of
-from lockstep.log.kafka.reader import Readers
+from lockstep.log.kafka.follower import Follower
+from lockstep.log.kafka.names import CATALOGUE, Partition, is_shard, partition_of, stream_of
+from lockstep.log.kafka.reader import ReaderPool
 from lockstep.log.kafka.sender import Sender
-from lockstep.log.kafka.topic import Appends, EntryTopic, Format, KafkaTopic, Link, Records
+from lockstep.log.kafka.topic import Appends, EntryTopic, Format, KafkaClients, KafkaTopic, Records
 from lockstep.log.network.address import Address, parse_address
 from lockstep.log.network.bus import NetworkBus
 from lockstep.log.network.catalogue import TopicCatalogue
 from lockstep.log.network.driver import (
     Catalogue,
     Finding,
-    Known,
     Message,
+    StreamEntry,
     Topic,
     TopicGone,
     login_findings,
@@ -99,12 +99,12 @@ def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Ma
         found = found or cluster.create(topic, 1, wish.replication, wish.config)
         config = cluster.config(topic)
         report_findings(copy_findings(address.servers, topic, found, config), strict=address.strict)
-        wire = KafkaWire(
-            _link(cluster, address, runtime), promises_of(found, config), wish.config, wish.replication,
+        driver = KafkaDriver(
+            _connect(cluster, address, runtime), promises_of(found, config), wish.config, wish.replication,
             choice_option(address, "layout", LAYOUTS),
         )  # fmt: skip
         undo.pop_all()
-    return NetworkBus(wire, runtime, patience_s=address.patience_s)
+    return NetworkBus(driver, runtime, patience_s=address.patience_s)
 
 
 def topic_settings(address: Address, brokers: int) -> TopicSettings:
@@ -149,7 +149,7 @@ def _check_address(address: Address) -> None:
     """Refuse what can be refused without a server."""
     if address.path:
         raise BadUrl(url=address.safe_url, reason="it takes no path")
-    if place_of(address.prefix, "x") is None:
+    if partition_of(address.prefix, "x") is None:
         reason = f"its option prefix must be letters, digits, dots, dashes or underscores, not {address.prefix!r}"
         raise BadUrl(url=address.safe_url, reason=reason)
     choice_option(address, "layout", LAYOUTS)
@@ -166,16 +166,16 @@ def _cluster(address: Address, runtime: Runtime) -> Cluster:
         raise BadUrl(url=address.safe_url, reason=reason) from raised
 
 
-def _link(cluster: Cluster, address: Address, runtime: Runtime) -> Link:
-    notes, clock = cluster.notes, runtime.monotonic
-    reading = consumer_settings(address, notes, wait_ms=READER_WAIT_MS, eof=True)
-    following = consumer_settings(address, notes, wait_ms=TAIL_WAIT_MS, eof=False)
-    return Link(
+def _connect(cluster: Cluster, address: Address, runtime: Runtime) -> KafkaClients:
+    last_errors, clock = cluster.last_errors, runtime.monotonic
+    reading = consumer_settings(address, last_errors, wait_ms=READER_WAIT_MS, eof=True)
+    following = consumer_settings(address, last_errors, wait_ms=TAIL_WAIT_MS, eof=False)
+    return KafkaClients(
         url=address.safe_url,
         cluster=cluster,
-        sender=Sender(producer_settings(address, notes), address.timeout_s, clock),
-        readers=Readers(reading, clock),
-        tail=Tail(following, cluster.ends, runtime),
+        sender=Sender(producer_settings(address, last_errors), address.timeout_s, clock),
+        readers=ReaderPool(reading, clock),
+        follower=Follower(following, cluster.ends, runtime),
         runtime=runtime,
     )
 
@@ -192,7 +192,7 @@ class KafkaCatalogue(TopicCatalogue):
         super().__init__(topic, monotonic)
         self._as_records = as_records
 
-    def add(self, known: Known) -> Known:
+    def add(self, known: StreamEntry) -> StreamEntry:
         """See Catalogue."""
         if self._as_records and not known.name.startswith("_"):  # what lockstep keeps for itself nobody else reads
             known = replace(known, identity=RECORDS + known.identity)
@@ -226,79 +226,88 @@ class CatalogueTopic(KafkaTopic):
             raise self._lost() from gone
 
     def _lost(self) -> ServerUnfit:
-        reason, setting = f"its topic {self.place.topic} was deleted", "nothing: open the bus again to make a new one"
-        return ServerUnfit(server=self.link.server, reason=reason, setting=setting)
+        reason, setting = (
+            f"its topic {self.partition.topic} was deleted",
+            "nothing: open the bus again to make a new one",
+        )
+        return ServerUnfit(server=self.clients.server, reason=reason, setting=setting)
 
 
-class KafkaWire:
-    """See Wire."""
+class KafkaDriver:
+    """See Driver."""
 
-    def __init__(self, link: Link, promises: Promises, topics: Mapping[str, str], replicas: int, layout: str) -> None:
-        self.url, self.promises = link.url, promises
-        self._link, self._topics, self._replicas = link, topics, replicas
-        self._prefix = link.cluster.address.prefix
+    def __init__(
+        self, clients: KafkaClients, promises: Promises, topics: Mapping[str, str], replicas: int, layout: str
+    ) -> None:
+        self.url, self.promises = clients.url, promises
+        self._clients, self._topics, self._replicas = clients, topics, replicas
+        self._prefix = clients.cluster.address.prefix
         self._message_bytes: dict[str, int] = {}
         self.catalogue: Catalogue = KafkaCatalogue(
-            self._catalogue_topic(), link.runtime.monotonic, as_records=layout == "records"
+            self._catalogue_topic(), clients.runtime.monotonic, as_records=layout == "records"
         )
 
-    def make(self, known: Known) -> None:
-        """See Wire."""
+    def make(self, known: StreamEntry) -> None:
+        """See Driver."""
         if known.identity.startswith(FOREIGN):
             return
-        place, wanted = self._place(known.name), _partitions(known)
-        if (found := self._link.cluster.layout(place.topic)) is None:
+        partition, wanted = self._partition(known.name), _partitions(known)
+        if (found := self._clients.cluster.layout(partition.topic)) is None:
             try:
-                found = self._link.cluster.create(place.topic, wanted, self._replicas, self._settings(known))
+                found = self._clients.cluster.create(partition.topic, wanted, self._replicas, self._settings(known))
             except (ServerUnfit, ServerRefused):
                 self.catalogue.remove(known)  # the server will never have it
                 raise
-        report_findings(partition_findings(self._link.server, place.topic, found.partitions, wanted))
+        report_findings(partition_findings(self._clients.server, partition.topic, found.partitions, wanted))
 
-    def alter(self, known: Known, config: StreamConfig) -> None:
-        """See Wire: the topic keeps everything until it is told to drop it."""
+    def alter(self, known: StreamEntry, config: StreamConfig) -> None:
+        """See Driver: the topic keeps everything until it is told to drop it."""
         del config
         if known.identity.startswith(FOREIGN):
             raise UnsupportedByBackend(bus=self.url, feature=f"alter {known.name}, a topic that others made")
 
-    def remove(self, known: Known) -> None:
-        """See Wire."""
+    def remove(self, known: StreamEntry) -> None:
+        """See Driver."""
         if known.identity.startswith(FOREIGN):
             raise UnsupportedByBackend(bus=self.url, feature=f"delete {known.name}, a topic that others made")
-        place = self._place(known.name)
-        self._message_bytes.pop(place.topic, None)
+        partition = self._partition(known.name)
+        self._message_bytes.pop(partition.topic, None)
         if not is_shard(known.name):
-            self._link.cluster.delete(place.topic)
-        elif self._link.cluster.layout(place.topic) is not None:
-            self._link.cluster.drop(place)  # the topic goes with the stream itself
+            self._clients.cluster.delete(partition.topic)
+        elif self._clients.cluster.layout(partition.topic) is not None:
+            self._clients.cluster.drop(partition)  # the topic goes with the stream itself
 
-    def topic(self, known: Known) -> Topic:
-        """See Wire."""
+    def topic(self, known: StreamEntry) -> Topic:
+        """See Driver."""
         if known.config.shards > 1 and not is_shard(known.name):
             return EntryTopic(self.url, known.name)
         how: Format = Records() if known.identity.startswith((RECORDS, FOREIGN)) else Appends()
-        place = self._place(known.name)
-        limits = how.limits(place.topic, self._largest(place.topic))
-        return KafkaTopic(self._link, place, known.name, known.identity, how, limits)
+        partition = self._partition(known.name)
+        limits = how.limits(partition.topic, self._largest(partition.topic))
+        return KafkaTopic(self._clients, partition, known.name, known.identity, how, limits)
 
-    def foreign(self, name: str) -> Known | None:
-        """See Wire."""
-        place = None if name.startswith("_") else place_of(self._prefix, name)
-        layout = self._link.cluster.layout(place.topic) if place is not None else None
-        if place is None or layout is None or place.partition >= layout.partitions or self._is_ours(place):
+    def foreign(self, name: str) -> StreamEntry | None:
+        """See Driver."""
+        partition = None if name.startswith("_") else partition_of(self._prefix, name)
+        layout = self._clients.cluster.layout(partition.topic) if partition is not None else None
+        if partition is None or layout is None or partition.number >= layout.partitions or self._is_ours(partition):
             return None
         if not is_shard(name) and layout.partitions > 1:
-            reason = f"the topic {place.topic} has {layout.partitions} partitions, and so no one order"
+            reason = f"the topic {partition.topic} has {layout.partitions} partitions, and so no one order"
             setting = f"the name to that of one partition, for example {name}/0"
-            raise ServerUnfit(server=self._link.server, reason=reason, setting=setting)
-        config = StreamConfig(capacity=None, max_record_bytes=max(self._largest(place.topic), 1))
-        return Known(name, f"{FOREIGN}{self._link.cluster.topic_id(place.topic)}-{place.partition}", config)
+            raise ServerUnfit(server=self._clients.server, reason=reason, setting=setting)
+        config = StreamConfig(capacity=None, max_record_bytes=max(self._largest(partition.topic), 1))
+        return StreamEntry(
+            name, f"{FOREIGN}{self._clients.cluster.topic_id(partition.topic)}-{partition.number}", config
+        )
 
-    def check(self, known: Sequence[Known]) -> list[Finding]:
-        """See Wire."""
+    def check(self, known: Sequence[StreamEntry]) -> list[Finding]:
+        """See Driver."""
         topic = self._prefix + CATALOGUE
-        layout = self._link.cluster.layout(topic)
-        found = copy_findings(self._link.server, topic, layout, self._link.cluster.config(topic)) if layout else []
+        layout = self._clients.cluster.layout(topic)
+        found = (
+            copy_findings(self._clients.server, topic, layout, self._clients.cluster.config(topic)) if layout else []
+        )
         return found + [finding for one in known for finding in self._check(one)]
 
     def commit_group(self, group: str, positions: Mapping[str, int]) -> None:
@@ -306,67 +315,67 @@ class KafkaWire:
         numbers = {}
         for name, position in positions.items():
             with closing(self._open(name)) as topic:
-                numbers[self._place(name)] = message_number(topic, position, name)
-        self._link.cluster.commit(self._prefix + group, numbers)
+                numbers[self._partition(name)] = message_number(topic, position, name)
+        self._clients.cluster.commit(self._prefix + group, numbers)
 
     def group_positions(self, group: str) -> Mapping[str, int]:
         """The positions that a consumer group of Kafka has stored, as offsets of streams."""
         positions = {}
-        for place, number in self._link.cluster.committed(self._prefix + group).items():
-            layout = self._link.cluster.layout(place.topic)
-            name = stream_of(self._prefix, place, layout.partitions) if layout is not None else None
+        for partition, number in self._clients.cluster.committed(self._prefix + group).items():
+            layout = self._clients.cluster.layout(partition.topic)
+            name = stream_of(self._prefix, partition, layout.partitions) if layout is not None else None
             if name is not None:
                 positions[name] = group_position(self._open(name), number)
         return positions
 
     def close(self) -> None:
-        """See Wire."""
-        self._link.tail.close()
-        self._link.readers.close()
-        self._link.sender.close()
-        self._link.cluster.close()
+        """See Driver."""
+        self._clients.follower.close()
+        self._clients.readers.close()
+        self._clients.sender.close()
+        self._clients.cluster.close()
 
-    def _settings(self, known: Known) -> dict[str, str]:
+    def _settings(self, known: StreamEntry) -> dict[str, str]:
         """The settings of a new topic; where only we read the messages, the broker stamps them with its own clock."""
         if known.identity.startswith(RECORDS):
             return dict(self._topics)
         return {**self._topics, TIMESTAMP_TYPE: LOG_APPEND_TIME}
 
-    def _place(self, name: str) -> Place:
-        place = place_of(self._prefix, name)
-        if place is None:
+    def _partition(self, name: str) -> Partition:
+        partition = partition_of(self._prefix, name)
+        if partition is None:
             raise UnsupportedByBackend(bus=self.url, feature=f"have a topic that is called {self._prefix + name!r}")
-        return place
+        return partition
 
-    def _is_ours(self, place: Place) -> bool:
+    def _is_ours(self, partition: Partition) -> bool:
         """Whether a stream of the catalogue, or a shard of one, is in the topic: a shard may not be there yet."""
-        return any(self._place(known.name).topic == place.topic for known in self.catalogue.all())
+        return any(self._partition(known.name).topic == partition.topic for known in self.catalogue.all())
 
     def _catalogue_topic(self) -> CatalogueTopic:
-        place, how = Place(self._prefix + CATALOGUE, 0), Appends()
-        limits = how.limits(place.topic, self._largest(place.topic))
-        return CatalogueTopic(self._link, place, CATALOGUE, CATALOGUE_IDENTITY, how, limits)
+        partition, how = Partition(self._prefix + CATALOGUE, 0), Appends()
+        limits = how.limits(partition.topic, self._largest(partition.topic))
+        return CatalogueTopic(self._clients, partition, CATALOGUE, CATALOGUE_IDENTITY, how, limits)
 
     def _largest(self, topic: str) -> int:
         """How large a message of a topic may be; asked once."""
         if topic not in self._message_bytes:
-            text = self._link.cluster.config(topic).get("max.message.bytes", _MESSAGE_BYTES_UNKNOWN)
+            text = self._clients.cluster.config(topic).get("max.message.bytes", _MESSAGE_BYTES_UNKNOWN)
             self._message_bytes[topic] = int(text)
         return self._message_bytes[topic]
 
-    def _check(self, known: Known) -> list[Finding]:
-        place, server = self._place(known.name), self._link.server
+    def _check(self, known: StreamEntry) -> list[Finding]:
+        partition, server = self._partition(known.name), self._clients.server
         if known.config.shards > 1 and known.name != f"{known.name.partition('/')[0]}/0":
             return []  # once for all of its shards
-        layout = self._link.cluster.layout(place.topic)
+        layout = self._clients.cluster.layout(partition.topic)
         if layout is None:
-            return [Finding(server, f"the topic {place.topic} is missing", f"nothing: create {known.name} again")]
-        config = self._link.cluster.config(place.topic)
+            return [Finding(server, f"the topic {partition.topic} is missing", f"nothing: create {known.name} again")]
+        config = self._clients.cluster.config(partition.topic)
         return [
-            *partition_findings(server, place.topic, layout.partitions, _partitions(known)),
-            *(finding for finding in copy_findings(server, place.topic, layout, config) if layout.brokers > 1),
-            *retention_findings(server, place.topic, config),
-            *(timestamp_findings(server, place.topic, config) if known.config.retain_age_s is not None else []),
+            *partition_findings(server, partition.topic, layout.partitions, _partitions(known)),
+            *(finding for finding in copy_findings(server, partition.topic, layout, config) if layout.brokers > 1),
+            *retention_findings(server, partition.topic, config),
+            *(timestamp_findings(server, partition.topic, config) if known.config.retain_age_s is not None else []),
         ]
 
     def _open(self, name: str) -> Topic:
@@ -376,7 +385,7 @@ class KafkaWire:
         return self.topic(known)
 
 
-def _partitions(known: Known) -> int:
+def _partitions(known: StreamEntry) -> int:
     if known.config.shards > 1:
         return known.config.shards
     return int(known.name.rpartition("/")[2]) + 1 if is_shard(known.name) else 1

@@ -16,13 +16,13 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from lockstep.errors import LockstepError
 from lockstep.log.kafka.client import Settings
-from lockstep.log.kafka.errors import PASSING
-from lockstep.log.kafka.names import Place
+from lockstep.log.kafka.errors import TRANSIENT
+from lockstep.log.kafka.names import Partition
 from lockstep.log.network.driver import Ends, TopicGone
 from lockstep.runtime import Runtime, logger
 
 Wake = Callable[[], None]
-AskEnds = Callable[[Place, float], Ends]
+AskEnds = Callable[[Partition, float], Ends]
 
 KEPT_BYTES, KEPT_MESSAGES = 4 << 20, 5_000
 """Of each watched partition: a reader that is further behind reads on its own."""
@@ -32,11 +32,11 @@ _ASK_S = 2.0
 _RETRY_S = 0.5
 
 
-class Feed:
+class PartitionTail:
     """The last messages of one partition. Safe to share between threads."""
 
-    def __init__(self, place: Place, identity: str) -> None:
-        self.place, self.identity = place, identity
+    def __init__(self, partition: Partition, identity: str) -> None:
+        self.partition, self.identity = partition, identity
         self.wakes: list[Wake] = []
         self.retry_at = 0.0
         self._lock = threading.Lock()
@@ -91,7 +91,7 @@ class Feed:
         self._from = self._numbers[0]
 
 
-class Tail:
+class Follower:
     """See above. Its thread runs while something is watched; only it touches the consumer.
 
     If the thread fails, it starts again with a new consumer, and whoever waits is woken to look for himself.
@@ -106,26 +106,26 @@ class Tail:
     ) -> None:
         self._set_up, self._ends, self._runtime, self._make = set_up, ends, runtime, make
         self._lock = threading.Lock()
-        self._feeds: dict[Place, Feed] = {}
+        self._feeds: dict[Partition, PartitionTail] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def find(self, place: Place, identity: str) -> Feed | None:
+    def find(self, partition: Partition, identity: str) -> PartitionTail | None:
         """What is followed of a partition."""
-        feed = self._feeds.get(place)
+        feed = self._feeds.get(partition)
         return feed if feed is not None and feed.identity == identity else None
 
-    def watch(self, place: Place, identity: str, wake: Wake) -> Callable[[], None]:
+    def watch(self, partition: Partition, identity: str, wake: Wake) -> Callable[[], None]:
         """Have `wake` called soon, and whenever something was stored, until the returned function is called."""
         with self._lock:
-            feed = self._feeds.get(place)
+            feed = self._feeds.get(partition)
             if feed is None or feed.identity != identity:
                 others = feed.wakes if feed is not None else []
-                feed = self._feeds[place] = Feed(place, identity)
+                feed = self._feeds[partition] = PartitionTail(partition, identity)
                 feed.wakes = list(others)  # of a stream that was deleted and made anew: they find that out
             feed.wakes.append(wake)
             self._start()
-        return lambda: self._unwatch(place, wake)
+        return lambda: self._unwatch(partition, wake)
 
     def close(self) -> None:
         """Stop, and end the connections."""
@@ -136,14 +136,14 @@ class Tail:
         if thread is not None:
             thread.join(_ASK_S + 10 * _RETRY_S)
 
-    def _unwatch(self, place: Place, wake: Wake) -> None:
+    def _unwatch(self, partition: Partition, wake: Wake) -> None:
         with self._lock:
-            feed = self._feeds.get(place)
+            feed = self._feeds.get(partition)
             if feed is None or wake not in feed.wakes:
                 return
             feed.wakes.remove(wake)
             if not feed.wakes:
-                del self._feeds[place]
+                del self._feeds[partition]
 
     def _start(self) -> None:
         if self._thread is None and not self._closed:
@@ -165,7 +165,7 @@ class Tail:
 
     def _follow_watched(self) -> None:
         """Until nothing is watched any more."""
-        following: dict[Place, Feed] = {}
+        following: dict[Partition, PartitionTail] = {}
         consumer = self._make(dict(self._set_up))
         try:
             while self._goes_on():
@@ -188,51 +188,53 @@ class Tail:
                 self._thread = None
             return bool(self._feeds)
 
-    def _adjust(self, consumer: Consumer, following: dict[Place, Feed]) -> None:
+    def _adjust(self, consumer: Consumer, following: dict[Partition, PartitionTail]) -> None:
         """Follow what is watched since, and no longer what is not."""
         with self._lock:
             wanted = dict(self._feeds)
-        for place in [
-            place for place, feed in following.items() if wanted.get(place) is not feed or not feed.is_followed
+        for partition in [
+            partition
+            for partition, feed in following.items()
+            if wanted.get(partition) is not feed or not feed.is_followed
         ]:
-            consumer.incremental_unassign([TopicPartition(*place)])
-            del following[place]
-        for place, feed in wanted.items():
-            if place not in following and feed.retry_at <= self._runtime.monotonic():
+            consumer.incremental_unassign([TopicPartition(*partition)])
+            del following[partition]
+        for partition, feed in wanted.items():
+            if partition not in following and feed.retry_at <= self._runtime.monotonic():
                 self._follow(consumer, feed, following)
 
-    def _follow(self, consumer: Consumer, feed: Feed, following: dict[Place, Feed]) -> None:
+    def _follow(self, consumer: Consumer, feed: PartitionTail, following: dict[Partition, PartitionTail]) -> None:
         feed.retry_at = self._runtime.monotonic() + _RETRY_S
         try:
-            consumer.list_topics(feed.place.topic, timeout=_ASK_S)  # or it looks for the leader in its own time
-            number = self._ends(feed.place, _ASK_S).next
-            consumer.incremental_assign([TopicPartition(*feed.place, number)])
+            consumer.list_topics(feed.partition.topic, timeout=_ASK_S)  # or it looks for the leader in its own time
+            number = self._ends(feed.partition, _ASK_S).next
+            consumer.incremental_assign([TopicPartition(*feed.partition, number)])
         except (KafkaException, LockstepError, TopicGone) as error:
             logger.debug("A stream can't be followed now", extra={"action": "follow_failed", "error": str(error)})
             return
         feed.begin(number)
-        following[feed.place] = feed
+        following[feed.partition] = feed
         _wake(feed)  # for what was stored between the call to watch and now
 
-    def _pump(self, consumer: Consumer, following: dict[Place, Feed]) -> None:
+    def _pump(self, consumer: Consumer, following: dict[Partition, PartitionTail]) -> None:
         first = consumer.poll(_POLL_S)
         if first is None:
             return
-        grown: dict[Place, Feed] = {}
+        grown: dict[Partition, PartitionTail] = {}
         for message in chain([first], consumer.consume(_PIECE, timeout=0)):
-            place = Place(message.topic() or "", message.partition() or 0)
-            feed, error = following.get(place), message.error()
-            if feed is None or (error is not None and error.code() in PASSING):
+            partition = Partition(message.topic() or "", message.partition() or 0)
+            feed, error = following.get(partition), message.error()
+            if feed is None or (error is not None and error.code() in TRANSIENT):
                 continue
             if error is None:
                 feed.push(message)
             else:
                 feed.begin(-1)
-            grown[place] = feed
+            grown[partition] = feed
         for feed in grown.values():
             _wake(feed)
 
 
-def _wake(feed: Feed) -> None:
+def _wake(feed: PartitionTail) -> None:
     for wake in list(feed.wakes):
         wake()

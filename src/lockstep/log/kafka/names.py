@@ -13,14 +13,14 @@ CATALOGUE = "_lockstep.catalogue"
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
-class Place(NamedTuple):
+class Partition(NamedTuple):
     """One partition."""
 
     topic: str
-    partition: int
+    number: int
 
 
-def place_of(prefix: str, stream: str) -> Place | None:
+def partition_of(prefix: str, stream: str) -> Partition | None:
     """Where a stream is, or None if no topic can have such a name."""
     name, separator, shard = stream.partition(SEPARATOR)
     topic = prefix + name
@@ -28,15 +28,15 @@ def place_of(prefix: str, stream: str) -> Place | None:
         return None
     if separator and not (shard.isascii() and shard.isdigit()):
         return None
-    return Place(topic, int(shard or 0))
+    return Partition(topic, int(shard or 0))
 
 
-def stream_of(prefix: str, place: Place, partitions: int) -> str | None:
+def stream_of(prefix: str, partition: Partition, partitions: int) -> str | None:
     """The stream in a partition of a topic that has so many, or None if it is outside the prefix."""
-    if not place.topic.startswith(prefix):
+    if not partition.topic.startswith(prefix):
         return None
-    name = place.topic.removeprefix(prefix)
-    return name if partitions == 1 else f"{name}{SEPARATOR}{place.partition}"
+    name = partition.topic.removeprefix(prefix)
+    return name if partitions == 1 else f"{name}{SEPARATOR}{partition.number}"
 
 
 def is_shard(stream: str) -> bool:

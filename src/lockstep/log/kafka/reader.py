@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from lockstep.log.kafka.client import Settings
-from lockstep.log.kafka.errors import GONE, OUT_OF_RANGE, PASSING
-from lockstep.log.kafka.names import Place
+from lockstep.log.kafka.errors import GONE, OUT_OF_RANGE, TRANSIENT
+from lockstep.log.kafka.names import Partition
 
 IDLE_READERS = 4
 _MESSAGES_MAX = 10_000
@@ -23,7 +23,7 @@ class OutOfRange(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class ReadLimit:
     """How far a read goes: to the end that the server told, or to so many bytes."""
 
     end: int
@@ -43,20 +43,20 @@ class Reader:
         """Everything below was handed out, or is none of ours."""
         self._held: Message | None = None
 
-    def start(self, place: Place, number: int, within_s: float) -> None:
+    def start(self, partition: Partition, number: int, within_s: float) -> None:
         """Fetch from a number on, in the background."""
-        if place.topic != self.topic:
+        if partition.topic != self.topic:
             # Without this the client looks for the leader of a new topic in its own time, up to a second.
-            self._consumer.list_topics(place.topic, timeout=within_s)
-            self.topic = place.topic
-        self._consumer.assign([TopicPartition(*place, number)])
+            self._consumer.list_topics(partition.topic, timeout=within_s)
+            self.topic = partition.topic
+        self._consumer.assign([TopicPartition(*partition, number)])
         self._eof, self._held = -1, None
 
     def ready(self, max_bytes: int) -> list[Message]:
         """What was fetched already."""
-        return self._read(Aim(sys.maxsize, max_bytes, 0.0)) or []
+        return self._read(ReadLimit(sys.maxsize, max_bytes, 0.0)) or []
 
-    def read(self, aim: Aim) -> list[Message] | None:
+    def read(self, aim: ReadLimit) -> list[Message] | None:
         """The next messages as soon as there are some; empty if there are none up to the end; None if time is over."""
         return self._read(aim)
 
@@ -68,7 +68,7 @@ class Reader:
         """End the connections."""
         self._consumer.close()
 
-    def _read(self, aim: Aim) -> list[Message] | None:
+    def _read(self, aim: ReadLimit) -> list[Message] | None:
         found: list[Message] = []
         size = 0
         while size < aim.max_bytes and len(found) < _MESSAGES_MAX:
@@ -96,13 +96,13 @@ class Reader:
             self._eof = message.offset() or 0
         elif code in OUT_OF_RANGE:
             raise OutOfRange
-        elif code not in PASSING and message.topic() is not None:  # from what is passing the client gets up by itself
+        elif code not in TRANSIENT and message.topic() is not None:  # from what is passing the client gets up by itself
             if code in GONE:
                 self.topic = ""
             raise KafkaException(error)
 
 
-class Readers:
+class ReaderPool:
     """Readers that are connected and free. Safe to share between threads."""
 
     def __init__(self, set_up: Settings, monotonic: Callable[[], float]) -> None:

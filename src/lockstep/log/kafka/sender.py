@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from lockstep.log.kafka.client import Settings
 from lockstep.log.kafka.errors import error_of
-from lockstep.log.kafka.names import Place
+from lockstep.log.kafka.names import Partition
 
 GRACE_S = 2.0
 """The client looks for what is overdue once a second; so much later it is given up in any case."""
@@ -76,14 +76,14 @@ class Sender:
         self._serving = False
         self._known: set[str] = set()
 
-    def send(self, place: Place, messages: Sequence[Outgoing]) -> list[int]:
+    def send(self, partition: Partition, messages: Sequence[Outgoing]) -> list[int]:
         """The number that each message got, when all are acknowledged. Unsent, NotSent or Overdue if one is not."""
         producer, job = self._open(), _Job(len(messages))
         end = self._monotonic() + self._timeout_s + GRACE_S
-        self._get_ready(producer, place.topic)
+        self._get_ready(producer, partition.topic)
         try:
             for index, message in enumerate(messages):
-                self._produce(producer, place, message, partial(self._delivered, job, index), end)
+                self._produce(producer, partition, message, partial(self._delivered, job, index), end)
             self._await(producer, job, end)
         except Overdue:
             self._replace(producer)  # what is left of this goes, all at once: a later part must not overtake
@@ -135,7 +135,7 @@ class Sender:
     def _produce(
         self,
         producer: Producer,
-        place: Place,
+        partition: Partition,
         message: Outgoing,
         delivered: Callable[[KafkaError | None, Message], None],
         end: float,
@@ -144,7 +144,12 @@ class Sender:
         while True:
             try:
                 return producer.produce(
-                    place.topic, message.value, message.key, place.partition, on_delivery=delivered, headers=headers
+                    partition.topic,
+                    message.value,
+                    message.key,
+                    partition.number,
+                    on_delivery=delivered,
+                    headers=headers,
                 )
             except BufferError:
                 self._poll(producer)  # full: room comes with the next acknowledgements

@@ -30,10 +30,10 @@ from lockstep.errors import (
 )
 from lockstep.log.batch import NO_PRODUCER, BatchView, Headers, pack
 from lockstep.log.kafka.client import Cluster, Layout
-from lockstep.log.kafka.errors import GONE, NOT_STORED, PASSING, TOO_LARGE, error_of, translated
-from lockstep.log.kafka.follower import Tail
-from lockstep.log.kafka.names import Place
-from lockstep.log.kafka.reader import Aim, OutOfRange, Reader, Readers
+from lockstep.log.kafka.errors import GONE, NOT_STORED, TOO_LARGE, TRANSIENT, error_of, translated
+from lockstep.log.kafka.follower import Follower
+from lockstep.log.kafka.names import Partition
+from lockstep.log.kafka.reader import OutOfRange, Reader, ReaderPool, ReadLimit
 from lockstep.log.kafka.sender import NotSent, Outgoing, Overdue, Sender, Unsent
 from lockstep.log.network.driver import STRIDE, Ends, Message, TopicGone
 from lockstep.log.port import Limits
@@ -48,14 +48,14 @@ _NO_ANSWER = "nothing came back in time"
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class KafkaClients:
     """What all topics of a bus share."""
 
     url: str
     cluster: Cluster
     sender: Sender
-    readers: Readers
-    tail: Tail
+    readers: ReaderPool
+    follower: Follower
     runtime: Runtime
 
     @property
@@ -123,8 +123,8 @@ class Records:
 class KafkaTopic:
     """See Topic."""
 
-    link: Link
-    place: Place
+    clients: KafkaClients
+    partition: Partition
     stream: str
     identity: str
     format: Format
@@ -149,7 +149,7 @@ class KafkaTopic:
         numbers: list[int] = []
         try:
             for piece in self._pieces(outgoing):
-                numbers += self.link.sender.send(self.place, piece)
+                numbers += self.clients.sender.send(self.partition, piece)
         except Unsent as unsent:
             is_partial = unsent.is_partial or bool(numbers)
             raise self._unsent(unsent, max(map(len, messages)), is_partial=is_partial) from unsent
@@ -159,7 +159,7 @@ class KafkaTopic:
 
     def ends(self) -> Ends:
         """See Topic."""
-        return self.link.cluster.ends(self.place)
+        return self.clients.cluster.ends(self.partition)
 
     def fetch(self, number: int, max_bytes: int) -> list[Message]:
         """See Topic."""
@@ -181,14 +181,14 @@ class KafkaTopic:
     def drop(self, before: int) -> None:
         """See Topic."""
         try:
-            self.link.cluster.drop(self.place, before)
+            self.clients.cluster.drop(self.partition, before)
         except LockstepError as error:
             extra = {"action": "drop_failed", "stream": self.stream, "error": str(error)}
             logger.info("The server keeps messages that retention gave up", extra=extra)
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
         """See Topic."""
-        return self.link.tail.watch(self.place, self.identity, wake)
+        return self.clients.follower.watch(self.partition, self.identity, wake)
 
     def close(self) -> None:
         """See Topic. Another thread may be reading: it gives its reader back when it is done."""
@@ -198,7 +198,7 @@ class KafkaTopic:
 
     def _at_hand(self, number: int, max_bytes: int) -> list[KafkaMessage]:
         """What was fetched before it was asked for."""
-        feed = self.link.tail.find(self.place, self.identity)
+        feed = self.clients.follower.find(self.partition, self.identity)
         if feed is not None and (found := feed.take(number, max_bytes)):
             self._let_go()
             return found
@@ -207,13 +207,13 @@ class KafkaTopic:
         try:
             found = reader.ready(max_bytes)
         except (OutOfRange, KafkaException):
-            self.link.readers.take_back(reader)
+            self.clients.readers.take_back(reader)
             return []  # if it was no passing trouble, it is met again
         self._keep(reader)
         return self._read_on(found)
 
     def _asked_for(self, number: int, max_bytes: int) -> list[KafkaMessage]:
-        deadline = self.link.runtime.monotonic() + self.link.timeout_s
+        deadline = self.clients.runtime.monotonic() + self.clients.timeout_s
         while True:
             ends = self.ends()
             number = max(number, ends.first)
@@ -223,39 +223,39 @@ class KafkaTopic:
             reader = self._borrowed()
             try:
                 self._start(reader, number)
-                found = reader.read(Aim(ends.next, max_bytes, deadline))
+                found = reader.read(ReadLimit(ends.next, max_bytes, deadline))
             except OutOfRange:  # dropped meanwhile, or the leader has changed
-                self.link.readers.take_back(reader)
+                self.clients.readers.take_back(reader)
             except KafkaException as raised:
-                self.link.readers.discard(reader)
+                self.clients.readers.discard(reader)
                 self._look_again(error_of(raised))
             else:
                 self._keep(reader)
                 if found is not None:
                     return self._read_on(found)
-            if self.link.runtime.monotonic() >= deadline:
+            if self.clients.runtime.monotonic() >= deadline:
                 self._discard()
-                raise ServerUnreachable(server=self.link.server, reason=f"{self.stream} could not be read in time")
+                raise ServerUnreachable(server=self.clients.server, reason=f"{self.stream} could not be read in time")
 
     def _look_again(self, error: KafkaError) -> None:
         """Raise what can't be over in a moment."""
         if error.code() in GONE:
-            self.link.cluster.check_there(self.place.topic, self.link.timeout_s)
-        elif error.code() not in PASSING:
-            raise translated(error, self.link.server)
-        self.link.runtime.waiter().wait(_PAUSE_S)
+            self.clients.cluster.check_there(self.partition.topic, self.clients.timeout_s)
+        elif error.code() not in TRANSIENT:
+            raise translated(error, self.clients.server)
+        self.clients.runtime.waiter().wait(_PAUSE_S)
 
     def _borrowed(self) -> Reader:
         """A reader, which is the caller's until it is kept, taken back or discarded."""
         reader = self._taken()
         if reader is None:
-            reader, self._position = self.link.readers.lend(self.place.topic), -1
+            reader, self._position = self.clients.readers.lend(self.partition.topic), -1
         return reader
 
     def _start(self, reader: Reader, number: int) -> None:
         """Have a reader come to this number next."""
         if self._position != number:
-            reader.start(self.place, number, self.link.timeout_s)
+            reader.start(self.partition, number, self.clients.timeout_s)
             self._position = number
 
     def _taken(self) -> Reader | None:
@@ -270,7 +270,7 @@ class KafkaTopic:
             if not self._is_closed:
                 self._reader = reader
                 return
-        self.link.readers.take_back(reader)
+        self.clients.readers.take_back(reader)
 
     def _read_on(self, found: list[KafkaMessage]) -> list[KafkaMessage]:
         if found:
@@ -279,11 +279,11 @@ class KafkaTopic:
 
     def _let_go(self) -> None:
         if (reader := self._taken()) is not None:
-            self.link.readers.take_back(reader)
+            self.clients.readers.take_back(reader)
 
     def _discard(self) -> None:
         if (reader := self._taken()) is not None:
-            self.link.readers.discard(reader)
+            self.clients.readers.discard(reader)
 
     def _pieces(self, messages: list[Outgoing]) -> Iterator[list[Outgoing]]:
         """The limit of a topic is for what the client sends in one request, which may be several messages."""
@@ -302,7 +302,9 @@ class KafkaTopic:
 
     def _too_large(self, size: int) -> AppendTooLarge:
         limit, setting = f"{self.limits.append_bytes} bytes", self.limits.append_setting
-        return AppendTooLarge(size=f"{size} bytes", stream=self.stream, bus=self.link.url, limit=limit, setting=setting)
+        return AppendTooLarge(
+            size=f"{size} bytes", stream=self.stream, bus=self.clients.url, limit=limit, setting=setting
+        )
 
     def _unsent(self, unsent: Unsent, size: int, *, is_partial: bool) -> Exception:
         code = unsent.error.code()
@@ -311,24 +313,28 @@ class KafkaTopic:
         if code in TOO_LARGE:
             return self._too_large(size)
         if code in NOT_STORED or isinstance(unsent, NotSent):
-            return translated(unsent.error, self.link.server)
+            return translated(unsent.error, self.clients.server)
         return self._uncertain(unsent.error.str())
 
     def _uncertain(self, reason: str) -> Exception:
         """Say more than that nothing came back, if the cluster tells."""
         try:
-            self.link.cluster.check_there(self.place.topic, _DIAGNOSIS_S)
-            layout = self.link.cluster.layout(self.place.topic, _DIAGNOSIS_S)
+            self.clients.cluster.check_there(self.partition.topic, _DIAGNOSIS_S)
+            layout = self.clients.cluster.layout(self.partition.topic, _DIAGNOSIS_S)
         except TopicGone as gone:
             return gone
         except ServerUnreachable as error:
             why = f"{error.params['reason']}; a broker also stops when a disk of its log.dirs is full"
-            return AppendUncertain(stream=self.stream, reason=f"{reason}; {self.link.server}: {why}")
-        why = f"; {self.link.server}: {_weakness(layout)}" if layout is not None and _weakness(layout) else ""
+            return AppendUncertain(stream=self.stream, reason=f"{reason}; {self.clients.server}: {why}")
+        why = (
+            f"; {self.clients.server}: {_reason_not_stored(layout)}"
+            if layout is not None and _reason_not_stored(layout)
+            else ""
+        )
         return AppendUncertain(stream=self.stream, reason=reason + why)
 
 
-def _weakness(layout: Layout) -> str:
+def _reason_not_stored(layout: Layout) -> str:
     if not layout.has_leaders:
         return "the topic has no leader: its broker is down, or a disk of its log.dirs is full or broken"
     if layout.in_sync < layout.replicas:

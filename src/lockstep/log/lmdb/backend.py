@@ -19,9 +19,9 @@ from lockstep.log.embedded.tables import ENTRIES, LOGS, TABLES, LogRow, Tables, 
 from lockstep.log.embedded.transaction import entries_from
 from lockstep.log.lmdb import settings
 from lockstep.log.lmdb.environment import READERS_MAX, REGISTRY, Environment
-from lockstep.log.lmdb.notify import FileBells
+from lockstep.log.lmdb.notify import FileNotifier
 from lockstep.log.lmdb.replica import Mirror
-from lockstep.log.lmdb.settings import FILE, Settings, Wish, load, load_or_make
+from lockstep.log.lmdb.settings import FILE, Settings, StoreOptions, load, load_or_make
 from lockstep.log.lmdb.store import LmdbStore
 from lockstep.log.port import DROPPED_BY_BUS, Entry, Promises
 from lockstep.runtime import Runtime
@@ -34,7 +34,7 @@ MAY_LOSE = {
 
 
 def open_lmdb(
-    folder: Path, wish: Wish, *, create: bool, runtime: Runtime, url: str, open_history: OpenHistory
+    folder: Path, wish: StoreOptions, *, create: bool, runtime: Runtime, url: str, open_history: OpenHistory
 ) -> EmbeddedBus:
     """The bus in a folder."""
     settings = load_or_make(
@@ -52,7 +52,7 @@ def open_lmdb(
         undo.pop_all()
     if mirror is not None:
         mirror.start_following(runtime, environment)
-    bus = EmbeddedBus(url, store, FileBells(folder / "bells"), _promises(settings), runtime, open_history)
+    bus = EmbeddedBus(url, store, FileNotifier(folder / "bells"), _promises(settings), runtime, open_history)
     bus.finish_deletes(PIECES_AT_OPENING)  # of a process that was killed; no more than a moment's work
     return bus
 
@@ -102,7 +102,7 @@ def _copy_settings(folder: Path, target: Path, settings: Settings) -> Settings:
         raise BadConfig(field="replica", value=str(target), reason="a copy in the same folder protects nothing")
     if (target / FILE).is_file() and load(target).identity != settings.identity:
         raise BadConfig(field="replica", value=str(target), reason="it holds another store")
-    wish = Wish(durability=settings.durability, map_bytes=settings.map_bytes)
+    wish = StoreOptions(durability=settings.durability, map_bytes=settings.map_bytes)
     stored = load_or_make(target, wish, create=True, identity=settings.identity)
     return stored
 
@@ -116,7 +116,7 @@ class LmdbHistory:
     """See History. A folder of its own, which may hold the histories of many streams."""
 
     def __init__(self, folder: Path, stream: str, runtime: Runtime) -> None:
-        settings = load_or_make(folder, Wish(), create=True, identity=runtime.new_id().hex())
+        settings = load_or_make(folder, StoreOptions(), create=True, identity=runtime.new_id().hex())
         environment = REGISTRY.acquire(folder, map_bytes=settings.map_bytes, durability=settings.durability)
         self._store = LmdbStore(environment)
         keep_all = StreamConfig(capacity=None)

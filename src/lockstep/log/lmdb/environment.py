@@ -18,7 +18,14 @@ import lmdb
 from lockstep.errors import Forbidden, ForkedProcess, IllegalState, NotAStore, StoreBroken, StoreFull
 from lockstep.log.embedded.tables import TABLES
 from lockstep.log.lmdb.settings import FILE, load
-from lockstep.log.lmdb.tables import LmdbTables, is_nearly_full, left_for_users, load_ballast, reserved_bytes, row_bytes
+from lockstep.log.lmdb.tables import (
+    LmdbTables,
+    create_ballast,
+    is_nearly_full,
+    left_for_users,
+    reserved_bytes,
+    row_bytes,
+)
 from lockstep.runtime import logger
 
 READERS_MAX = 2048
@@ -65,19 +72,19 @@ class Environment:
         except lmdb.Error as error:
             self.lmdb.close()
             raise _open_error(path, error) from error
-        load_ballast(path)
+        create_ballast(path)
 
     def read(self) -> ReadView:
         """A consistent view; use it in a with statement."""
         self.check_process()
         return ReadView(self)
 
-    def begin_write(self) -> Writing:
+    def begin_write(self) -> WriteTransaction:
         """A write transaction, after all other writers of all processes; use it in a with statement, or abort it."""
         self.check_process()
         if self.broken is not None:
             raise StoreBroken(path=self.path, reason=self.broken)
-        writing = Writing(self)
+        writing = WriteTransaction(self)
         writing.transaction = self.begin(writing, write=True)
         return writing
 
@@ -180,7 +187,7 @@ class Environment:
     def _keep_house(self, now: float) -> None:
         if now - self._checked_at > READER_CHECK_S:
             self._checked_at = now
-            load_ballast(self.path)
+            create_ballast(self.path)
             self.lmdb.reader_check()  # the pinned view of a killed reader would make the file grow for ever
         if self.durability == "relaxed" and now - self._synced_at > RELAXED_SYNC_S:
             self._synced_at = now
@@ -263,7 +270,7 @@ class ReadView:
             raise self._environment.failure(error) from error
 
 
-class Writing:
+class WriteTransaction:
     """A write transaction as a context manager: committed at the end, unless there is an error."""
 
     __slots__ = ("__weakref__", "_environment", "transaction")

@@ -18,12 +18,12 @@ from lockstep.log.inotify import IN_ACCESS, FileWaiter
 from lockstep.log.port import Log, LogWaiter
 from lockstep.runtime import logger
 
-_OPEN_BELLS_MAX = 256
-_BELL = b"\n"
+_OPEN_FILES_MAX = 256
+_CONTENT = b"\n"
 
 
-class FileBells:
-    """See Bells. One file for each log, named by the log's identity."""
+class FileNotifier:
+    """See Notifier. One file for each log, named by the log's identity."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -31,20 +31,22 @@ class FileBells:
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
-    def ring(self, info: LogInfo) -> None:
-        """See Bells."""
+    def notify(self, info: LogInfo) -> None:
+        """See Notifier."""
         try:
             with self._lock:
-                self._ring(info.identity)
+                self._notify(info.identity)
         except OSError as error:  # the records are committed, so this must not look as if they were not
-            logger.warning("A bell can't be rung", extra={"action": "bell_failed", "reason": error.strerror})
+            logger.warning(
+                "Waiting readers can't be notified", extra={"action": "bell_failed", "reason": error.strerror}
+            )
 
     def waiter(self) -> LogWaiter:
-        """See Bells."""
+        """See Notifier."""
         return InotifyWaiter(self._folder)
 
     def forget(self, info: LogInfo) -> None:
-        """See Bells. Other processes' descriptors of it go when they ring enough others."""
+        """See Notifier. Other processes' descriptors of it go when they ring enough others."""
         with self._lock:
             descriptor = self._open.pop(info.identity, None)
             if descriptor is not None:
@@ -53,26 +55,26 @@ class FileBells:
             (self._folder / info.identity).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """See Bells."""
+        """See Notifier."""
         if self._pid != os.getpid():
             return  # in a forked child, the lock may be held by a thread that is not there
         with self._lock:
             while self._open:
                 os.close(self._open.popitem()[1])
 
-    def _ring(self, identity: str) -> None:
+    def _notify(self, identity: str) -> None:
         descriptor = self._open.pop(identity, None)
         if descriptor is None:
-            descriptor = os.open(make_bell(self._folder, identity), os.O_RDONLY | os.O_CLOEXEC)
-        self._open[identity] = descriptor  # the last rung is last, and the first is closed first
-        if len(self._open) > _OPEN_BELLS_MAX:
+            descriptor = os.open(make_notify_file(self._folder, identity), os.O_RDONLY | os.O_CLOEXEC)
+        self._open[identity] = descriptor  # the last changed is last, and the first is closed first
+        if len(self._open) > _OPEN_FILES_MAX:
             os.close(self._open.pop(next(iter(self._open))))
         if not os.pread(descriptor, 1, 0):
-            make_bell(self._folder, identity)
+            make_notify_file(self._folder, identity)
             os.pread(descriptor, 1, 0)
 
 
-def make_bell(folder: Path, identity: str) -> Path:
+def make_notify_file(folder: Path, identity: str) -> Path:
     """The bell of a log, made if it is missing. It holds one byte: reading nothing would tell nobody.
 
     It appears whole, for a process may be killed in between. One that is there is filled and never replaced: others
@@ -83,14 +85,14 @@ def make_bell(folder: Path, identity: str) -> Path:
         folder.mkdir(exist_ok=True, mode=0o700)
         _link_whole(path)
     elif path.stat().st_size == 0:
-        path.write_bytes(_BELL)
+        path.write_bytes(_CONTENT)
     return path
 
 
 def _link_whole(path: Path) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
     try:
-        os.write(descriptor, _BELL)
+        os.write(descriptor, _CONTENT)
         with suppress(FileExistsError):  # another process was faster
             os.link(temporary, path)
     finally:
@@ -110,7 +112,7 @@ class InotifyWaiter(FileWaiter):
         with self._state:
             if self._closed or self._inotify is None or log.identity in self._watches:
                 return
-            self.add_watch(log.identity, make_bell(self._folder, log.identity), IN_ACCESS)
+            self.add_watch(log.identity, make_notify_file(self._folder, log.identity), IN_ACCESS)
 
     def unwatch(self, log: Log) -> None:
         """See LogWaiter."""

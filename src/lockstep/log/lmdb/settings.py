@@ -31,7 +31,7 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wish:
+class StoreOptions:
     """What a URL asks for; None takes what the store has, or the default for a new one."""
 
     durability: str | None = None
@@ -53,7 +53,9 @@ def _no_check(settings: Settings) -> None:
     """Nothing to refuse."""
 
 
-def load_or_make(folder: Path, wish: Wish, *, create: bool, identity: str, check: Check = _no_check) -> Settings:
+def load_or_make(
+    folder: Path, wish: StoreOptions, *, create: bool, identity: str, check: Check = _no_check
+) -> Settings:
     """The settings of the store in `folder`; a new store is made if `create` says so.
 
     `check` may refuse new settings before they are written: what is stored once, everybody gets from then on.
@@ -125,7 +127,7 @@ def load(folder: Path) -> Settings:
         raise Forbidden(path=folder / FILE, action="read", reason=error.strerror) from error
 
 
-def _adopt(folder: Path, settings: Settings, wish: Wish, check: Check) -> Settings:
+def _adopt(folder: Path, settings: Settings, wish: StoreOptions, check: Check) -> Settings:
     """The stored settings; a replica may be added to a store that has none, and the map enlarged. Nothing else."""
     added = {}
     for name, wanted in asdict(wish).items():

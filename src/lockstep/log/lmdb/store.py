@@ -12,9 +12,9 @@ import lmdb
 
 from lockstep.errors import AppendUncertain, LockstepError, StoreFull
 from lockstep.log.embedded.tables import META, Tables, nested_write
-from lockstep.log.lmdb.environment import REGISTRY, Environment, ReadView, Writing
+from lockstep.log.lmdb.environment import REGISTRY, Environment, ReadView, WriteTransaction
 from lockstep.log.lmdb.replica import COMMIT, Mirror, commit_number
-from lockstep.log.lmdb.tables import RecordingTables, throw_ballast
+from lockstep.log.lmdb.tables import RecordingTables, delete_ballast
 
 T = TypeVar("T")
 
@@ -133,7 +133,7 @@ class LmdbStore:
         """For those that delete, as that is how room is made, and for groups; whether it was thrown."""
         if self._adds_data:
             return False
-        thrown = [throw_ballast(one.path, for_groups=self._adds_group_records) for one in self._environments()]
+        thrown = [delete_ballast(one.path, for_groups=self._adds_group_records) for one in self._environments()]
         return any(thrown)
 
     def _environments(self) -> list[Environment]:
@@ -176,7 +176,7 @@ class LmdbStore:
     def _uncertain(self, reason: str) -> AppendUncertain:
         return AppendUncertain(stream=f"lmdb:{self.environment.path}", reason=reason)
 
-    def _begin(self) -> Writing:
+    def _begin(self) -> WriteTransaction:
         """A write transaction with the synchronous replica in step; another process may have died between the two."""
         while True:
             writing = self.environment.begin_write()

@@ -159,13 +159,13 @@ def left_for_users(transaction: Any, handles: Mapping[str, Any], map_bytes: int)
     return map_bytes - reserved_bytes(map_bytes) - used
 
 
-def load_ballast(folder: Path) -> None:
+def create_ballast(folder: Path) -> None:
     """Lay in the ballast, if some is missing and there is plenty of room."""
     for name in (_BALLAST_FILE, _GROUPS_BALLAST_FILE):
-        _load(folder, folder / name)
+        _create(folder, folder / name)
 
 
-def _load(folder: Path, path: Path) -> None:
+def _create(folder: Path, path: Path) -> None:
     if path.exists() or disk_left(folder) < 4 * BALLAST_BYTES:
         return
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -177,7 +177,7 @@ def _load(folder: Path, path: Path) -> None:
         os.close(descriptor)
 
 
-def throw_ballast(folder: Path, *, for_groups: bool = False) -> bool:
+def delete_ballast(folder: Path, *, for_groups: bool = False) -> bool:
     """Give the disk back what the ballast takes, or only that of groups; False if it was gone already."""
     names = (_GROUPS_BALLAST_FILE,) if for_groups else (_BALLAST_FILE, _GROUPS_BALLAST_FILE)
     thrown = False

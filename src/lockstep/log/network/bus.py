@@ -13,14 +13,14 @@ from weakref import WeakSet, finalize
 
 from lockstep.errors import Closed, ForkedProcess, ServerUnreachable, StreamNotFound, UnsupportedByBackend
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.driver import Finding, Known, Topic, TopicGone, Wire
+from lockstep.log.network.driver import Driver, Finding, StreamEntry, Topic, TopicGone
 from lockstep.log.network.log import NetworkLog
 from lockstep.log.port import Log, LogWaiter, Transaction
 from lockstep.runtime import Runtime, Waiter, release_when_dropped
 
 T = TypeVar("T")
 IDLE_TOPICS = 32
-TRY_AGAIN_S = 0.1
+RETRY_PAUSE_S = 0.1
 CREATES_MAX = 10
 """So often a stream is made that others delete at the same moment."""
 
@@ -28,11 +28,11 @@ CREATES_MAX = 10
 class NetworkBus:
     """See Bus. Owned by one process; safe to share between threads."""
 
-    def __init__(self, wire: Wire, runtime: Runtime, *, patience_s: float = 0.0) -> None:
-        """`patience_s`: how long calls wait for a server that is away; a wire raises at once, or after its time-out."""
+    def __init__(self, driver: Driver, runtime: Runtime, *, patience_s: float = 0.0) -> None:
+        """`patience_s` is how long calls go on trying while the server is unreachable; the driver itself tries once."""
         self._patience_s = patience_s
-        self.url, self.promises = wire.url, wire.promises
-        self.wire, self._runtime = wire, runtime
+        self.url, self.promises = driver.url, driver.promises
+        self.driver, self._runtime = driver, runtime
         self._lock = threading.Lock()
         self._open: WeakSet[NetworkLog] = WeakSet()
         self._idle: deque[tuple[str, Topic]] = deque()
@@ -40,9 +40,11 @@ class NetworkBus:
         self._heads: dict[str, int] = {}
         self._closed = False
         self._pid = os.getpid()
-        self.has_rings = hasattr(wire, "room")
+        self.has_rings = hasattr(driver, "room")
         """Whether its topics hold so many messages and no more."""
-        self._finalizer = release_when_dropped(self, runtime, f"The connection to {self.url}", partial(_release, wire))
+        self._finalizer = release_when_dropped(
+            self, runtime, f"The connection to {self.url}", partial(_release, driver)
+        )
 
     def create(self, name: str, config: StreamConfig) -> NetworkLog:
         """See Bus."""
@@ -68,13 +70,13 @@ class NetworkBus:
             raise StreamNotFound(name=name, bus=self.url)
         known.config.check_alterable(name, config)
         self._check_possible(config)
-        self.patiently(lambda: self.wire.alter(known, config))  # before anybody counts on it
-        self.patiently(lambda: self.wire.catalogue.alter(known, config))
+        self.patiently(lambda: self.driver.alter(known, config))  # before anybody counts on it
+        self.patiently(lambda: self.driver.catalogue.alter(known, config))
         return self.open(name)
 
     def room(self, name: str) -> int | None:
         """How many records a new stream of a name can hold in any case; None if that is not limited."""
-        ask = getattr(self.wire, "room", None)
+        ask = getattr(self.driver, "room", None)
         return None if ask is None else self.patiently(lambda: int(ask(name)))
 
     def delete(self, name: str) -> None:
@@ -82,8 +84,11 @@ class NetworkBus:
         known = self.patiently(lambda: self._look_up_verified(name))
         if known is None:
             raise StreamNotFound(name=name, bus=self.url)
-        steps = [self.wire.remove, self.wire.catalogue.remove]  # or a stream made anew would find what this one held
-        if getattr(self.wire, "never_uses_a_name_twice", False):
+        steps = [
+            self.driver.remove,
+            self.driver.catalogue.remove,
+        ]  # or a stream made anew would find what this one held
+        if getattr(self.driver, "never_uses_a_name_twice", False):
             steps.reverse()  # then whoever dies in between leaves a topic that nobody finds, and no entry without one
         for step in steps:
             self.patiently(partial(step, known))  # each may be done again
@@ -94,7 +99,7 @@ class NetworkBus:
 
     def names(self) -> list[str]:
         """See Bus."""
-        return sorted(known.name for known in self.patiently(self.wire.catalogue.all))
+        return sorted(known.name for known in self.patiently(self.driver.catalogue.all))
 
     def waiter(self) -> LogWaiter:
         """See Bus."""
@@ -113,11 +118,11 @@ class NetworkBus:
     def check(self) -> list[Finding]:
         """What would break the promises, of the server and of all streams."""
         self.check_open()
-        return self.wire.check(self.wire.catalogue.all())
+        return self.driver.check(self.driver.catalogue.all())
 
     def mirror_group(self, group: str, positions: Mapping[str, int]) -> None:
         """Store where a group is as the server's own kind of group, for tools of others, if it has such."""
-        commit = getattr(self.wire, "commit_group", None)
+        commit = getattr(self.driver, "commit_group", None)
         if commit is None:
             raise UnsupportedByBackend(bus=self.url, feature="show a group to tools of others")
         self.check_open()
@@ -133,7 +138,7 @@ class NetworkBus:
             topic.close()
         if self._finalizer is not None:
             self._finalizer.detach()
-        _release(self.wire)
+        _release(self.driver)
 
     def patiently(self, work: Callable[[], T]) -> T:
         """Do something while the bus is open; again and again, up to a bound, while its server is away."""
@@ -147,7 +152,7 @@ class NetworkBus:
                 until = now + self._patience_s if until is None else until
                 if now >= until:
                     raise
-            self._runtime.waiter().wait(TRY_AGAIN_S)
+            self._runtime.waiter().wait(RETRY_PAUSE_S)
 
     def check_open(self) -> None:
         """Raise Closed after close, ForkedProcess in a child that inherited it."""
@@ -164,39 +169,39 @@ class NetworkBus:
         """The clock of this process."""
         return self._runtime.monotonic()
 
-    def look_up(self, name: str) -> Known | None:
+    def look_up(self, name: str) -> StreamEntry | None:
         """What is known about a stream now: in the catalogue, or as a topic of somebody else."""
-        known = self.wire.catalogue.find(name) or self.wire.foreign(name)
+        known = self.driver.catalogue.find(name) or self.driver.foreign(name)
         if known is not None:
             self._heads[known.identity] = max(known.head, self.head(known.identity))
         return known
 
-    def note_trim(self, known: Known, head: int) -> None:
+    def note_trim(self, known: StreamEntry, head: int) -> None:
         """Write a trim into the catalogue."""
-        self.wire.catalogue.trim(known, head)
+        self.driver.catalogue.trim(known, head)
         self._heads[known.identity] = max(head, self.head(known.identity))
 
     def head(self, identity: str) -> int:
         """Below which offset a stream was trimmed, as far as anybody in this process knows."""
         return self._heads.get(identity, 0)
 
-    def _look_up_verified(self, name: str) -> Known | None:
+    def _look_up_verified(self, name: str) -> StreamEntry | None:
         """What is known about a stream that is about to be changed: not what a server has lost since it was read."""
-        self.wire.catalogue.verify()
+        self.driver.catalogue.verify()
         return self.look_up(name)
 
-    def _made(self, name: str, config: StreamConfig) -> Known:
+    def _made(self, name: str, config: StreamConfig) -> StreamEntry:
         """What the catalogue says about a stream, made if need be, after its topic was made."""
         known = self.patiently(lambda: self._look_up_verified(name))
         if known is None:
             self._check_possible(config)
-            wanted = Known(name, self._runtime.new_id().hex(), config)
-            known = self.patiently(lambda: self.wire.catalogue.add(wanted))
+            wanted = StreamEntry(name, self._runtime.new_id().hex(), config)
+            known = self.patiently(lambda: self.driver.catalogue.add(wanted))
         made = known
-        self.patiently(lambda: self.wire.make(made))  # whoever made the entry may have died before this
+        self.patiently(lambda: self.driver.make(made))  # whoever made the entry may have died before this
         return known
 
-    def _log(self, known: Known) -> NetworkLog:
+    def _log(self, known: StreamEntry) -> NetworkLog:
         topic = self._idle_topic(known.identity) or self._topic(known)
         log = NetworkLog(self, known, topic)
         with self._lock:
@@ -204,9 +209,9 @@ class NetworkBus:
         finalize(log, self._idle.append, (known.identity, topic)).atexit = False
         return log
 
-    def _topic(self, known: Known) -> Topic:
+    def _topic(self, known: StreamEntry) -> Topic:
         try:
-            return self.wire.topic(known)
+            return self.driver.topic(known)
         except TopicGone as gone:
             reason = f"the topic of {known.name} is missing; create the stream again, or delete it"
             raise ServerUnreachable(server=self.url, reason=reason) from gone
@@ -241,9 +246,9 @@ class NetworkBus:
                 raise UnsupportedByBackend(bus=self.url, feature=f"bound a stream by {kind}")
 
 
-def _release(wire: Wire) -> None:
-    wire.catalogue.close()
-    wire.close()
+def _release(driver: Driver) -> None:
+    driver.catalogue.close()
+    driver.close()
 
 
 Watch = Callable[[Log, Callable[[], None]], Callable[[], None]]

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from lockstep.log.batch import peek
 from lockstep.log.port import Entry
 
-HELD_BYTES = 8 << 20
+CACHE_BYTES = 8 << 20
 
 
-class Held:
+class FetchCache:
     """Batches without a gap in between that was not the server's: everything from `start` up to `end`."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Held:
     def forget_before(self, offset: int) -> None:
         """Let the oldest go if it is too much, but nothing that somebody who reads from an offset needs."""
         gone = 0
-        while self._size > HELD_BYTES and gone + 1 < len(self._bases) and self._bases[gone + 1] <= offset:
+        while self._size > CACHE_BYTES and gone + 1 < len(self._bases) and self._bases[gone + 1] <= offset:
             self._size -= len(self._entries[gone].data)
             gone += 1
         if gone:

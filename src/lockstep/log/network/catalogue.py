@@ -34,7 +34,7 @@ from typing import Any
 
 from lockstep.errors import DataError, LockstepError
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.driver import Known, Message, Topic, TopicGone
+from lockstep.log.network.driver import Message, StreamEntry, Topic, TopicGone
 from lockstep.runtime import logger
 
 READ_BYTES = 4 << 20
@@ -54,8 +54,8 @@ _UNSTEADY = "The catalogue of the bus can't be read: each time the server shows 
 
 _AT_ONCE = float("-inf")
 
-Entry = Mapping[str, Any]
-Streams = dict[str, Known]
+CatalogueMessage = Mapping[str, Any]
+Streams = dict[str, StreamEntry]
 
 
 class _NotThere(Exception):
@@ -78,25 +78,25 @@ class TopicCatalogue:
         self._folded = 0
         """Messages since the snapshot that was read or written last."""
 
-    def find(self, name: str) -> Known | None:
+    def find(self, name: str) -> StreamEntry | None:
         """See Catalogue."""
         with self._lock:
             self._catch_up()
             return self._known.get(name)
 
-    def all(self) -> list[Known]:
+    def all(self) -> list[StreamEntry]:
         """See Catalogue."""
         with self._lock:
             self._catch_up()
             return list(self._known.values())
 
-    def add(self, known: Known) -> Known:
+    def add(self, known: StreamEntry) -> StreamEntry:
         """See Catalogue."""
         self._write({"add": known.name, "identity": known.identity, "config": known.config.to_dict()})
         with self._lock:
             return self._known.get(known.name, known)  # removed by another meanwhile: it was there, and is gone
 
-    def remove(self, known: Known) -> bool:
+    def remove(self, known: StreamEntry) -> bool:
         """See Catalogue."""
         with self._lock:
             self._catch_up()
@@ -105,11 +105,11 @@ class TopicCatalogue:
             self._write({"remove": known.name, "identity": known.identity})
         return is_same
 
-    def trim(self, known: Known, head: int) -> None:
+    def trim(self, known: StreamEntry, head: int) -> None:
         """See Catalogue."""
         self._write({"trim": known.name, "identity": known.identity, "head": head})
 
-    def alter(self, known: Known, config: StreamConfig) -> None:
+    def alter(self, known: StreamEntry, config: StreamConfig) -> None:
         """See Catalogue."""
         self._write({"alter": known.name, "identity": known.identity, "config": config.to_dict()})
 
@@ -124,7 +124,7 @@ class TopicCatalogue:
         with self._lock:
             self._topic.close()
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: CatalogueMessage) -> None:
         with self._lock:
             self._topic.send([json.dumps({**entry, "id": uuid.uuid4().hex}).encode()])
             self._check_at = _AT_ONCE
@@ -165,7 +165,7 @@ class TopicCatalogue:
 
     def _fold(self, message: Message) -> None:
         entry = json.loads(message.data)
-        fold(self._known, entry)
+        apply_message(self._known, entry)
         self._next = message.number + 1
         self._folded = 0 if "snapshot" in entry else self._folded + 1
 
@@ -216,11 +216,11 @@ class TopicCatalogue:
         self._check_at = self._monotonic() + CHECK_S
 
 
-def fold(known: Streams, entry: Entry) -> None:
+def apply_message(known: Streams, entry: CatalogueMessage) -> None:
     """Take one entry in."""
     if "add" in entry:
         name = entry["add"]
-        known.setdefault(name, Known(name, entry["identity"], StreamConfig.from_dict(entry["config"])))
+        known.setdefault(name, StreamEntry(name, entry["identity"], StreamConfig.from_dict(entry["config"])))
         return
     name = next((entry[kind] for kind in ("remove", "trim", "alter") if kind in entry), None)
     found = known.get(name) if name is not None else None
@@ -254,12 +254,12 @@ def snapshot_parts(known: Streams, upto: int, part_bytes: int) -> Iterator[bytes
         yield json.dumps(message).encode()
 
 
-def newest_snapshot(messages: Iterable[Message]) -> list[Entry]:
+def newest_snapshot(messages: Iterable[Message]) -> list[CatalogueMessage]:
     """The parts of the complete snapshot that covers most messages; nothing if none is complete.
 
     One that stands among the messages that it covers does not count: some of those were lost before it was stored.
     """
-    snapshots: dict[str, dict[int, Entry]] = {}
+    snapshots: dict[str, dict[int, CatalogueMessage]] = {}
     for message in messages:
         entry = json.loads(message.data)
         if "snapshot" in entry and message.number >= entry["upto"]:
@@ -268,10 +268,10 @@ def newest_snapshot(messages: Iterable[Message]) -> list[Entry]:
     return max(complete, key=lambda parts: int(parts[0]["upto"]), default=[])
 
 
-def restore(parts: list[Entry]) -> Streams:
+def restore(parts: list[CatalogueMessage]) -> Streams:
     """The streams of a complete snapshot."""
     rows = [row for part in parts for row in part["streams"]]
     return {
-        row["name"]: Known(row["name"], row["identity"], StreamConfig.from_dict(row["config"]), row["head"])
+        row["name"]: StreamEntry(row["name"], row["identity"], StreamConfig.from_dict(row["config"]), row["head"])
         for row in rows
     }

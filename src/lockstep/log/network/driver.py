@@ -1,6 +1,6 @@
 """What a server must be able to do to carry logs: topics of numbered messages, and a catalogue of streams.
 
-Each vendor has one `Wire`. Everything that the port asks for beyond it (batches in messages, bounds, retention,
+Each vendor has one `Driver`. Everything that the port asks for beyond it (batches in messages, bounds, retention,
 dropping copies, trimming inside a batch) is done once, above it, in `NetworkBus` and `NetworkLog`.
 
 One append is one message: a batch as it is, or several in a bundle, so that all of them are stored or none.
@@ -51,7 +51,7 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class StreamEntry:
     """What the catalogue says about a stream."""
 
     name: str
@@ -60,7 +60,7 @@ class Known:
     head: int = 0
     """Everything below this offset was trimmed, whatever the server still holds."""
 
-    def trimmed(self, head: int) -> Known:
+    def trimmed(self, head: int) -> StreamEntry:
         """The same, with everything below an offset trimmed; never goes back."""
         return replace(self, head=max(head, self.head))
 
@@ -72,8 +72,8 @@ class TopicGone(Exception):
 class Topic(Protocol):
     """One ordered topic of a server. Used by one handle, which locks around it; `watch` may be called by any thread.
 
-    Every call ends within the time-out of the wire. ServerUnreachable, ServerRefused, StoreFull and AppendTooLarge are
-    raised where they fit, TopicGone if the topic was deleted.
+    Every call ends within the time-out of the driver. Calls raise ServerUnreachable, ServerRefused, StoreFull or
+    AppendTooLarge where they fit, and TopicGone if the topic was deleted.
     """
 
     limits: Limits
@@ -111,22 +111,22 @@ class Topic(Protocol):
 class Catalogue(Protocol):
     """The streams of a bus. The same for everybody: what one has written, the next call of another sees."""
 
-    def find(self, name: str) -> Known | None:
+    def find(self, name: str) -> StreamEntry | None:
         """What is known about a stream now."""
 
-    def all(self) -> list[Known]:
+    def all(self) -> list[StreamEntry]:
         """All streams."""
 
-    def add(self, known: Known) -> Known:
+    def add(self, known: StreamEntry) -> StreamEntry:
         """Make an entry unless there is one: whoever was first is returned to all."""
 
-    def remove(self, known: Known) -> bool:
+    def remove(self, known: StreamEntry) -> bool:
         """Take an entry out, if it is still the one; whether it was."""
 
-    def trim(self, known: Known, head: int) -> None:
+    def trim(self, known: StreamEntry, head: int) -> None:
         """Note that everything below an offset is gone."""
 
-    def alter(self, known: Known, config: StreamConfig) -> None:
+    def alter(self, known: StreamEntry, config: StreamConfig) -> None:
         """Give an entry another configuration, if it is still the one."""
 
     def verify(self) -> None:
@@ -136,7 +136,7 @@ class Catalogue(Protocol):
         """Give back what it uses."""
 
 
-class Wire(Protocol):
+class Driver(Protocol):
     """A connection to a server. Safe to share between threads."""
 
     url: str
@@ -144,22 +144,22 @@ class Wire(Protocol):
     promises: Promises
     catalogue: Catalogue
 
-    def make(self, known: Known) -> None:
+    def make(self, known: StreamEntry) -> None:
         """See that the topic of a stream is there; nothing happens if it is. UnsupportedByBackend if it can't be."""
 
-    def alter(self, known: Known, config: StreamConfig) -> None:
+    def alter(self, known: StreamEntry, config: StreamConfig) -> None:
         """See that the topic of a stream can keep what another configuration asks for; UnsupportedByBackend if not."""
 
-    def remove(self, known: Known) -> None:
+    def remove(self, known: StreamEntry) -> None:
         """Delete the topic of a stream; nothing happens if it is gone."""
 
-    def topic(self, known: Known) -> Topic:
+    def topic(self, known: StreamEntry) -> Topic:
         """A handle on the topic of a stream."""
 
-    def foreign(self, name: str) -> Known | None:
+    def foreign(self, name: str) -> StreamEntry | None:
         """A topic that others made and that can be read as a stream, where a server has such."""
 
-    def check(self, known: Sequence[Known]) -> list[Finding]:
+    def check(self, known: Sequence[StreamEntry]) -> list[Finding]:
         """What would break the promises: settings of the server, and of the topics of some streams."""
 
     def close(self) -> None:

@@ -20,9 +20,9 @@ from lockstep.errors import (
     UnsupportedByBackend,
 )
 from lockstep.log.batch import NO_PRODUCER, Batch, peek
-from lockstep.log.network.cache import Held
-from lockstep.log.network.driver import Ends, Known, Message, Topic, TopicGone, bundle, first_origin, unbundle
-from lockstep.log.network.retention import Tally, is_bounded, only_by_age
+from lockstep.log.network.cache import FetchCache
+from lockstep.log.network.driver import Ends, Message, StreamEntry, Topic, TopicGone, bundle, first_origin, unbundle
+from lockstep.log.network.retention import RetentionWindow, is_bounded, only_by_age
 from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ Identity = tuple[bytes, int, int]
 """What tells an append from all others."""
 
 
-class Owner(Protocol):
+class LogOwner(Protocol):
     """What a log needs of its bus."""
 
     url: str
@@ -52,10 +52,10 @@ class Owner(Protocol):
     def monotonic(self) -> float:
         """The clock of this process."""
 
-    def look_up(self, name: str) -> Known | None:
+    def look_up(self, name: str) -> StreamEntry | None:
         """What the catalogue says now."""
 
-    def note_trim(self, known: Known, head: int) -> None:
+    def note_trim(self, known: StreamEntry, head: int) -> None:
         """Write a trim into the catalogue."""
 
     def head(self, identity: str) -> int:
@@ -65,7 +65,7 @@ class Owner(Protocol):
 class NetworkLog:
     """See Log. Safe to share between threads."""
 
-    def __init__(self, bus: Owner, known: Known, topic: Topic) -> None:
+    def __init__(self, bus: LogOwner, known: StreamEntry, topic: Topic) -> None:
         self.name, self.identity, self.config, self.limits = known.name, known.identity, known.config, topic.limits
         self.topic = topic
         self._bus, self._known = bus, known
@@ -73,7 +73,7 @@ class NetworkLog:
         self._gone = False
         self._last: tuple[int, int] | None = None
         """The number of the last message that was seen, and the offset after it."""
-        self._tally: Tally | None = None
+        self._window: RetentionWindow | None = None
         self._age_head = 0
         self._age_due = float("-inf")
         self._is_aging = False
@@ -81,10 +81,10 @@ class NetworkLog:
         self._config_due = bus.monotonic() + CONFIG_S
         self._opened_at: int | None = None
         """The number after the last message when this handle first appended, unless it had seen a message by then."""
-        self._unsure: dict[Identity, int] = {}
+        self._uncertain: dict[Identity, int] = {}
         """Appends that may have landed, each with the least number that it may have got."""
         self._since_drop = 0
-        self._held = Held()
+        self._cache = FetchCache()
         self._stamped_ns = 0
 
     def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
@@ -162,17 +162,17 @@ class NetworkLog:
 
     def _read(self, offset: int, max_bytes: int) -> list[Entry]:
         self._check_readable(offset, self._first_known())
-        held = self._held
-        if not held.has(offset):
-            held.begin(offset, offset // self.limits.stride)
-        if found := held.take(offset, max_bytes):
+        cache = self._cache
+        if not cache.has(offset):
+            cache.begin(offset, offset // self.limits.stride)
+        if found := cache.take(offset, max_bytes):
             return found
         self._refresh_sometimes()
         if is_bounded(self.config):
             self._count_up_to(self.topic.ends())
             self._check_readable(offset, self._first_known())
         self._fetch(offset, max_bytes)
-        return held.take(offset, max_bytes)
+        return cache.take(offset, max_bytes)
 
     def _reread(self, offset: int) -> Entry | None:
         stride = self.limits.stride
@@ -185,7 +185,7 @@ class NetworkLog:
             entries = unbundle(message.data, message.number * stride, self.name)
             found = next((entry for entry in entries if entry.base + peek(entry.data)[0] > offset), None)
             message = self.topic.reread(message.number + 1) if found is None else None
-        if self._held.has(offset) and self._held.take(offset, 1) not in ([], [found]):
+        if self._cache.has(offset) and self._cache.take(offset, 1) not in ([], [found]):
             self._forget_seen()  # what was fetched before is not what is there
         return found
 
@@ -208,17 +208,17 @@ class NetworkLog:
         try:
             self._refresh_sometimes()
             least = self._least_number() if first.producer != NO_PRODUCER else 0
-            number = self._landed(first) if identity in self._unsure else None
+            number = self._landed(first) if identity in self._uncertain else None
             if number is None:
                 number = self._send(data)
         except AppendUncertain:
             self._doubt(identity, least)
             raise
         except LockstepError as error:
-            if identity in self._unsure:  # this time nothing was stored; but an earlier time something may have been
+            if identity in self._uncertain:  # this time nothing was stored; but an earlier time something may have been
                 raise AppendUncertain(stream=self.name, reason=str(error)) from error
             raise
-        self._unsure.pop(identity, None)
+        self._uncertain.pop(identity, None)
         entries = unbundle(data, number * self.limits.stride, self.name)
         self._see(number, entries)
         if self.config.retain_age_s is None:  # else when it is read: only then it is known when the server stored it
@@ -228,9 +228,9 @@ class NetworkLog:
 
     def _doubt(self, identity: Identity, least: int) -> None:
         """Remember that this may have landed, and the least number that it may have; the oldest doubts go."""
-        self._unsure.setdefault(identity, least)
-        if len(self._unsure) > DOUBTS_MAX:
-            del self._unsure[next(iter(self._unsure))]
+        self._uncertain.setdefault(identity, least)
+        if len(self._uncertain) > DOUBTS_MAX:
+            del self._uncertain[next(iter(self._uncertain))]
 
     def _least_number(self) -> int:
         """The least number that a message can have which is sent now."""
@@ -253,7 +253,7 @@ class NetworkLog:
         if first.producer == NO_PRODUCER:
             return None
         ends = self.topic.ends()
-        for message in self._messages(max(self._unsure[_identity(first)], ends.first), ends.next):
+        for message in self._messages(max(self._uncertain[_identity(first)], ends.first), ends.next):
             if first_origin(message.data) == (first.producer, first.sequence):
                 return message.number
         return None
@@ -270,13 +270,13 @@ class NetworkLog:
 
     def _fetch(self, offset: int, max_bytes: int) -> None:
         """Have at least one batch behind an offset at hand, if there is any."""
-        held = self._held
-        while held.end <= offset and (messages := self.topic.fetch(held.number, max_bytes)):
-            if messages[0].number > held.number:
+        cache = self._cache
+        while cache.end <= offset and (messages := self.topic.fetch(cache.number, max_bytes)):
+            if messages[0].number > cache.number:
                 self._check_readable(offset, self.topic.ends().first * self.limits.stride)
             for message in messages:
-                held.add(self._note(message), message.number + 1)
-        held.forget_before(offset)
+                cache.add(self._note(message), message.number + 1)
+        cache.forget_before(offset)
 
     def _note(self, message: Message) -> list[Entry]:
         """The batches of a message that was fetched; what it says is remembered, so that it is not fetched again."""
@@ -290,11 +290,11 @@ class NetworkLog:
             self._last = number, _after(entries)
 
     def _count_next(self, number: int, entries: list[Entry], time_ns: int | None = None) -> None:
-        if self._tally is not None and number == self._tally.next:
-            self._tally.add(number, entries, time_ns)
+        if self._window is not None and number == self._window.next:
+            self._window.add(number, entries, time_ns)
 
     def _first_known(self) -> int:
-        counted = self._tally.head if self._tally is not None else 0
+        counted = self._window.head if self._window is not None else 0
         return max(self._bus.head(self.identity), counted, self._age_head)
 
     def _check_readable(self, offset: int, first: int) -> None:
@@ -312,7 +312,7 @@ class NetworkLog:
             raise StreamNotFound(name=self.name, bus=self._bus.url)
         self._config_due = self._bus.monotonic() + CONFIG_S
         if known.config != self.config:  # others altered it
-            self.config, self._tally = known.config, None
+            self.config, self._window = known.config, None
             self._forget_age()
 
     def _end(self, ends: Ends) -> int:
@@ -331,22 +331,22 @@ class NetworkLog:
         return self._last[1]
 
     def _forget_seen(self) -> None:
-        self._last, self._tally, self._held, self._opened_at = None, None, Held(), None
-        self._unsure = dict.fromkeys(self._unsure, 0)
+        self._last, self._window, self._cache, self._opened_at = None, None, FetchCache(), None
+        self._uncertain = dict.fromkeys(self._uncertain, 0)
         self._forget_age()
 
     def _forget_age(self) -> None:
         self._age_head, self._age_due, self._is_aging = 0, float("-inf"), False
 
     def _count_up_to(self, ends: Ends) -> None:
-        """Bring the tally of a bounded stream to the end."""
+        """Bring the window of a bounded stream to the end."""
         if not is_bounded(self.config):
             return
         if only_by_age(self.config) and self._find_age_head(ends):
             return
-        if self._tally is None or self._tally.next < ends.first:
-            self._tally = self._begun_tally(ends)
-        self._count(self._tally, ends)
+        if self._window is None or self._window.next < ends.first:
+            self._window = self._new_window(ends)
+        self._count(self._window, ends)
 
     def _find_age_head(self, ends: Ends) -> bool:
         """Hide the messages at the beginning that are too old beside the newest; False if the server stamps none."""
@@ -382,22 +382,22 @@ class NetworkLog:
     def _first_from(self, number: int) -> Message | None:
         return next(iter(self.topic.fetch(number, 1)), None)
 
-    def _begun_tally(self, ends: Ends) -> Tally:
-        """A tally that begins far enough back: a message holds a record or more, but numbers may have gaps."""
+    def _new_window(self, ends: Ends) -> RetentionWindow:
+        """A window that begins far enough back: a message holds a record or more, but numbers may have gaps."""
         by_count = self.config.capacity is not None and self.config.retain_bytes is None
         back = self.config.capacity or 0 if by_count else ends.next - ends.first
         while True:
             start = max(ends.next - back, ends.first)
-            tally = Tally(self.config, start, self._bus.now_ns)
-            self._count(tally, ends)
-            if start == ends.first or tally.is_full:
-                return tally
+            window = RetentionWindow(self.config, start, self._bus.now_ns)
+            self._count(window, ends)
+            if start == ends.first or window.is_full:
+                return window
             back *= 2
 
-    def _count(self, tally: Tally, ends: Ends) -> None:
-        for message in self._messages(tally.next, ends.next):
+    def _count(self, window: RetentionWindow, ends: Ends) -> None:
+        for message in self._messages(window.next, ends.next):
             entries = unbundle(message.data, message.number * self.limits.stride, self.name)
-            tally.add(message.number, entries, message.time_ns)
+            window.add(message.number, entries, message.time_ns)
             self._see(message.number, entries)
 
     def _messages(self, start: int, stop: int) -> Iterator[Message]:

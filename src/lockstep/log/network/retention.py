@@ -27,7 +27,7 @@ class _Stored:
     time_ns: int
 
 
-class Tally:
+class RetentionWindow:
     """The last batches of a stream with a limit, as far as they were looked at, and the first offset that counts."""
 
     def __init__(self, config: StreamConfig, start: int, now_ns: Callable[[], int]) -> None:

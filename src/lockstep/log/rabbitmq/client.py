@@ -17,7 +17,7 @@ from lockstep.errors import Closed, ServerUnreachable
 from lockstep.log.network.address import Address
 from lockstep.log.network.retry import Deadline
 from lockstep.log.rabbitmq import errors
-from lockstep.log.rabbitmq.connection import IDS, Connection, Pump
+from lockstep.log.rabbitmq.connection import IDS, Connection, IoLoop
 from lockstep.log.rabbitmq.handshake import Facts, Login, connect
 from lockstep.runtime import Runtime
 
@@ -33,7 +33,7 @@ _FIRST_TRY = 0.6
 _TICK_S = 1.0
 
 
-class Links:
+class RabbitClient:
     """See above. Safe to share between threads."""
 
     def __init__(self, address: Address, login: Login, runtime: Runtime) -> None:
@@ -45,7 +45,7 @@ class Links:
         self._lock = threading.Lock()
         self._told: dict[Endpoint, Endpoint] = {}
         self._open: dict[tuple[str, Endpoint], list[Connection]] = {}
-        self._pump: Pump | None = None
+        self._io_loop: IoLoop | None = None
         self._ticked = runtime.monotonic()
         self._closed = False
 
@@ -102,9 +102,9 @@ class Links:
         """Close all connections."""
         with self._lock:
             self._closed = True
-            pump, self._pump = self._pump, None
-        if pump is not None:
-            pump.close()
+            io_loop, self._io_loop = self._io_loop, None
+        if io_loop is not None:
+            io_loop.close()
 
     def _first_of(self, deadline: Deadline, reach: Callable[[Endpoint, Deadline], Connection]) -> Connection:
         """What one of the servers gives, those with a connection first; one that hangs leaves time for the others."""
@@ -142,9 +142,9 @@ class Links:
             raise Closed(what=f"Bus {self.address.safe_url}")
         connection, self.facts = connect(*endpoint, self._login, deadline, self._runtime.monotonic)
         self._told[connection.told] = endpoint
-        if self._pump is None:
-            self._pump = Pump(str(endpoint[1]), self._tick)
-        self._pump.add(connection)
+        if self._io_loop is None:
+            self._io_loop = IoLoop(str(endpoint[1]), self._tick)
+        self._io_loop.add(connection)
         return connection
 
     @contextmanager

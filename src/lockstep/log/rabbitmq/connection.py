@@ -275,7 +275,7 @@ _STOP_S = 10.0
 _CLOSED = "the bus is closed"
 
 
-class Pump:
+class IoLoop:
     """Reads connections, gives signs of life, and calls `tick` now and then.
 
     A connection that can't be handled is lost, and the others go on. If the thread itself fails, all connections are
@@ -284,9 +284,9 @@ class Pump:
 
     def __init__(self, name: str, tick: Callable[[], None]) -> None:
         self._tick = tick
-        self._bell, self._ear = socket.socketpair()
-        self._bell.setblocking(False)
-        self._ear.setblocking(False)
+        self._wake_writer, self._wake_reader = socket.socketpair()
+        self._wake_writer.setblocking(False)
+        self._wake_reader.setblocking(False)
         self._new: list[Connection] = []
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"rabbitmq-{name}", daemon=True)
@@ -295,21 +295,21 @@ class Pump:
     def add(self, connection: Connection) -> None:
         """Read this one too, from now on; it is closed when it is lost."""
         self._new.append(connection)
-        self._ring()
+        self._wake()
 
     def close(self) -> None:
         """Close all connections, and return when nothing runs any more."""
         self._stopping = True
-        self._ring()
+        self._wake()
         self._thread.join(_STOP_S)
         if self._thread.is_alive():
             raise TimedOut(what=f"Stopping {self._thread.name}", seconds=_STOP_S)
-        self._bell.close()
-        self._ear.close()
+        self._wake_writer.close()
+        self._wake_reader.close()
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         try:
-            self._bell.send(b"\0")
+            self._wake_writer.send(b"\0")
         except BlockingIOError:
             return  # it has been rung often enough
 
@@ -327,14 +327,14 @@ class Pump:
 
     def _read(self, reading: list[Connection]) -> None:
         with selectors.DefaultSelector() as selector:
-            selector.register(self._ear, selectors.EVENT_READ)
+            selector.register(self._wake_reader, selectors.EVENT_READ)
             while not self._stopping:
                 self._look(selector, reading)
 
     def _look(self, selector: selectors.BaseSelector, reading: list[Connection]) -> None:
         for key, _ in selector.select(_TICK_S):
             if key.data is None:
-                self._ear.recv(1 << 16)
+                self._wake_reader.recv(1 << 16)
             else:
                 _handle(key.data, key.data.on_readable)
         while self._new:

@@ -25,7 +25,7 @@ from lockstep.log.network.driver import (
     STRIDE,
     Catalogue,
     Finding,
-    Known,
+    StreamEntry,
     Topic,
     TopicGone,
     login_findings,
@@ -35,11 +35,11 @@ from lockstep.log.network.retention import is_bounded
 from lockstep.log.network.retry import Deadline
 from lockstep.log.port import DROPPED_BY_READERS, Bus, Limits, Promises
 from lockstep.log.rabbitmq import errors
-from lockstep.log.rabbitmq.client import Links
+from lockstep.log.rabbitmq.client import RabbitClient
 from lockstep.log.rabbitmq.connection import Receiver
 from lockstep.log.rabbitmq.frames import PUBLISH_OVERHEAD
 from lockstep.log.rabbitmq.handshake import Login
-from lockstep.log.rabbitmq.subscription import Glimpse
+from lockstep.log.rabbitmq.subscription import ChunkPeek
 from lockstep.log.rabbitmq.topic import RabbitTopic
 from lockstep.runtime import Runtime
 
@@ -116,14 +116,14 @@ def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Ma
     """The bus at an address; raises within about its time-out if nobody answers, or says no."""
     address = read_address(target, options, environ)
     report_findings(login_findings(address), strict=address.strict)
-    links = Links(address, login_of(address), runtime)
+    client = RabbitClient(address, login_of(address), runtime)
     try:
-        wire = RabbitWire(address, links, runtime)
-        report_findings(wire.check_cheaply(), strict=address.strict)
+        driver = RabbitDriver(address, client, runtime)
+        report_findings(driver.check_cheaply(), strict=address.strict)
     except BaseException:
-        links.close()
+        client.close()
         raise
-    return NetworkBus(wire, runtime, patience_s=address.patience_s)
+    return NetworkBus(driver, runtime, patience_s=address.patience_s)
 
 
 def read_address(target: str, options: Mapping[str, str], environ: Mapping[str, str]) -> Address:
@@ -157,13 +157,13 @@ class RabbitCatalogue(TopicCatalogue):
         self,
         topic: Topic,
         monotonic: Callable[[], float],
-        make: Callable[[Known], None],
-        remove: Callable[[Known], None],
+        make: Callable[[StreamEntry], None],
+        remove: Callable[[StreamEntry], None],
     ) -> None:
         super().__init__(topic, monotonic)
         self._make, self._remove = make, remove
 
-    def add(self, known: Known) -> Known:
+    def add(self, known: StreamEntry) -> StreamEntry:
         """See Catalogue."""
         self._make(known)
         found = super().add(known)
@@ -172,25 +172,25 @@ class RabbitCatalogue(TopicCatalogue):
         return found
 
 
-class RabbitWire:
-    """See Wire."""
+class RabbitDriver:
+    """See Driver."""
 
     never_uses_a_name_twice = True
     """An identity is a part of each name on the server."""
 
-    def __init__(self, address: Address, links: Links, runtime: Runtime) -> None:
+    def __init__(self, address: Address, client: RabbitClient, runtime: Runtime) -> None:
         self.url = address.safe_url
-        self._address, self._links, self._runtime = address, links, runtime
+        self._address, self._client, self._runtime = address, client, runtime
         self._catalogue_name = f"{address.prefix}{CATALOGUE}"
-        self.replicas = links.persist(self._find_catalogue, links.deadline())
+        self.replicas = client.persist(self._find_catalogue, client.deadline())
         self.promises = promises_of(self.replicas)
         topic = self._topic(self._catalogue_name, "the catalogue")
         self.catalogue: Catalogue = RabbitCatalogue(topic, runtime.monotonic, self._make, self.remove)
 
-    def make(self, known: Known) -> None:
-        """See Wire: it was made before its entry; one that is missing was not deleted by us, and is not made anew."""
+    def make(self, known: StreamEntry) -> None:
+        """See Driver: it was made before its entry; one that is missing was not deleted by us, and is not made anew."""
         stream = self._server_name(known)
-        if self._links.persist(lambda within: self._exists(stream, within), self._links.deadline()):
+        if self._client.persist(lambda within: self._exists(stream, within), self._client.deadline()):
             return
         found = self.catalogue.find(known.name)
         if found is not None and found.identity == known.identity:
@@ -199,79 +199,79 @@ class RabbitWire:
                 f" {known.name!r}: somebody deleted it there. Delete the stream and make it anew."
             )
 
-    def alter(self, known: Known, config: StreamConfig) -> None:
-        """See Wire: what the server drops by itself was fixed when the stream was made."""
+    def alter(self, known: StreamEntry, config: StreamConfig) -> None:
+        """See Driver: what the server drops by itself was fixed when the stream was made."""
         made = stream_arguments(known.config, self._address)
         if not keeps_enough(made, stream_arguments(config, self._address)):
             words = ", ".join(f"{name}={value}" for name, value in made.items())
             feature = f"keep more of stream {known.name} than it was created for ({words}); create another stream"
             raise UnsupportedByBackend(bus=self.url, feature=feature)
 
-    def remove(self, known: Known) -> None:
-        """See Wire."""
+    def remove(self, known: StreamEntry) -> None:
+        """See Driver."""
         stream = self._server_name(known)
-        self._links.persist(lambda within: self._delete(stream, within), self._links.deadline())
+        self._client.persist(lambda within: self._delete(stream, within), self._client.deadline())
 
-    def topic(self, known: Known) -> RabbitTopic:
-        """See Wire."""
+    def topic(self, known: StreamEntry) -> RabbitTopic:
+        """See Driver."""
         return self._topic(self._server_name(known), known.name)
 
-    def foreign(self, name: str) -> Known | None:
-        """See Wire: streams of others are not read here."""
+    def foreign(self, name: str) -> StreamEntry | None:
+        """See Driver: streams of others are not read here."""
         del name
         return None
 
-    def check(self, known: Sequence[Known]) -> list[Finding]:
-        """See Wire."""
-        deadline = self._links.deadline()
+    def check(self, known: Sequence[StreamEntry]) -> list[Finding]:
+        """See Driver."""
+        deadline = self._client.deadline()
         found = self.check_cheaply()
-        found += self._links.persist(self._check_disk, deadline)
+        found += self._client.persist(self._check_disk, deadline)
         return found + check_room(self._address, known)
 
     def check_cheaply(self) -> list[Finding]:
         """What is known without asking."""
-        facts = self._links.facts
+        facts = self._client.facts
         assert facts is not None, "there was a connection"
         server = self._address.servers
         return check_version(server, facts.version) + check_replicas(server, self.replicas)
 
     def close(self) -> None:
-        """See Wire."""
-        self._links.close()
+        """See Driver."""
+        self._client.close()
 
-    def _make(self, known: Known) -> None:
+    def _make(self, known: StreamEntry) -> None:
         settings = stream_arguments(known.config, self._address)
         stream = self._server_name(known)
-        self._links.persist(lambda within: self._create(stream, settings, within), self._links.deadline())
+        self._client.persist(lambda within: self._create(stream, settings, within), self._client.deadline())
 
     def _topic(self, stream: str, name: str) -> RabbitTopic:
-        return RabbitTopic(self._links, stream, name, self._limits(), self._runtime.new_id().hex())
+        return RabbitTopic(self._client, stream, name, self._limits(), self._runtime.new_id().hex())
 
     def _limits(self) -> Limits:
-        facts = self._links.facts
+        facts = self._client.facts
         assert facts is not None, "there was a connection"
         return Limits(
             stride=STRIDE, append_records=STRIDE, append_bytes=facts.frame_max - PUBLISH_OVERHEAD,
             append_setting=_SETTING,
         )  # fmt: skip
 
-    def _server_name(self, known: Known) -> str:
+    def _server_name(self, known: StreamEntry) -> str:
         return server_name(self._address.prefix, known.name, known.identity, self.url)
 
     def _find_catalogue(self, deadline: Deadline) -> int:
         """How many copies it has; it is made if there is none."""
         try:
-            return self._links.topology(self._catalogue_name, deadline)[1]
+            return self._client.topology(self._catalogue_name, deadline)[1]
         except TopicGone:
             self._create(self._catalogue_name, _CATALOGUE_SETTINGS, deadline)
-            return self._links.topology(self._catalogue_name, deadline)[1]
+            return self._client.topology(self._catalogue_name, deadline)[1]
 
     def _check_disk(self, deadline: Deadline) -> list[Finding]:
-        return check_disk(self._links, self._catalogue_name, deadline)
+        return check_disk(self._client, self._catalogue_name, deadline)
 
     def _create(self, stream: str, settings: Mapping[str, str], deadline: Deadline) -> None:
         properties = [schema.Property(name, value) for name, value in settings.items()]
-        answer = self._links.any(deadline).ask(lambda number: schema.Create(number, stream, properties), deadline)
+        answer = self._client.any(deadline).ask(lambda number: schema.Create(number, stream, properties), deadline)
         code = answer.response_code
         if code == errors.EXISTS or (code in _PERHAPS_THERE and self._exists(stream, deadline)):
             return
@@ -282,13 +282,13 @@ class RabbitWire:
         self._check(code, "create", stream)
 
     def _delete(self, stream: str, deadline: Deadline) -> None:
-        answer = self._links.any(deadline).ask(lambda number: schema.Delete(number, stream), deadline)
+        answer = self._client.any(deadline).ask(lambda number: schema.Delete(number, stream), deadline)
         if answer.response_code != errors.NO_STREAM:
             self._check(answer.response_code, "delete", stream)
 
     def _exists(self, stream: str, deadline: Deadline) -> bool:
         try:
-            self._links.topology(stream, deadline)
+            self._client.topology(stream, deadline)
         except TopicGone:
             return False
         except errors.NotReady:
@@ -296,7 +296,7 @@ class RabbitWire:
         return True
 
     def _check(self, code: int, action: str, stream: str) -> None:
-        errors.check(code, server=self._address.servers, user=self._links.user, action=action, stream=stream)
+        errors.check(code, server=self._address.servers, user=self._client.user, action=action, stream=stream)
 
 
 def promises_of(replicas: int) -> Promises:
@@ -335,11 +335,11 @@ def check_replicas(server: str, replicas: int) -> list[Finding]:
     return [Finding(server, problem, "the number of nodes of the cluster (3 or more)")]
 
 
-def check_disk(links: Links, stream: str, deadline: Deadline) -> list[Finding]:
+def check_disk(client: RabbitClient, stream: str, deadline: Deadline) -> list[Finding]:
     """A server with a disk alarm refuses new publishers at once."""
-    connection = links.fresh(deadline)
+    connection = client.fresh(deadline)
     try:
-        number = connection.add_publisher(_nobody(links, stream))
+        number = connection.add_publisher(_nobody(client, stream))
         answer = connection.ask(lambda n: schema.DeclarePublisher(n, number, "", stream), deadline)
     finally:
         connection.lose("it was for one question")
@@ -349,7 +349,7 @@ def check_disk(links: Links, stream: str, deadline: Deadline) -> list[Finding]:
     return [Finding(connection.server, problem, "disk_free_limit in rabbitmq.conf, or the disk")]
 
 
-def check_room(address: Address, known: Sequence[Known]) -> list[Finding]:
+def check_room(address: Address, known: Sequence[StreamEntry]) -> list[Finding]:
     """A stream that is bounded by a number of records only grows on the server."""
     setting = "the option max_bytes or max_age_s in the URL before the stream is made, or give it retain_bytes"
     return [
@@ -363,5 +363,5 @@ def check_room(address: Address, known: Sequence[Known]) -> list[Finding]:
     ]
 
 
-def _nobody(links: Links, stream: str) -> Receiver:
-    return Glimpse(links, stream)
+def _nobody(client: RabbitClient, stream: str) -> Receiver:
+    return ChunkPeek(client, stream)

@@ -50,7 +50,7 @@ def connect(
     server = f"{host}:{port}"
     sock = _dial(host, port, login.tls, server, deadline)
     try:
-        greeting = _Greeting(sock, server, login.user, deadline)
+        greeting = _Handshake(sock, server, login.user, deadline)
         version = greeting.introduce()
         frame_max, heartbeat = greeting.log_in(login)
         told = greeting.open(login.vhost)
@@ -90,7 +90,7 @@ def _context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-class _Greeting:
+class _Handshake:
     """Requests and answers in turn, before there is anybody else on the connection."""
 
     def __init__(self, sock: socket.socket, server: str, user: str, deadline: Deadline) -> None:

@@ -23,7 +23,7 @@ from lockstep.log.network.driver import BUNDLE_MAGIC as BUNDLE
 from lockstep.log.network.driver import first_origin
 from lockstep.log.network.retry import Deadline
 from lockstep.log.rabbitmq import errors, frames
-from lockstep.log.rabbitmq.client import PUBLISH, Links
+from lockstep.log.rabbitmq.client import PUBLISH, RabbitClient
 from lockstep.log.rabbitmq.connection import Connection
 from lockstep.log.rabbitmq.subscription import LAST, Subscription, from_number
 
@@ -65,11 +65,11 @@ def origin_of(data: bytes) -> Origin | None:
     return None if origin[0] == NO_PRODUCER else origin
 
 
-class Tail(Subscription):
+class StoredWatcher(Subscription):
     """The end of a stream, looked at while a message is on its way; what comes at other times is dropped."""
 
-    def __init__(self, links: Links, stream: str, news: threading.Event, wanted: Attempt) -> None:
-        super().__init__(links, stream)
+    def __init__(self, client: RabbitClient, stream: str, news: threading.Event, wanted: Attempt) -> None:
+        super().__init__(client, stream)
         self.first: int | None = None
         self.end: int | None = None
         self.found: int | None = None
@@ -113,15 +113,15 @@ class Tail(Subscription):
 class Sender:
     """Sends the messages of one handle, one at a time."""
 
-    def __init__(self, links: Links, stream: str, name: str, reference: str) -> None:
+    def __init__(self, client: RabbitClient, stream: str, name: str, reference: str) -> None:
         self.stream = stream
-        self._links, self._name, self._reference = links, name, reference
+        self._client, self._name, self._reference = client, name, reference
         self._news = threading.Event()
         self._connection: Connection | None = None
         self._number = -1
         self._is_lost = True
         self._refusal: int | None = None
-        self._tail: Tail | None = None
+        self._tail: StoredWatcher | None = None
         self._last_id = 0
         self._open: Attempt | None = None
         """The message before, if nobody knows whether it was stored."""
@@ -130,7 +130,7 @@ class Sender:
         """Store a message; its number."""
         attempt = self._attempt(data)
         try:
-            number = self._links.persist(lambda within: self._try(attempt, within, deadline), deadline)
+            number = self._client.persist(lambda within: self._try(attempt, within, deadline), deadline)
         except (ServerUnreachable, StoreFull) as error:
             self._give_up(attempt, error)
             raise
@@ -186,7 +186,7 @@ class Sender:
         attempt.tries += 1
         return self._number_of(attempt, tail, deadline)
 
-    def _number_of(self, attempt: Attempt, tail: Tail, deadline: Deadline) -> int:
+    def _number_of(self, attempt: Attempt, tail: StoredWatcher, deadline: Deadline) -> int:
         while tail.found is None:
             if self._refusal is not None:
                 self._refused(attempt, self._refusal)
@@ -196,7 +196,7 @@ class Sender:
             self._make_room(attempt, tail, deadline)
         return tail.found
 
-    def _make_room(self, attempt: Attempt, tail: Tail, deadline: Deadline) -> None:
+    def _make_room(self, attempt: Attempt, tail: StoredWatcher, deadline: Deadline) -> None:
         try:
             tail.refill(deadline)
         except (ServerUnreachable, errors.NotReady) as error:
@@ -218,12 +218,12 @@ class Sender:
         self._is_lost, number = True, self._number
         with suppress(ServerUnreachable):
             connection.begin(
-                self._links.deadline(_CLOSE_S),
+                self._client.deadline(_CLOSE_S),
                 lambda correlation: schema.DeletePublisher(correlation, number),
                 then=lambda: connection.drop_publisher(number, self),
             )
 
-    def _uncertain(self, attempt: Attempt, tail: Tail) -> AppendUncertain:
+    def _uncertain(self, attempt: Attempt, tail: StoredWatcher) -> AppendUncertain:
         """Nobody knows; a fresh connection finds out more than one that may be stuck."""
         if attempt.start is None:
             attempt.start = tail.first
@@ -231,12 +231,12 @@ class Sender:
         reason = "the connection was lost" if self._is_lost or tail.is_lost else "no answer came in time"
         if connection is not None:
             connection.lose("it did not store a message in time")
-        return AppendUncertain(stream=self._name, reason=f"{reason} from {self._links.address.servers}")
+        return AppendUncertain(stream=self._name, reason=f"{reason} from {self._client.address.servers}")
 
     def _declared(self, deadline: Deadline) -> Connection:
         if self._connection is not None and not self._is_lost:
             return self._connection
-        connection = self._links.to_leader(PUBLISH, self.stream, deadline)
+        connection = self._client.to_leader(PUBLISH, self.stream, deadline)
         number, code = connection.add_publisher(self), errors.NO_STREAM
         try:
             code = connection.ask(
@@ -251,7 +251,7 @@ class Sender:
         self._connection, self._number, self._is_lost = connection, number, False
         return connection
 
-    def _watched(self, attempt: Attempt, deadline: Deadline) -> Tail:
+    def _watched(self, attempt: Attempt, deadline: Deadline) -> StoredWatcher:
         """The end of the stream; from where it was before the first try, if this is not the first."""
         tail = self._tail
         if tail is not None and not tail.is_lost and tail.credit > 0 and not attempt.tries:
@@ -260,11 +260,11 @@ class Sender:
         self._tail = None
         if tail is not None:
             tail.close()
-        tail = Tail(self._links, self.stream, self._news, attempt)
+        tail = StoredWatcher(self._client, self.stream, self._news, attempt)
         tail.open(from_number(attempt.start or 0) if attempt.tries else LAST, _CHUNKS, deadline)
         self._tail = tail  # only now: one that was refused brings nothing
         return tail
 
     def _check(self, code: int) -> None:
-        links = self._links
-        errors.check(code, server=links.address.servers, user=links.user, action="write", stream=self.stream)
+        client = self._client
+        errors.check(code, server=client.address.servers, user=client.user, action="write", stream=self.stream)

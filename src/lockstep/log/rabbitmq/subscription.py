@@ -15,7 +15,7 @@ from lockstep.errors import ServerUnreachable
 from lockstep.log.network.driver import Message
 from lockstep.log.network.retry import Deadline
 from lockstep.log.rabbitmq import errors, frames
-from lockstep.log.rabbitmq.client import READ, Links
+from lockstep.log.rabbitmq.client import READ, RabbitClient
 from lockstep.log.rabbitmq.connection import Connection
 
 AHEAD_BYTES = 8 << 20
@@ -45,18 +45,18 @@ def unsubscribe(number: int) -> frames.Build:
 class Subscription:
     """One subscription on a connection, and how many chunks the server may still send."""
 
-    def __init__(self, links: Links, stream: str) -> None:
+    def __init__(self, client: RabbitClient, stream: str) -> None:
         self.stream = stream
         self.is_lost = False
         self.credit = 0
-        self._links = links
+        self._client = client
         self._connection: Connection | None = None
         self._number = -1
         self._lock = threading.Lock()
 
     def open(self, spec: schema.OffsetSpec, chunks: int, deadline: Deadline) -> None:
         """Subscribe at the leader of the stream."""
-        connection = self._links.to_leader(READ, self.stream, deadline)
+        connection = self._client.to_leader(READ, self.stream, deadline)
         self.credit = chunks  # before anything can come
         self._number = number = connection.add_feed(self)
         try:
@@ -81,7 +81,7 @@ class Subscription:
             return
         self.is_lost, number = True, self._number
         with suppress(ServerUnreachable):
-            deadline = self._links.deadline(_CLOSE_S)
+            deadline = self._client.deadline(_CLOSE_S)
             connection.begin(deadline, unsubscribe(number), then=lambda: connection.drop_feed(number, self))
 
     def on_chunk(self, chunk: frames.Chunk) -> None:
@@ -108,15 +108,15 @@ class Subscription:
         return self._connection
 
     def _check(self, code: int, action: str) -> None:
-        links = self._links
-        errors.check(code, server=links.address.servers, user=links.user, action=action, stream=self.stream)
+        client = self._client
+        errors.check(code, server=client.address.servers, user=client.user, action=action, stream=self.stream)
 
 
-class Feed(Subscription):
+class ReadAhead(Subscription):
     """Messages from a number on, in order. Taken by one thread at a time."""
 
-    def __init__(self, links: Links, stream: str, on_news: Callable[[], None]) -> None:
-        super().__init__(links, stream)
+    def __init__(self, client: RabbitClient, stream: str, on_news: Callable[[], None]) -> None:
+        super().__init__(client, stream)
         self.position: int | None = None
         """Every message from this number on comes, or is here; None: it is not known yet."""
         self.arrived = 0
@@ -229,11 +229,11 @@ class Feed(Subscription):
                 self.grant(missing, deadline)
 
 
-class Glimpse(Subscription):
+class ChunkPeek(Subscription):
     """The first chunk that a subscription brings, and nothing more."""
 
-    def __init__(self, links: Links, stream: str) -> None:
-        super().__init__(links, stream)
+    def __init__(self, client: RabbitClient, stream: str) -> None:
+        super().__init__(client, stream)
         self.chunk: frames.Chunk | None = None
         self._came = threading.Event()
 
@@ -257,12 +257,12 @@ class Glimpse(Subscription):
         return self.chunk
 
 
-def glimpse(
-    links: Links, stream: str, specs: Sequence[schema.OffsetSpec], deadline: Deadline
+def peek_chunks(
+    client: RabbitClient, stream: str, specs: Sequence[schema.OffsetSpec], deadline: Deadline
 ) -> list[frames.Chunk | None]:
     """The chunk that is found at each place now, asked for in one go; None where there is none."""
-    connection = links.to_leader(READ, stream, deadline)
-    looks = [Glimpse(links, stream) for _ in specs]
+    connection = client.to_leader(READ, stream, deadline)
+    looks = [ChunkPeek(client, stream) for _ in specs]
     numbers = [connection.add_feed(look) for look in looks]
     builds = [
         build
@@ -273,5 +273,7 @@ def glimpse(
     for number, look in zip(numbers, looks, strict=True):
         connection.drop_feed(number, look)
     for answer in answers[::2]:
-        errors.check(answer.response_code, server=links.address.servers, user=links.user, action="read", stream=stream)
+        errors.check(
+            answer.response_code, server=client.address.servers, user=client.user, action="read", stream=stream
+        )
     return [look.chunk for look in looks]

@@ -11,10 +11,10 @@ from lockstep.log.network.driver import Ends, Message, TopicGone
 from lockstep.log.network.retry import Deadline
 from lockstep.log.port import Limits
 from lockstep.log.rabbitmq import errors
-from lockstep.log.rabbitmq.client import Links
+from lockstep.log.rabbitmq.client import RabbitClient
 from lockstep.log.rabbitmq.frames import Chunk
 from lockstep.log.rabbitmq.sender import Sender
-from lockstep.log.rabbitmq.subscription import FIRST, LAST, Feed, Glimpse, from_number, glimpse
+from lockstep.log.rabbitmq.subscription import FIRST, LAST, ChunkPeek, ReadAhead, from_number, peek_chunks
 
 _FIRST_HOLDS_S = 1.0
 """Where a stream begins is asked for again after this time, or when something is missing."""
@@ -25,12 +25,12 @@ _FEEDS = 2
 class RabbitTopic:
     """See Topic."""
 
-    def __init__(self, links: Links, stream: str, name: str, limits: Limits, reference: str) -> None:
+    def __init__(self, client: RabbitClient, stream: str, name: str, limits: Limits, reference: str) -> None:
         self.limits = limits
-        self._links, self._stream, self._name = links, stream, name
-        self._sender = Sender(links, stream, name, reference)
+        self._client, self._stream, self._name = client, stream, name
+        self._sender = Sender(client, stream, name, reference)
         self._lock = threading.RLock()
-        self._feeds: list[Feed] = []
+        self._feeds: list[ReadAhead] = []
         self._last: list[Message] = []
         """The messages of the chunk that was the last one when somebody asked for the ends."""
         self._has_seen = False
@@ -41,7 +41,7 @@ class RabbitTopic:
 
     def send(self, messages: Sequence[bytes]) -> list[int]:
         """See Topic."""
-        deadline = self._links.deadline()
+        deadline = self._client.deadline()
         for data in messages:
             self._check_size(data)
         numbers = [self._sender.send(data, deadline) for data in messages]
@@ -50,8 +50,8 @@ class RabbitTopic:
 
     def ends(self) -> Ends:
         """See Topic."""
-        deadline = self._links.deadline()
-        return self._links.persist(self._ends, deadline)
+        deadline = self._client.deadline()
+        return self._client.persist(self._ends, deadline)
 
     def fetch(self, number: int, max_bytes: int) -> list[Message]:
         """See Topic."""
@@ -60,12 +60,12 @@ class RabbitTopic:
             if sum(len(message.data) for message in found) >= max_bytes:
                 return found
         with self._lock:
-            return self._links.persist(lambda within: self._fetch(number, max_bytes, within), self._links.deadline())
+            return self._client.persist(lambda within: self._fetch(number, max_bytes, within), self._client.deadline())
 
     def reread(self, number: int) -> Message | None:
         """See Topic."""
         with self._lock:
-            return self._links.persist(lambda within: self._reread(number, within), self._links.deadline())
+            return self._client.persist(lambda within: self._reread(number, within), self._client.deadline())
 
     def drop(self, before: int) -> None:
         """See Topic: the server takes room back by its own settings only."""
@@ -74,7 +74,7 @@ class RabbitTopic:
         """See Topic."""
         with self._lock:
             self._wakes.append(wake)
-            self._links.watched.add(self._look_again)
+            self._client.watched.add(self._look_again)
             if not any(not feed.is_lost for feed in self._feeds):
                 self._listen(wake)
 
@@ -83,7 +83,7 @@ class RabbitTopic:
                 with suppress(ValueError):
                     self._wakes.remove(wake)
                 if not self._wakes:
-                    self._links.watched.discard(self._look_again)
+                    self._client.watched.discard(self._look_again)
 
         return stop
 
@@ -91,7 +91,7 @@ class RabbitTopic:
         """See Topic."""
         with self._lock:
             self._wakes.clear()
-            self._links.watched.discard(self._look_again)
+            self._client.watched.discard(self._look_again)
             feeds, self._feeds = self._feeds, []
         for feed in feeds:
             feed.close()
@@ -110,7 +110,7 @@ class RabbitTopic:
         return found
 
     def _reread(self, number: int, deadline: Deadline) -> Message | None:
-        [chunk] = glimpse(self._links, self._stream, (from_number(number),), deadline)
+        [chunk] = peek_chunks(self._client, self._stream, (from_number(number),), deadline)
         if chunk is None and self._ends(deadline).next > number:
             raise errors.NotReady  # it is there, but a server that has just begun to lead a stream does not show it yet
         messages = [] if chunk is None else chunk.messages()
@@ -119,14 +119,14 @@ class RabbitTopic:
             self._first = None
         return found
 
-    def _feed_at(self, number: int, deadline: Deadline) -> Feed:
+    def _feed_at(self, number: int, deadline: Deadline) -> ReadAhead:
         self._feeds = [feed for feed in self._feeds if not feed.is_lost]
         for feed in self._feeds:
             if feed.covers(number):
                 self._feeds.remove(feed)
                 self._feeds.append(feed)
                 return feed
-        feed = Feed(self._links, self._stream, self._wake)
+        feed = ReadAhead(self._client, self._stream, self._wake)
         feed.start(number, deadline)
         self._feeds.append(feed)
         self._drop_feeds()
@@ -144,9 +144,9 @@ class RabbitTopic:
 
     def _listen(self, wake: Callable[[], None]) -> None:
         """Have at least the end of the stream looked at; whoever reads then looks where he is."""
-        feed = Feed(self._links, self._stream, self._wake)
+        feed = ReadAhead(self._client, self._stream, self._wake)
         try:
-            feed.start(None, self._links.deadline())
+            feed.start(None, self._client.deadline())
         except (ServerUnreachable, errors.NotReady, TopicGone):
             wake()  # he finds out why when he reads
             return
@@ -154,13 +154,13 @@ class RabbitTopic:
 
     def _ends(self, deadline: Deadline) -> Ends:
         last = self._last_by_feeds(deadline)
-        if last is None or self._first is None or self._links.now() - self._first_asked > _FIRST_HOLDS_S:
-            first, last = glimpse(self._links, self._stream, (FIRST, LAST), deadline)
+        if last is None or self._first is None or self._client.now() - self._first_asked > _FIRST_HOLDS_S:
+            first, last = peek_chunks(self._client, self._stream, (FIRST, LAST), deadline)
             if first is None:
                 return self._nothing()
-            self._first, self._first_asked = first.first, self._links.now()
+            self._first, self._first_asked = first.first, self._client.now()
         if last is None:  # it is written, and about to be stored for good
-            last = Glimpse(self._links, self._stream).wait(LAST, deadline)
+            last = ChunkPeek(self._client, self._stream).wait(LAST, deadline)
         self._has_seen = True
         self._last = []
         with suppress(BatchDamaged):  # where it ends is known all the same, and whoever reads it is told
@@ -191,6 +191,6 @@ class RabbitTopic:
         limit = self.limits.append_bytes
         if limit is not None and len(data) > limit:
             raise AppendTooLarge(
-                size=f"{len(data)} bytes", stream=self._name, bus=self._links.address.safe_url,
+                size=f"{len(data)} bytes", stream=self._name, bus=self._client.address.safe_url,
                 limit=f"{limit} bytes", setting=self.limits.append_setting,
             )  # fmt: skip

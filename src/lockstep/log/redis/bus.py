@@ -32,9 +32,9 @@ from lockstep.log.network.address import Address, parse_address
 from lockstep.log.network.driver import Finding, login_findings, report_findings
 from lockstep.log.port import DROPPED_BY_BUS, Limits, LogWaiter, Promises, Transaction
 from lockstep.log.redis import scripts
-from lockstep.log.redis.client import Connector, Server
-from lockstep.log.redis.layout import Keys, StreamEntry, altered_entry, check_name, decode_entry, encode_entry
-from lockstep.log.redis.listener import Follower, RedisWaiter
+from lockstep.log.redis.client import Connector, RedisClient
+from lockstep.log.redis.layout import CatalogueEntry, Keys, altered_entry, check_name, decode_entry, encode_entry
+from lockstep.log.redis.listener import Listener, RedisWaiter
 from lockstep.log.redis.log import RedisLog
 from lockstep.log.redis.transaction import Changes, Stale, View
 from lockstep.runtime import Runtime, release_when_dropped
@@ -49,15 +49,15 @@ def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Ma
     keys = Keys(_prefix(address))
     report_findings(login_findings(address), strict=address.strict)
     wait_replicas, wait_ms = address.whole("wait_replicas", 0), _wait_ms(address)
-    server = Server(Connector(address, _database(address)), runtime)
+    client = RedisClient(Connector(address, _database(address)), runtime)
     try:
-        facts = ask_facts(server, patient=False)
+        facts = ask_facts(client, patient=False)
         found = server_findings(facts, wait_replicas) + (replica_findings(facts) if address.strict else [])
         report_findings(found, strict=address.strict)
     except BaseException:
-        server.close()
+        client.close()
         raise
-    return RedisBus(server, keys, facts, runtime, wait_replicas=wait_replicas, wait_ms=wait_ms)
+    return RedisBus(client, keys, facts, runtime, wait_replicas=wait_replicas, wait_ms=wait_ms)
 
 
 def _database(address: Address) -> int:
@@ -90,21 +90,21 @@ class RedisBus:
     """See Bus. Owned by one process; safe to share between threads."""
 
     def __init__(
-        self, server: Server, keys: Keys, facts: Facts, runtime: Runtime, *, wait_replicas: int, wait_ms: int
+        self, client: RedisClient, keys: Keys, facts: Facts, runtime: Runtime, *, wait_replicas: int, wait_ms: int
     ) -> None:
-        self.url, self.server, self.keys = server.url, server, keys
+        self.url, self.client, self.keys = client.url, client, keys
         self.wait_replicas, self.wait_ms = wait_replicas, wait_ms
         self.promises = promises_of(facts, wait_replicas)
         self._limits = limits_of(facts)
         self._runtime = runtime
-        self._follower = Follower(server.connector, runtime)
+        self._listener = Listener(client.connector, runtime)
         self._turn = threading.Lock()
         self._inside = threading.local()
         self._lock = threading.Lock()
         self._closed = False
         self._pid = os.getpid()
         self._finalizer = release_when_dropped(
-            self, runtime, f"The connection to {self.url}", partial(_release, self._follower, server)
+            self, runtime, f"The connection to {self.url}", partial(_release, self._listener, client)
         )
 
     def create(self, name: str, config: StreamConfig) -> RedisLog:
@@ -129,10 +129,10 @@ class RedisBus:
             entry = self._get(name)
             decode_entry(entry).config.check_alterable(name, config)
             arguments = (name, entry, altered_entry(entry, config))
-            [done] = self.server.ask(scripts.ALTER.call((self.keys.changes, self.keys.catalogue), arguments), what=name)
+            [done] = self.client.ask(scripts.ALTER.call((self.keys.changes, self.keys.catalogue), arguments), what=name)
         return self.open(name)
 
-    def stored(self, name: str) -> StreamEntry:
+    def stored(self, name: str) -> CatalogueEntry:
         """What the catalogue says about a log now; StreamNotFound if there is none."""
         return decode_entry(self._get(name))
 
@@ -141,7 +141,7 @@ class RedisBus:
         self.check_may_write()
         keys = self.keys.log(name)
         entry = self._get(name)
-        self.server.ask(
+        self.client.ask(
             scripts.DELETE.call((self.keys.changes, self.keys.catalogue, *keys.stored), (name, entry, keys.bell)),
             what=name,
         )
@@ -149,26 +149,26 @@ class RedisBus:
     def names(self) -> list[str]:
         """See Bus."""
         self.check_open()
-        [names] = self.server.ask(("HKEYS", self.keys.catalogue))
+        [names] = self.client.ask(("HKEYS", self.keys.catalogue))
         return sorted(name.decode() for name in names)
 
     def waiter(self) -> LogWaiter:
         """See Bus."""
         self.check_open()
-        return RedisWaiter(self._follower, self.keys, self._runtime.waiter())
+        return RedisWaiter(self._listener, self.keys, self._runtime.waiter())
 
     def atomic(self, work: Callable[[Transaction], T]) -> T:
         """See Bus. The work is done again if somebody else changed what it is based on."""
         self.check_may_write()
         with self._my_turn():
-            end, pause_s = self.monotonic() + self.server.timeout_s, 0.0
+            end, pause_s = self.monotonic() + self.client.timeout_s, 0.0
             while True:
                 changes = Changes(self)
                 result, is_done = self._try(work, changes)
                 if is_done:
                     return result
                 if self.monotonic() >= end:
-                    reason = f"Others changed what this transaction is based on, for {self.server.timeout_s:g} s"
+                    reason = f"Others changed what this transaction is based on, for {self.client.timeout_s:g} s"
                     raise Conflict(reason=f"{reason}; nothing was written.")
                 self._runtime.waiter().wait(pause_s * self._runtime.random())
                 pause_s = min(2 * pause_s + 0.001, _LAST_PAUSE_S)
@@ -183,7 +183,7 @@ class RedisBus:
     def check(self) -> list[Finding]:
         """What would break the promises."""
         self.check_open()
-        facts = ask_facts(self.server)
+        facts = ask_facts(self.client)
         return server_findings(facts, self.wait_replicas) + replica_findings(facts)
 
     def close(self) -> None:
@@ -194,7 +194,7 @@ class RedisBus:
             self._closed = True
         if self._finalizer is not None:
             self._finalizer.detach()
-        _release(self._follower, self.server)
+        _release(self._listener, self.client)
 
     def check_open(self) -> None:
         """Raise Closed after close, ForkedProcess in a child that inherited it."""
@@ -217,12 +217,12 @@ class RedisBus:
         """The clock for bounds."""
         return self._runtime.monotonic()
 
-    def handle(self, name: str, stored: StreamEntry) -> RedisLog:
+    def handle(self, name: str, stored: CatalogueEntry) -> RedisLog:
         """A log by what the catalogue says about it."""
         return RedisLog(self, name, stored.identity, stored.config, self._limits)
 
     def _find(self, name: str) -> bytes | None:
-        [entry] = self.server.ask(("HGET", self.keys.catalogue, name), what=name)
+        [entry] = self.client.ask(("HGET", self.keys.catalogue, name), what=name)
         return None if entry is None else bytes(entry)
 
     def _get(self, name: str) -> bytes:
@@ -234,10 +234,10 @@ class RedisBus:
     def _add(self, name: str, config: StreamConfig) -> bytes:
         if config.history is not None:
             raise UnsupportedByBackend(bus=self.url, feature="keep old records in a history")
-        stored = StreamEntry(self._runtime.new_id().hex(), config)
+        stored = CatalogueEntry(self._runtime.new_id().hex(), config)
         keys = (self.keys.changes, self.keys.catalogue, *self.keys.log(name).stored)
         arguments = (name, encode_entry(stored, self.now_ns()), stored.identity)
-        [entry] = self.server.ask(scripts.CREATE.call(keys, arguments), what=name)
+        [entry] = self.client.ask(scripts.CREATE.call(keys, arguments), what=name)
         return bytes(entry)
 
     def _try(self, work: Callable[[Transaction], T], changes: Changes) -> tuple[T, bool]:
@@ -266,17 +266,17 @@ class RedisBus:
     @contextmanager
     def _my_turn(self) -> Iterator[None]:
         """Transactions of one process one after the other: they would only undo each other's work."""
-        if not self._turn.acquire(timeout=self.server.timeout_s):
-            raise TimedOut(what="Waiting for another transaction of this process", seconds=self.server.timeout_s)
+        if not self._turn.acquire(timeout=self.client.timeout_s):
+            raise TimedOut(what="Waiting for another transaction of this process", seconds=self.client.timeout_s)
         try:
             yield
         finally:
             self._turn.release()
 
 
-def _release(follower: Follower, server: Server) -> None:
-    follower.close()
-    server.close()
+def _release(listener: Listener, client: RedisClient) -> None:
+    listener.close()
+    client.close()
 
 
 VERSION_LEAST = (7, 0)
@@ -315,14 +315,14 @@ class Facts:
         return (self.settings or {}).get("no-appendfsync-on-rewrite") == "yes"
 
 
-def ask_facts(server: Server, *, patient: bool = True) -> Facts:
+def ask_facts(client: RedisClient, *, patient: bool = True) -> Facts:
     """What the server says about itself; what this user may not ask stays unknown."""
-    info = _ask_info(server, patient=patient)
-    settings = _ask_settings(server)
+    info = _ask_info(client, patient=patient)
+    settings = _ask_settings(client)
     version = str(info.get("redis_version", "")).split(".")
     replicas = info.get("connected_slaves")
     return Facts(
-        server=server.name,
+        server=client.name,
         version=(int(version[0]), int(version[1])) if len(version) > 1 else None,
         replicas=None if replicas is None else int(replicas),
         is_replica=info.get("role") == "slave",
@@ -331,7 +331,7 @@ def ask_facts(server: Server, *, patient: bool = True) -> Facts:
 
 
 def promises_of(facts: Facts, wait_replicas: int) -> Promises:
-    """What the bus keeps, on such a server."""
+    """What the bus promises on such a server."""
     followers = facts.replicas or 0
     return Promises(
         durability=facts.durability,
@@ -409,20 +409,20 @@ def _unknown_settings(facts: Facts) -> Finding:
     return Finding(facts.server, problem, "the rights of the user (CONFIG GET)")
 
 
-def _ask_info(server: Server, *, patient: bool) -> dict[str, str]:
+def _ask_info(client: RedisClient, *, patient: bool) -> dict[str, str]:
     try:
-        replies = server.ask(("INFO", "server"), ("INFO", "replication"), patient=patient)
+        replies = client.ask(("INFO", "server"), ("INFO", "replication"), patient=patient)
     except (ServerRefused, ServerUnfit) as error:
         if "NOPERM" not in str(error) and "no permissions" not in str(error):
             raise
         return {}
     lines = b"\n".join(replies).decode().splitlines()
-    return dict(line.split(":", 1) for line in lines if ":" in line)
+    return dict(connection.split(":", 1) for connection in lines if ":" in connection)
 
 
-def _ask_settings(server: Server) -> dict[str, str] | None:
+def _ask_settings(client: RedisClient) -> dict[str, str] | None:
     try:
-        [reply] = server.ask(("CONFIG", "GET", *_SETTINGS))
+        [reply] = client.ask(("CONFIG", "GET", *_SETTINGS))
     except (ServerRefused, ServerUnfit):  # managed servers forbid it or do not know it; older ones take one name only
         return None
     return _pairs(reply)

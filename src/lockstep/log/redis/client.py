@@ -12,7 +12,7 @@ from redis.exceptions import MovedError, NoPermissionError, NoScriptError
 
 from lockstep.errors import Closed, ServerRefused, ServerUnreachable
 from lockstep.log.network.address import Address
-from lockstep.log.redis.errors import NotNow, Unanswered, code_of, is_passing, translate
+from lockstep.log.redis.errors import NotNow, Unanswered, code_of, is_transient, translate
 from lockstep.log.redis.scripts import SCRIPTS, Command
 from lockstep.runtime import Runtime
 
@@ -22,7 +22,7 @@ _FIRST_PAUSE_S = 0.01
 _LAST_PAUSE_S = 0.25
 
 
-class Server:
+class RedisClient:
     """A server, or a primary and its replicas. Safe to share between threads."""
 
     def __init__(self, connector: Connector, runtime: Runtime) -> None:
@@ -34,7 +34,7 @@ class Server:
         self._runtime = runtime
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self._lock = threading.Lock()
-        self._idle: list[Line] = []
+        self._idle: list[Connection] = []
         self._closed = False
 
     def ask(self, *commands: Command, what: str = "", patient: bool = True) -> list[Any]:
@@ -56,8 +56,8 @@ class Server:
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
-        for line in idle:
-            line.disconnect()
+        for connection in idle:
+            connection.disconnect()
 
     def _run(self, commands: Sequence[Command], what: str, *, again: bool, patient: bool) -> list[Any]:
         end, pause_s = self._runtime.monotonic() + self._patience_s, _FIRST_PAUSE_S
@@ -81,9 +81,9 @@ class Server:
             reason = f"all {CONNECTIONS_MAX} connections of this process are in use"
             raise NotNow(ServerUnreachable(server=self.name, reason=reason))
         try:
-            line = self._take(what)
-            replies = self._exchange(line, commands, what)
-            self._keep(line)
+            connection = self._take(what)
+            replies = self._exchange(connection, commands, what)
+            self._keep(connection)
         finally:
             self._room.release()
         judged = replies if again else replies[:1]
@@ -92,28 +92,28 @@ class Server:
             raise self._refusal(refusal, what) from refusal
         return replies
 
-    def _exchange(self, line: Line, commands: Sequence[Command], what: str) -> list[Any]:
+    def _exchange(self, connection: Connection, commands: Sequence[Command], what: str) -> list[Any]:
         try:
-            line.send_packed_command(line.pack_commands(commands), check_health=False)
-            replies = [_reply(line) for _ in commands]
+            connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+            replies = [_reply(connection) for _ in commands]
             if any(isinstance(reply, NoScriptError) for reply in replies):
-                refusal = _load_scripts(line)
-                replies = [refusal] if refusal is not None else self._exchange_again(line, commands)
+                refusal = _load_scripts(connection)
+                replies = [refusal] if refusal is not None else self._exchange_again(connection, commands)
         except (redis.BusyLoadingError, redis.AuthenticationError) as error:
-            self._lose(line)
+            self._lose(connection)
             raise self._refusal(error, what) from error
         except (redis.ConnectionError, redis.TimeoutError, redis.InvalidResponse) as error:
-            self._lose(line)
+            self._lose(connection)
             raise Unanswered(str(error).rstrip(".")) from error
         except BaseException:
-            line.disconnect()  # its answers would be taken for those of the next caller
+            connection.disconnect()  # its answers would be taken for those of the next caller
             raise
         return replies
 
-    def _exchange_again(self, line: Line, commands: Sequence[Command]) -> list[Any]:
+    def _exchange_again(self, connection: Connection, commands: Sequence[Command]) -> list[Any]:
         """Whatever came with a script that the server did not know may be run twice: WAIT and questions."""
-        line.send_packed_command(line.pack_commands(commands), check_health=False)
-        return [_reply(line) for _ in commands]
+        connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+        return [_reply(connection) for _ in commands]
 
     def _refusal(self, error: redis.RedisError, what: str) -> Exception:
         refusal = translate(error, self.name, what)
@@ -122,29 +122,29 @@ class Server:
         if isinstance(error, MovedError) or code_of(error) == "READONLY":
             self._drop_idle()
             return NotNow(refusal)
-        return NotNow(refusal) if is_passing(error) else refusal
+        return NotNow(refusal) if is_transient(error) else refusal
 
-    def _take(self, what: str) -> Line:
+    def _take(self, what: str) -> Connection:
         while True:
             with self._lock:
                 if self._closed:
                     raise Closed(what=f"Bus {self.url}")
-                line = self._idle.pop() if self._idle else None
-            if line is None:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
                 return self.connector.connect(what)
-            if _is_quiet(line):
-                return line
-            self._lose(line)
+            if _is_quiet(connection):
+                return connection
+            self._lose(connection)
 
-    def _keep(self, line: Line) -> None:
+    def _keep(self, connection: Connection) -> None:
         with self._lock:
             if not self._closed and len(self._idle) < _IDLE_MAX:
-                self._idle.append(line)
+                self._idle.append(connection)
                 return
-        line.disconnect()
+        connection.disconnect()
 
-    def _lose(self, line: Line) -> None:
-        line.disconnect()
+    def _lose(self, connection: Connection) -> None:
+        connection.disconnect()
         with self._lock:
             self.losses += 1
 
@@ -152,29 +152,29 @@ class Server:
         with self._lock:
             self.losses += 1
             idle, self._idle = self._idle, []
-        for line in idle:
-            line.disconnect()
+        for connection in idle:
+            connection.disconnect()
 
 
-def _reply(line: Line) -> Any:
+def _reply(connection: Connection) -> Any:
     try:
-        return line.read_response()
+        return connection.read_response()
     except redis.ResponseError as error:
         return error
 
 
-def _load_scripts(line: Line) -> redis.ResponseError | None:
+def _load_scripts(connection: Connection) -> redis.ResponseError | None:
     """What the server has against it, or None."""
     commands: list[Command] = [("SCRIPT", "LOAD", script.text) for script in SCRIPTS]
-    line.send_packed_command(line.pack_commands(commands), check_health=False)
-    replies = [_reply(line) for _ in commands]
+    connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+    replies = [_reply(connection) for _ in commands]
     return next((reply for reply in replies if isinstance(reply, redis.ResponseError)), None)
 
 
-def _is_quiet(line: Line) -> bool:
+def _is_quiet(connection: Connection) -> bool:
     """Whether nothing came while nobody used it: a server that went away has closed it."""
     try:
-        return not line.can_read(0)
+        return not connection.can_read(0)
     except redis.RedisError:
         return False
 
@@ -183,7 +183,7 @@ _READ_BYTES = 1 << 18
 _DB_KINDS = ("DB index is out of range", "SELECT is not allowed in cluster mode")
 
 
-class Line(Protocol):
+class Connection(Protocol):
     """As much as is used of a connection of redis-py."""
 
     def connect(self) -> None:
@@ -214,17 +214,17 @@ class Connector:
         self._lock = threading.Lock()
         self._hosts = list(address.hosts)
 
-    def connect(self, what: str) -> Line:
+    def connect(self, what: str) -> Connection:
         """A connection to the first server that takes writes. NotNow if there is none now, ServerRefused for ever."""
         error: NotNow | None = None
         for host in self._in_order():
             try:
-                line = self._connect(host, what)
+                connection = self._connect(host, what)
             except NotNow as refused:
                 error = refused
                 continue
             self.prefer(host)
-            return line
+            return connection
         assert error is not None, "an address names at least one host"
         raise error
 
@@ -238,40 +238,40 @@ class Connector:
         with self._lock:
             return list(self._hosts)
 
-    def _connect(self, host: tuple[str, int], what: str) -> Line:
+    def _connect(self, host: tuple[str, int], what: str) -> Connection:
         name = f"{host[0]}:{host[1]}"
-        line = self._line(host)
+        connection = self._connection(host)
         try:
-            line.connect()
-            self._greet(line, name, what)
+            connection.connect()
+            self._greet(connection, name, what)
         except redis.RedisError as error:
-            line.disconnect()
+            connection.disconnect()
             if isinstance(error, redis.AuthenticationError) or not isinstance(
                 error, (redis.ConnectionError, redis.TimeoutError)
             ):
                 raise self._refused(error, name, what) from error
             raise NotNow(_unreachable(name, error)) from error
         except BaseException:
-            line.disconnect()
+            connection.disconnect()
             raise
-        return line
+        return connection
 
-    def _greet(self, line: Line, name: str, what: str) -> None:
+    def _greet(self, connection: Connection, name: str, what: str) -> None:
         """Find out now whether it answers, so that a server at its limit of clients is not asked for anything."""
-        line.send_packed_command(line.pack_commands([("PING",)]), check_health=False)
-        line.read_response()
-        if len(self._hosts) > 1 and not _is_primary(line):
+        connection.send_packed_command(connection.pack_commands([("PING",)]), check_health=False)
+        connection.read_response()
+        if len(self._hosts) > 1 and not _is_primary(connection):
             error = redis.ReadOnlyError("it is a replica", status_code="READONLY")
             raise NotNow(translate(error, name, what))
 
     def _refused(self, error: redis.RedisError, name: str, what: str) -> Exception:
-        if is_passing(error):
+        if is_transient(error):
             return NotNow(translate(error, name, what))
         if any(kind in str(error) for kind in _DB_KINDS):
             return ServerRefused(server=name, reason=f"it has no database {self._database}")
         return translate(error, name, what)
 
-    def _line(self, host: tuple[str, int]) -> Line:
+    def _connection(self, host: tuple[str, int]) -> Connection:
         address = self.address
         settings: dict[str, Any] = {
             "host": host[0],
@@ -287,10 +287,10 @@ class Connector:
             "driver_info": None,
         }
         if address.tls is None:
-            return cast("Line", redis.Connection(**settings))  # type: ignore[no-untyped-call]
+            return cast("Connection", redis.Connection(**settings))  # type: ignore[no-untyped-call]
         tls = address.tls
         return cast(
-            "Line",
+            "Connection",
             redis.SSLConnection(
                 **settings,
                 ssl_ca_certs=tls.ca,
@@ -306,9 +306,9 @@ def _unreachable(name: str, error: redis.RedisError) -> ServerUnreachable:
     return ServerUnreachable(server=name, reason=text)
 
 
-def _is_primary(line: Line) -> bool:
-    line.send_packed_command(line.pack_commands([("ROLE",)]), check_health=False)
+def _is_primary(connection: Connection) -> bool:
+    connection.send_packed_command(connection.pack_commands([("ROLE",)]), check_health=False)
     try:
-        return bool(line.read_response()[0] == b"master")
+        return bool(connection.read_response()[0] == b"master")
     except NoPermissionError:
         return True  # a replica will say so when it is written to

@@ -6,7 +6,7 @@ import redis
 
 from lockstep.errors import LockstepError, ServerRefused, ServerUnfit, ServerUnreachable, StoreFull
 
-_PASSING = ("LOADING", "READONLY", "ASK", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "BUSY")
+_TRANSIENT = ("LOADING", "READONLY", "ASK", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "BUSY")
 """The server is starting, changing its role or its slots, or busy: the command was not run, and may be sent again."""
 _OUT_OF_MEMORY = "the server has no memory left; its setting maxmemory decides about that"
 _CAN_NOT_SAVE = "the server can't write to its disk (see its log, and its setting dir): {text}"
@@ -31,30 +31,30 @@ def code_of(error: redis.RedisError) -> str:
     return given or str(error).partition(" ")[0]
 
 
-def is_passing(error: redis.RedisError) -> bool:
+def is_transient(error: redis.RedisError) -> bool:
     """Whether the command was not run, and may be sent again after a while."""
-    return code_of(error) in _PASSING
+    return code_of(error) in _TRANSIENT
 
 
 def translate(error: redis.RedisError, server: str, what: str) -> LockstepError:
     """Our error for a refusal of something that was asked for `what`: the name of a stream, or the bus."""
     code, text = code_of(error), str(error)
     if code in ("NOAUTH", "WRONGPASS", "NOPERM", "DENIED") or isinstance(error, redis.AuthenticationError):
-        return ServerRefused(server=server, reason=_without_stop(text))
+        return ServerRefused(server=server, reason=_sentence(text))
     if code == "OOM":
         return StoreFull(stream=what, reason=f"{server}: {_OUT_OF_MEMORY}")
     if code == "MISCONF":
-        return StoreFull(stream=what, reason=f"{server}: {_CAN_NOT_SAVE.format(text=_without_stop(text))}")
+        return StoreFull(stream=what, reason=f"{server}: {_CAN_NOT_SAVE.format(text=_sentence(text))}")
     if code == "NOREPLICAS":
         return ServerUnfit(server=server, reason=_FEW_REPLICAS, setting="its min-replicas-to-write, or its replicas")
     if code == "READONLY":
         reason = "it is a replica, and takes no writes"
         return ServerUnfit(server=server, reason=reason, setting="the address to that of the primary")
-    if is_passing(error) or isinstance(error, redis.ConnectionError):
-        return ServerUnreachable(server=server, reason=_without_stop(text))
-    return ServerUnfit(server=server, reason=_without_stop(text), setting="the server or the prefix of its URL")
+    if is_transient(error) or isinstance(error, redis.ConnectionError):
+        return ServerUnreachable(server=server, reason=_sentence(text))
+    return ServerUnfit(server=server, reason=_sentence(text), setting="the server or the prefix of its URL")
 
 
-def _without_stop(text: str) -> str:
+def _sentence(text: str) -> str:
     """The sentence itself: what follows says where in our script it happened, which helps nobody."""
     return text.splitlines()[0].partition(" script: ")[0].rstrip(".,") if text else "it gave no reason"

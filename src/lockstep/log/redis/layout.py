@@ -87,7 +87,7 @@ _NAME_BYTES_MAX = 255
 
 
 @dataclass(frozen=True, slots=True)
-class StreamEntry:
+class CatalogueEntry:
     """What the catalogue says about a log."""
 
     identity: str
@@ -100,7 +100,7 @@ def check_name(name: str) -> None:
         raise BadName(what="Log", name=name)
 
 
-def encode_entry(stored: StreamEntry, created_ns: int) -> bytes:
+def encode_entry(stored: CatalogueEntry, created_ns: int) -> bytes:
     """An entry as the server keeps it."""
     settings = {"identity": stored.identity, "created_ns": created_ns, "config": stored.config.to_dict()}
     return json.dumps(settings).encode()
@@ -112,10 +112,10 @@ def altered_entry(entry: bytes, config: StreamConfig) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def decode_entry(entry: bytes) -> StreamEntry:
+def decode_entry(entry: bytes) -> CatalogueEntry:
     """An entry from the server; transactions ask for the same ones again and again."""
     found = json.loads(entry)
-    return StreamEntry(found["identity"], StreamConfig.from_dict(found["config"]))
+    return CatalogueEntry(found["identity"], StreamConfig.from_dict(found["config"]))
 
 
 _CRC = slice(4, 8)

@@ -17,7 +17,7 @@ import redis
 
 from lockstep.errors import LockstepError
 from lockstep.log.port import Log
-from lockstep.log.redis.client import Connector, Line
+from lockstep.log.redis.client import Connection, Connector
 from lockstep.log.redis.errors import NotNow
 from lockstep.log.redis.layout import Keys
 from lockstep.log.redis.scripts import Command
@@ -32,11 +32,11 @@ _JOIN_S = 10.0
 Wake = Callable[[], None]
 
 
-class _Deaf(Exception):
+class _ConnectionUseless(Exception):
     """The connection is of no use: the server is silent, or the bells are elsewhere."""
 
 
-class Follower:
+class Listener:
     """Hears the bells of watched logs."""
 
     def __init__(self, connector: Connector, runtime: Runtime) -> None:
@@ -45,7 +45,7 @@ class Follower:
         self._lock = threading.Lock()
         self._wakes: dict[str, dict[object, Wake]] = {}
         self._thread: threading.Thread | None = None
-        self._poke: socket.socket | None = None
+        self._wake_writer: socket.socket | None = None
         self._closed = False
 
     def watch(self, bell: str, wake: Wake) -> Callable[[], None]:
@@ -63,7 +63,7 @@ class Follower:
             self._closed = True
             self._wakes.clear()
             thread = self._thread
-            self._nudge()
+            self._interrupt()
         if thread is not None:
             thread.join(_JOIN_S)
 
@@ -72,28 +72,30 @@ class Follower:
             wakes = self._wakes.get(bell, {})
             if wakes.pop(token, None) is not None and not wakes:
                 del self._wakes[bell]
-                self._nudge()
+                self._interrupt()
 
     def _get_going(self) -> None:
         """Called with the lock held."""
         if self._thread is not None:
-            self._nudge()
+            self._interrupt()
             return
-        self._poke, ear = socket.socketpair()
-        for end in (self._poke, ear):
+        self._wake_writer, wake_reader = socket.socketpair()
+        for end in (self._wake_writer, wake_reader):
             end.setblocking(False)
         name = f"lockstep-listen-{self._connector.address.servers}"
-        self._thread = threading.Thread(target=self._run, args=(_Listening(self, ear),), name=name, daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(_ListenerConnection(self, wake_reader),), name=name, daemon=True
+        )
         self._thread.start()
 
-    def _nudge(self) -> None:
-        if self._poke is not None:
+    def _interrupt(self) -> None:
+        if self._wake_writer is not None:
             try:
-                self._poke.send(b"x")
+                self._wake_writer.send(b"x")
             except BlockingIOError:
                 return  # it was nudged often enough, and has yet to look
 
-    def _run(self, listening: _Listening) -> None:
+    def _run(self, listening: _ListenerConnection) -> None:
         pause_s = _FIRST_PAUSE_S
         try:
             while self._is_wanted():
@@ -113,12 +115,12 @@ class Follower:
             if self._wakes:
                 return True
             self._thread = None
-            if self._poke is not None:
-                self._poke.close()
-                self._poke = None
+            if self._wake_writer is not None:
+                self._wake_writer.close()
+                self._wake_writer = None
             return False
 
-    def connect(self) -> Line:
+    def connect(self) -> Connection:
         """A connection to listen on."""
         return self._connector.connect("waiting")
 
@@ -144,80 +146,80 @@ class Follower:
         return self._runtime.monotonic()
 
 
-class _Listening:
-    """The connection of a follower; only its thread uses it."""
+class _ListenerConnection:
+    """The connection of a listener; only its thread uses it."""
 
-    def __init__(self, follower: Follower, ear: socket.socket) -> None:
-        self._follower, self._ear = follower, ear
-        self._line: Line | None = None
+    def __init__(self, listener: Listener, wake_reader: socket.socket) -> None:
+        self._listener, self._wake_reader = listener, wake_reader
+        self._connection: Connection | None = None
         self._asked: set[str] = set()
         self._heard_at = 0.0
         self._is_pinged = False
 
     def step(self) -> None:
         """Listen to what is wanted until something happens."""
-        if self._line is None:
-            self._line = self._follower.connect()
-            self._asked, self._is_pinged, self._heard_at = set(), False, self._follower.monotonic()
-        self._ask_for(self._line, self._follower.wanted())
-        self.rest(self._follower.quiet_s, self._line)
-        while self._line.can_read(0):
-            self._heard_at, self._is_pinged = self._follower.monotonic(), False
-            self._hear(self._line.read_response())
-        self._check_alive(self._line)
+        if self._connection is None:
+            self._connection = self._listener.connect()
+            self._asked, self._is_pinged, self._heard_at = set(), False, self._listener.monotonic()
+        self._ask_for(self._connection, self._listener.wanted())
+        self.rest(self._listener.quiet_s, self._connection)
+        while self._connection.can_read(0):
+            self._heard_at, self._is_pinged = self._listener.monotonic(), False
+            self._hear(self._connection.read_response())
+        self._check_alive(self._connection)
 
-    def rest(self, seconds: float, line: Line | None = None) -> None:
+    def rest(self, seconds: float, connection: Connection | None = None) -> None:
         """Until somebody nudges, or the server says something."""
-        ears: list[Any] = [self._ear]
-        if line is not None:
-            ears.append(line._sock)  # type: ignore[attr-defined]
+        sources: list[Any] = [self._wake_reader]
+        if connection is not None:
+            sources.append(connection._sock)  # type: ignore[attr-defined]
         poll = select.poll()
-        for ear in ears:
-            poll.register(ear, select.POLLIN)
+        for wake_reader in sources:
+            poll.register(wake_reader, select.POLLIN)
         poll.poll(seconds * 1000)
         try:
-            while self._ear.recv(4096):
+            while self._wake_reader.recv(4096):
                 pass
         except BlockingIOError:
             return
 
     def hang_up(self) -> None:
         """Drop the connection."""
-        if self._line is not None:
-            self._line.disconnect()
-            self._line = None
+        if self._connection is not None:
+            self._connection.disconnect()
+            self._connection = None
 
     def close(self) -> None:
         """Give back everything."""
         self.hang_up()
-        self._ear.close()
+        self._wake_reader.close()
 
-    def _ask_for(self, line: Line, wanted: set[str]) -> None:
+    def _ask_for(self, connection: Connection, wanted: set[str]) -> None:
         commands: list[Command] = [("SSUBSCRIBE", bell) for bell in sorted(wanted - self._asked)]
         commands += [("SUNSUBSCRIBE", bell) for bell in sorted(self._asked - wanted)]
         if commands:
-            line.send_packed_command(line.pack_commands(commands), check_health=False)
+            connection.send_packed_command(connection.pack_commands(commands), check_health=False)
             self._asked = wanted
 
     def _hear(self, said: Any) -> None:
         kind = said[0] if isinstance(said, list) else said
         if kind in (b"smessage", b"ssubscribe"):
-            self._follower.rung(os.fsdecode(said[1]))
+            self._listener.rung(os.fsdecode(said[1]))
         elif kind == b"sunsubscribe" and os.fsdecode(said[1]) in self._asked:
-            raise _Deaf
+            raise _ConnectionUseless
 
-    def _check_alive(self, line: Line) -> None:
-        quiet_s = self._follower.monotonic() - self._heard_at
-        if quiet_s >= 2 * self._follower.quiet_s and self._is_pinged:
-            raise _Deaf
-        if quiet_s >= self._follower.quiet_s and not self._is_pinged:
-            line.send_packed_command(line.pack_commands([("PING",)]), check_health=False)
+    def _check_alive(self, connection: Connection) -> None:
+        quiet_s = self._listener.monotonic() - self._heard_at
+        if quiet_s >= 2 * self._listener.quiet_s and self._is_pinged:
+            raise _ConnectionUseless
+        if quiet_s >= self._listener.quiet_s and not self._is_pinged:
+            connection.send_packed_command(connection.pack_commands([("PING",)]), check_health=False)
             self._is_pinged = True
 
 
 def _report(error: Exception) -> None:
     """A server that is away is nothing unusual; anything else is a fault of ours, or of whoever was woken."""
-    is_usual = isinstance(error, _Deaf | NotNow | LockstepError | redis.RedisError | OSError)
+    is_usual = isinstance(error, _ConnectionUseless | NotNow | LockstepError | redis.RedisError | OSError)
     if is_usual:
         logger.debug("Appends can't be heard", extra={"action": "bells_lost", "reason": str(error)})
     else:
@@ -227,8 +229,8 @@ def _report(error: Exception) -> None:
 class RedisWaiter:
     """See LogWaiter."""
 
-    def __init__(self, follower: Follower, keys: Keys, waiter: Waiter) -> None:
-        self._follower, self._keys, self._waiter = follower, keys, waiter
+    def __init__(self, listener: Listener, keys: Keys, waiter: Waiter) -> None:
+        self._listener, self._keys, self._waiter = listener, keys, waiter
         self.wake = waiter.wake
         self._lock = threading.Lock()
         self._stops: dict[str, Callable[[], None]] = {}
@@ -243,7 +245,7 @@ class RedisWaiter:
         bell = self._keys.log(log.name).bell
         with self._lock:
             if bell not in self._stops and not self._closed:
-                self._stops[bell] = self._follower.watch(bell, self.wake)
+                self._stops[bell] = self._listener.watch(bell, self.wake)
 
     def unwatch(self, log: Log) -> None:
         """See LogWaiter."""

@@ -22,9 +22,9 @@ from lockstep.log.batch import NO_PRODUCER, Batch
 from lockstep.log.config import StreamConfig
 from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry, Limits
 from lockstep.log.redis import scripts
-from lockstep.log.redis.client import Server
+from lockstep.log.redis.client import RedisClient
 from lockstep.log.redis.errors import Unanswered
-from lockstep.log.redis.layout import Keys, StreamEntry, stamp
+from lockstep.log.redis.layout import CatalogueEntry, Keys, stamp
 from lockstep.log.redis.reader import Reader, Row
 from lockstep.log.redis.scripts import Argument, Command
 
@@ -34,12 +34,12 @@ _CONFIG_S = 1.0
 """So long a handle goes by the configuration that it knows."""
 
 
-class Owner(Protocol):
+class LogOwner(Protocol):
     """What a log needs of its bus."""
 
     url: str
     keys: Keys
-    server: Server
+    client: RedisClient
     wait_replicas: int
     wait_ms: int
 
@@ -55,18 +55,18 @@ class Owner(Protocol):
     def monotonic(self) -> float:
         """The clock for bounds."""
 
-    def stored(self, name: str) -> StreamEntry:
+    def stored(self, name: str) -> CatalogueEntry:
         """What the catalogue says about a log now."""
 
 
 class RedisLog:
     """See Log. Safe to share between threads."""
 
-    def __init__(self, bus: Owner, name: str, identity: str, config: StreamConfig, limits: Limits) -> None:
+    def __init__(self, bus: LogOwner, name: str, identity: str, config: StreamConfig, limits: Limits) -> None:
         self.name, self.identity, self.config, self.limits = name, identity, config, limits
         self.keys = bus.keys.log(name)
-        self._bus, self._server = bus, bus.server
-        self._reader = Reader(bus.server, self.keys, name, identity)
+        self._bus, self._client = bus, bus.client
+        self._reader = Reader(bus.client, self.keys, name, identity)
         self._lock = threading.Lock()
         self._config_due = bus.monotonic() + _CONFIG_S
         self._unsure: set[tuple[bytes, int]] = set()
@@ -155,7 +155,7 @@ class RedisLog:
 
     def _done(self, command: Command) -> bytes:
         """Have something done that may be done twice."""
-        [reply] = self._server.ask(command, what=self.name)
+        [reply] = self._client.ask(command, what=self.name)
         if reply == b"GONE":
             raise StreamNotFound(name=self.name, bus=self._bus.url)
         return bytes(reply)
@@ -207,27 +207,27 @@ def plan_arguments(
     return told
 
 
-def send_change(bus: Owner, stream: str, command: Command) -> list[Any]:
+def send_change(bus: LogOwner, stream: str, command: Command) -> list[Any]:
     """Run a script that must not be run twice; AppendUncertain if it may have been, or too few replicas have it."""
     commands = [command]
     if bus.wait_replicas:
         commands.append(("WAIT", bus.wait_replicas, bus.wait_ms))
     try:
-        replies = bus.server.change(*commands, what=stream)
+        replies = bus.client.change(*commands, what=stream)
     except Unanswered as lost:
-        raise AppendUncertain(stream=stream, reason=f"{bus.server.name}: {lost}") from lost
+        raise AppendUncertain(stream=stream, reason=f"{bus.client.name}: {lost}") from lost
     reply: list[Any] = replies[0]
     if bus.wait_replicas and reply[0] == b"OK":
         _check_replicas(bus, stream, replies[1])
     return reply
 
 
-def _check_replicas(bus: Owner, stream: str, count: Any) -> None:
+def _check_replicas(bus: LogOwner, stream: str, count: Any) -> None:
     if not isinstance(count, int):
-        raise AppendUncertain(stream=stream, reason=f"{bus.server.name} has stored it, but can't wait: {count}")
+        raise AppendUncertain(stream=stream, reason=f"{bus.client.name} has stored it, but can't wait: {count}")
     if count < bus.wait_replicas:
         have = f"{count} of {bus.wait_replicas} replicas have it after {bus.wait_ms} ms"
-        raise AppendUncertain(stream=stream, reason=f"{bus.server.name} has stored it, but {have}")
+        raise AppendUncertain(stream=stream, reason=f"{bus.client.name} has stored it, but {have}")
 
 
 def refused(code: bytes, name: str, config: StreamConfig, bus: str) -> StreamNotFound | StoreFull:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from lockstep.errors import ServerUnreachable, TakenBack
 from lockstep.log.batch import HEADER, NO_PRODUCER, Batch, origin, peek
 from lockstep.log.port import Entry
-from lockstep.log.redis.client import Server
+from lockstep.log.redis.client import RedisClient
 from lockstep.log.redis.layout import LogKeys, base_of, entry_id, restamped
 from lockstep.log.redis.scripts import Command
 
@@ -82,8 +82,8 @@ class _Tip:
 class Reader:
     """Reads the batches of one log."""
 
-    def __init__(self, server: Server, keys: LogKeys, name: str, identity: str) -> None:
-        self._server, self._keys, self._name, self.identity = server, keys, name, identity
+    def __init__(self, client: RedisClient, keys: LogKeys, name: str, identity: str) -> None:
+        self._client, self._keys, self._name, self.identity = client, keys, name, identity
         self.goes_on_at = 0
         """The offset behind what was read last."""
         self._largest = _LARGEST_AT_FIRST
@@ -92,7 +92,7 @@ class Reader:
 
     def row(self) -> Row:
         """The running totals now."""
-        [reply] = self._server.ask(self._ask_row(), what=self._name)
+        [reply] = self._client.ask(self._ask_row(), what=self._name)
         return Row.of(reply)
 
     def read(self, offset: int, max_bytes: int) -> tuple[Row, list[Entry]]:
@@ -101,20 +101,20 @@ class Reader:
         The row is asked for last: if it says that the offset is there and whose log it is, so it was before.
         """
         for _ in range(_TRIES):
-            losses = self._server.losses
+            losses = self._client.losses
             with self._lock:
                 tip = self._tips.get(offset)
             if tip is not None and tip.losses != losses:
                 self._check_tip(tip, offset, losses)
             row, found = self._read(offset, max_bytes)
-            if losses == self._server.losses:  # else another server may have answered
+            if losses == self._client.losses:  # else another server may have answered
                 if tip is not None:
                     self._check_follows(tip, offset, row, found)
                 taken = self._cut(offset, found.entries, max_bytes)
                 if taken:
                     self._remember(taken[-1], found.checksum(len(taken) - 1), losses)
                 return row, taken
-        raise ServerUnreachable(server=self._server.name, reason="its connections are lost again and again")
+        raise ServerUnreachable(server=self._client.name, reason="its connections are lost again and again")
 
     def _read(self, offset: int, max_bytes: int) -> tuple[Row, _Found]:
         if offset == self.goes_on_at:
@@ -130,7 +130,7 @@ class Reader:
         another record, and whoever read on would never see that one.
         """
         at = entry_id(tip.base)
-        stored, reply = self._server.ask(("XRANGE", self._keys.entries, at, at), self._ask_row(), what=self._name)
+        stored, reply = self._client.ask(("XRANGE", self._keys.entries, at, at), self._ask_row(), what=self._name)
         row = Row.of(reply)
         if row.identity != tip.identity or tip.base < row.first:
             return
@@ -163,7 +163,7 @@ class Reader:
                 del self._tips[next(iter(self._tips))]
 
     def _taken_back(self, tip: _Tip, offset: int) -> TakenBack:
-        reason = f"another server became the primary of {self._server.name} before it had them"
+        reason = f"another server became the primary of {self._client.name} before it had them"
         what = f"Offsets {tip.base} to {offset - 1}"
         return TakenBack(what=what, stream=self._name, reason=reason, offset=tip.base)
 
@@ -171,10 +171,10 @@ class Reader:
         """Where a batch is that its producer sent before.
 
         Mostly it is where counting back leads, because an append is contiguous and only the last one is sent again.
-        Others may have come in between; then it is looked for, and only if it is long gone is the count as good as any
+        Others may have come in between; then it is view for, and only if it is long gone is the count as good as any
         answer.
         """
-        [there] = self._server.ask(
+        [there] = self._client.ask(
             ("XRANGE", self._keys.entries, entry_id(counted), entry_id(counted)), what=self._name
         )
         if any(_is_of(entry, batch) for entry in _Found.of(there).entries):
@@ -182,7 +182,7 @@ class Reader:
         at = entry_id(before)
         for _ in range(_SEARCHED // _SEARCHED_AT_ONCE):
             command = ("XREVRANGE", self._keys.entries, at, "-", "COUNT", _SEARCHED_AT_ONCE)
-            found = _Found.of(self._server.ask(command, what=self._name)[0]).entries
+            found = _Found.of(self._client.ask(command, what=self._name)[0]).entries
             if not found:
                 break
             for entry in found:
@@ -193,13 +193,13 @@ class Reader:
 
     def _read_on(self, offset: int, max_bytes: int) -> tuple[Row, _Found]:
         """An offset where a batch begins, or the end."""
-        found, row = self._server.ask(self._ask_range(entry_id(offset), max_bytes), self._ask_row(), what=self._name)
+        found, row = self._client.ask(self._ask_range(entry_id(offset), max_bytes), self._ask_row(), what=self._name)
         return Row.of(row), _Found.of(found)
 
     def _read_from(self, offset: int, max_bytes: int) -> tuple[Row, _Found]:
         """Any offset: it may be inside the batch before."""
         entries = self._keys.entries
-        before, behind, row = self._server.ask(
+        before, behind, row = self._client.ask(
             ("XREVRANGE", entries, entry_id(offset), "-", "COUNT", 1),
             self._ask_range(f"({entry_id(offset)}", max_bytes),
             self._ask_row(),

@@ -33,10 +33,10 @@ class MemoryServer:
         self.clock = clock
 
     def bus(self, runtime, url="wire:"):
-        return NetworkBus(MemoryWire(self, url, runtime), runtime)
+        return NetworkBus(MemoryDriver(self, url, runtime), runtime)
 
 
-class MemoryWire:
+class MemoryDriver:
     promises = Promises(
         durability="memory", may_lose="everything", opened_by="process", retention=("capacity", "bytes", "age"),
         notifies=True, copies=DROPPED_BY_READERS,

@@ -12,7 +12,7 @@ from lockstep.log import inotify
 from lockstep.log.config import StreamConfig
 from lockstep.log.embedded.catalogue import LogInfo
 from lockstep.log.lmdb import notify
-from lockstep.log.lmdb.notify import FileBells, InotifyWaiter, make_bell
+from lockstep.log.lmdb.notify import FileNotifier, InotifyWaiter, make_notify_file
 
 INFO = LogInfo("orders", 1, "abc", StreamConfig(), 0)
 
@@ -28,7 +28,7 @@ def is_readable(waiter, seconds=0.0):
 
 @pytest.fixture
 def ringing(tmp_path):
-    notify = FileBells(tmp_path / "bells")
+    notify = FileNotifier(tmp_path / "bells")
     yield notify
     notify.close()
 
@@ -43,7 +43,7 @@ def waiter(ringing):
 def test_a_ring_wakes_who_watches(ringing, waiter):
     waiter.watch(Named("abc"))
     assert not is_readable(waiter)
-    ringing.ring(INFO)
+    ringing.notify(INFO)
     assert is_readable(waiter, 10)
     waiter.wait(10)
     assert not is_readable(waiter)
@@ -51,37 +51,37 @@ def test_a_ring_wakes_who_watches(ringing, waiter):
 
 def test_a_ring_wakes_nobody_else(ringing, waiter):
     waiter.watch(Named("other"))
-    ringing.ring(INFO)
+    ringing.notify(INFO)
     assert not is_readable(waiter)
     waiter.watch(Named("abc"))
     waiter.unwatch(Named("abc"))
-    ringing.ring(INFO)
+    ringing.notify(INFO)
     waiter.wait(0)  # taking a watch away may itself be an event
-    ringing.ring(INFO)
+    ringing.notify(INFO)
     assert not is_readable(waiter)
 
 
 def test_many_rings_are_one_wake_up(ringing, waiter):
     waiter.watch(Named("abc"))
     for _ in range(1000):
-        ringing.ring(INFO)
+        ringing.notify(INFO)
     waiter.wait(10)
     assert not is_readable(waiter)
 
 
 def test_a_bell_that_can_not_be_rung_fails_nobody(ringing, tmp_path, caplog):
     (tmp_path / "bells").write_text("in the way")
-    ringing.ring(INFO)
+    ringing.notify(INFO)
     assert [record.action for record in caplog.records] == ["bell_failed"]
 
 
 def test_ringing_leaves_no_descriptors_open(tmp_path):
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(20):
-        notify = FileBells(tmp_path / "bells")
+        notify = FileNotifier(tmp_path / "bells")
         waiter = notify.waiter()
         waiter.watch(Named("abc"))
-        notify.ring(INFO)
+        notify.notify(INFO)
         waiter.close()
         waiter.close()
         notify.close()
@@ -90,8 +90,8 @@ def test_ringing_leaves_no_descriptors_open(tmp_path):
 
 
 def test_a_bell_holds_one_byte(tmp_path):
-    path = make_bell(tmp_path / "bells", "abc")
-    assert path == make_bell(tmp_path / "bells", "abc")
+    path = make_notify_file(tmp_path / "bells", "abc")
+    assert path == make_notify_file(tmp_path / "bells", "abc")
     assert path.read_bytes() == b"\n"
 
 
@@ -104,7 +104,7 @@ def test_a_bell_left_empty_is_filled_and_stays_the_same_file(ringing, waiter, tm
     assert (bell.read_bytes(), bell.stat().st_ino) == (b"\n", number)
     bell.write_bytes(b"")
     waiter.wait(0)
-    ringing.ring(INFO)
+    ringing.notify(INFO)
     assert is_readable(waiter, 10)
 
 
@@ -116,21 +116,21 @@ def test_a_bell_is_never_seen_empty(tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(os, call, die)
             with pytest.raises(KeyboardInterrupt):
-                make_bell(tmp_path, "abc")
+                make_notify_file(tmp_path, "abc")
         assert list(tmp_path.iterdir()) == []
 
 
 def test_who_comes_second_takes_the_first_ones_bell(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "exists", lambda _: False)
-    first = make_bell(tmp_path, "abc").stat().st_ino
-    assert make_bell(tmp_path, "abc").stat().st_ino == first
+    first = make_notify_file(tmp_path, "abc").stat().st_ino
+    assert make_notify_file(tmp_path, "abc").stat().st_ino == first
     assert [path.name for path in tmp_path.iterdir()] == ["abc"]
 
 
 def test_the_bell_of_a_deleted_log_goes(ringing, tmp_path):
     before = len(list(Path("/proc/self/fd").iterdir()))
-    path = make_bell(tmp_path / "bells", "abc")
-    ringing.ring(INFO)
+    path = make_notify_file(tmp_path / "bells", "abc")
+    ringing.notify(INFO)
     for _ in range(2):
         ringing.forget(INFO)
         assert not path.exists()
@@ -138,12 +138,12 @@ def test_the_bell_of_a_deleted_log_goes(ringing, tmp_path):
 
 
 def test_few_bells_are_kept_open(ringing, tmp_path, monkeypatch):
-    monkeypatch.setattr(notify, "_OPEN_BELLS_MAX", 3)
+    monkeypatch.setattr(notify, "_OPEN_FILES_MAX", 3)
     before = len(list(Path("/proc/self/fd").iterdir()))
     for number in range(10):
-        make_bell(tmp_path / "bells", f"log{number}")
-        ringing.ring(replace(INFO, identity=f"log{number}"))
-        ringing.ring(replace(INFO, identity="log0"))
+        make_notify_file(tmp_path / "bells", f"log{number}")
+        ringing.notify(replace(INFO, identity=f"log{number}"))
+        ringing.notify(replace(INFO, identity="log0"))
     assert list(ringing._open) == ["log8", "log9", "log0"]
     assert len(list(Path("/proc/self/fd").iterdir())) == before + 3
 
