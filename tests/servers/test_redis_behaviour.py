@@ -338,7 +338,7 @@ def test_many_threads_use_few_connections_and_close_them_all(opened, redis_serve
     log = bus.create("orders", KEEP)
 
     def clients():
-        [found] = counting.server.ask(("INFO", "clients"))
+        [found] = counting.client.ask(("INFO", "clients"))
         return int(found.split(b"connected_clients:")[1].split()[0])
 
     def work(name):

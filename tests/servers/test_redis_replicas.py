@@ -67,11 +67,11 @@ def pair(start_server, opened):
     first, second = opened(primary.url), opened(replica.url)
 
     def tell_replica(*words):
-        return second.server.ask(words)[0]
+        return second.client.ask(words)[0]
 
-    first.server.ask(("CONFIG", "SET", "repl-diskless-sync-delay", 0))
+    first.client.ask(("CONFIG", "SET", "repl-diskless-sync-delay", 0))
     tell_replica("REPLICAOF", "127.0.0.1", primary.port)
-    until(lambda: b"state=online" in first.server.ask(("INFO", "replication"))[0], "the replica")
+    until(lambda: b"state=online" in first.client.ask(("INFO", "replication"))[0], "the replica")
     return primary, replica, tell_replica
 
 
@@ -216,7 +216,7 @@ def cluster(start_server, opened):
     buses = [opened(node.url) for node in nodes]
     for bus, (first, last) in zip(buses, ((0, 8191), (8192, 16383)), strict=True):
         bus.client.ask(("CLUSTER", "ADDSLOTSRANGE", first, last))
-    buses[0].server.ask(("CLUSTER", "MEET", "127.0.0.1", *nodes[1].ports))
+    buses[0].client.ask(("CLUSTER", "MEET", "127.0.0.1", *nodes[1].ports))
     for bus in buses:
         until(lambda bus=bus: b"cluster_state:ok" in bus.client.ask(("CLUSTER", "INFO"))[0], "the cluster")
     return nodes, buses
@@ -227,7 +227,7 @@ def test_a_bus_lives_in_one_slot_of_a_cluster_and_is_found_from_any_node(cluster
     homes = set()
     for number in range(20):
         prefix = f"shop{number}"
-        [slot] = buses[0].server.ask(("CLUSTER", "KEYSLOT", f"{{{prefix}}}:streams"))
+        [slot] = buses[0].client.ask(("CLUSTER", "KEYSLOT", f"{{{prefix}}}:streams"))
         if (slot < 8192) in homes:
             continue
         homes.add(slot < 8192)

@@ -17,7 +17,7 @@ from lockstep.log.embedded.catalogue import LogInfo
 from lockstep.log.embedded.tables import LOGS, LogRow, Store, Tables, log_key
 from lockstep.log.embedded.transaction import Changes, View, append_to, entries_from
 from lockstep.log.history import History
-from lockstep.log.port import DENSE, READ_BYTES_DEFAULT, Bounds, Entry, LogWaiter, Promises, Transaction
+from lockstep.log.port import DENSE, READ_BYTES_DEFAULT, Bounds, Bus, Entry, Log, LogWaiter, Promises, Transaction
 from lockstep.runtime import Runtime, logger, release_when_dropped
 
 T = TypeVar("T")
@@ -45,8 +45,8 @@ OpenHistory = Callable[[str, str], History]
 """Opens the history at a URL for the stream of a name."""
 
 
-class EmbeddedBus:
-    """See Bus. Owned by one process; many processes may each have one over the same folder."""
+class EmbeddedBus(Bus):
+    """Owned by one process; many processes may each have one over the same folder."""
 
     def __init__(
         self,
@@ -71,7 +71,6 @@ class EmbeddedBus:
         )
 
     def create(self, name: str, config: StreamConfig) -> EmbeddedLog:
-        """See Bus."""
         self.check_open()
         catalogue.check_name(name)
         with self._store.read() as tables:
@@ -83,7 +82,6 @@ class EmbeddedBus:
         return self._log(info)
 
     def open(self, name: str) -> EmbeddedLog:
-        """See Bus."""
         self.check_open()
         with self._store.read() as tables:
             info = catalogue.get(tables, name, self.url)
@@ -103,7 +101,6 @@ class EmbeddedBus:
         self._store.write(job)
 
     def alter(self, name: str, config: StreamConfig) -> EmbeddedLog:
-        """See Bus."""
         self.check_open()
 
         def job(tables: Tables) -> LogInfo:
@@ -114,7 +111,6 @@ class EmbeddedBus:
         return self._log(self._store.write(job))
 
     def delete(self, name: str) -> None:
-        """See Bus."""
         self.check_open()
         self._notifier.forget(self._store.write(lambda tables: self._remove(tables, name)))
         self.finish_deletes()
@@ -137,18 +133,15 @@ class EmbeddedBus:
         return pieces > 0
 
     def names(self) -> list[str]:
-        """See Bus."""
         self.check_open()
         with self._store.read() as tables:
             return catalogue.all_names(tables)
 
     def waiter(self) -> LogWaiter:
-        """See Bus."""
         self.check_open()
         return self._notifier.waiter()
 
     def atomic(self, work: Callable[[Transaction], T]) -> T:
-        """See Bus."""
         self.check_open()
         changed: dict[int, LogInfo] = {}
 
@@ -166,13 +159,11 @@ class EmbeddedBus:
 
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:
-        """See Bus."""
         self.check_open()
         with self._store.read() as tables:
             yield View(self, tables)
 
     def close(self) -> None:
-        """See Bus."""
         if self._pid != os.getpid():
             return  # a child may forget what it inherited, but must leave the parent's locks alone
         with self._opening:
@@ -244,8 +235,8 @@ def _release(histories: Mapping[tuple[str, str], History], notifier: Notifier, s
     store.close()
 
 
-class EmbeddedLog:
-    """See Log."""
+class EmbeddedLog(Log):
+    """A log in the tables of an embedded bus."""
 
     def __init__(self, bus: EmbeddedBus, store: Store, notifier: Notifier, info: LogInfo) -> None:
         self.name, self.identity, self.config, self.info = info.name, info.identity, info.config, info
@@ -254,7 +245,6 @@ class EmbeddedLog:
         self._key = log_key(info.number)
 
     def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
-        """See Log."""
         self._bus.check_open()
         try:
             bases = self._append(batches, expected_next)
@@ -267,7 +257,6 @@ class EmbeddedLog:
         return bases
 
     def read(self, offset: int, *, max_bytes: int = READ_BYTES_DEFAULT) -> list[Entry]:
-        """See Log."""
         self._bus.check_open()
         found, size = [], 0
         with self._store.read() as tables:
@@ -284,11 +273,10 @@ class EmbeddedLog:
         return found
 
     def reread(self, offset: int) -> Entry | None:
-        """See Log: every read asks the store."""
+        """Every read asks the store."""
         return next(iter(self.read(offset, max_bytes=1)), None)
 
     def bounds(self) -> Bounds:
-        """See Log."""
         self._bus.check_open()
         with self._store.read() as tables:
             info = catalogue.current(tables, self.info, self._bus.url)
@@ -307,18 +295,16 @@ class EmbeddedLog:
             return catalogue.row(tables, self.info, self._bus.url).stored_bytes
 
     def trim(self, before: int) -> None:
-        """See Log."""
         self._bus.check_open()
         while self._store.write(lambda tables: self._trim_some(tables, before)):
             pass
 
     def hold(self, holder: str, offset: int | None) -> None:
-        """See Log."""
         self._bus.check_open()
         self._store.write(lambda tables: retention.hold(tables, self.info, holder, offset, self._bus.url))
 
     def close(self) -> None:
-        """See Log."""
+        """Does nothing: the store belongs to the bus."""
 
     def _adopt(self, info: LogInfo) -> None:
         """Take over what another handle or process altered."""

@@ -29,7 +29,7 @@ from lockstep.log.embedded.tables import (
     log_key,
 )
 from lockstep.log.history import History
-from lockstep.log.port import Bounds, Entry, Promises
+from lockstep.log.port import Bounds, Entry, Promises, Transaction
 
 
 class TransactionOwner(Protocol):
@@ -45,14 +45,13 @@ class TransactionOwner(Protocol):
         """The wall clock, for stamps."""
 
 
-class View:
+class View(Transaction):
     """A transaction that reads."""
 
     def __init__(self, bus: TransactionOwner, tables: Tables) -> None:
         self._bus, self._tables = bus, tables
 
     def read(self, log: str, offset: int) -> Iterator[Entry]:
-        """See Transaction."""
         info = self._info(log)
         row = catalogue.row(self._tables, info, self._bus.url)
         if offset < row.first:
@@ -60,20 +59,16 @@ class View:
         return entries_from(self._tables, info, offset) if offset < row.next else iter(())
 
     def identity(self, log: str) -> str:
-        """See Transaction."""
         return self._info(log).identity
 
     def bounds(self, log: str) -> Bounds:
-        """See Transaction."""
         row = catalogue.row(self._tables, self._info(log), self._bus.url)
         return Bounds(row.first, row.next)
 
     def get(self, key: bytes) -> bytes | None:
-        """See Transaction."""
         return self._tables.get(CELLS, _cell_key(key))
 
     def scan(self, prefix: bytes, start: bytes | None = None, *, down: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """See Transaction."""
         if down:
             last = prefix + b"\xff" * (KEY_BYTES_MAX - len(prefix))
             found = self._tables.scan_down(CELLS, last if start is None else start)
@@ -82,15 +77,12 @@ class View:
         return takewhile(lambda pair: pair[0].startswith(prefix), found)
 
     def append(self, log: str, batches: Sequence[Batch], *, expected_next: int | None = None) -> list[int]:  # noqa: ARG002
-        """See Transaction."""
         raise IllegalState(what="A snapshot", action="append", reason="it is for reading")
 
     def hold(self, log: str, holder: str, offset: int | None) -> None:  # noqa: ARG002
-        """See Transaction."""
         raise IllegalState(what="A snapshot", action="hold", reason="it is for reading")
 
     def put(self, key: bytes, value: bytes | None) -> None:  # noqa: ARG002
-        """See Transaction."""
         raise IllegalState(what="A snapshot", action="put", reason="it is for reading")
 
     def _info(self, log: str) -> LogInfo:
@@ -106,7 +98,6 @@ class Changes(View):
         self._half_done: Exception | None = None
 
     def append(self, log: str, batches: Sequence[Batch], *, expected_next: int | None = None) -> list[int]:
-        """See Transaction."""
         info = self._info(log)
         self._changed[info.number] = info
         try:
@@ -118,11 +109,9 @@ class Changes(View):
             raise
 
     def hold(self, log: str, holder: str, offset: int | None) -> None:
-        """See Transaction."""
         retention.hold(self._tables, self._info(log), holder, offset, self._bus.url)
 
     def put(self, key: bytes, value: bytes | None) -> None:
-        """See Transaction."""
         if value is None:
             self._tables.delete(CELLS, _cell_key(key))
         else:

@@ -18,15 +18,15 @@ from lockstep.errors import ServerUnreachable
 from lockstep.log.config import StreamConfig
 from lockstep.log.hazelcast.client import ClusterClient, Unanswered
 from lockstep.log.hazelcast.errors import NOT_DONE
-from lockstep.log.network.driver import StreamEntry
+from lockstep.log.network.driver import Catalogue, StreamEntry
 
 T = TypeVar("T")
 TRIES = 50
 """So often a change is tried that others change under our hands."""
 
 
-class MapCatalogue:
-    """See Catalogue. `mark` makes the ring of a stream, `unmark` takes it away."""
+class MapCatalogue(Catalogue):
+    """`mark` makes the ring of a stream, `unmark` takes it away."""
 
     def __init__(
         self,
@@ -40,17 +40,15 @@ class MapCatalogue:
         self._map: Any = client.guarded(lambda: client.library.get_map(name), name)
 
     def find(self, name: str) -> StreamEntry | None:
-        """See Catalogue."""
         text = self._ask(lambda: self._map.get(name))
         return None if text is None else _known(name, text)
 
     def all(self) -> list[StreamEntry]:
-        """See Catalogue."""
         found = [_known(name, text) for name, text in self._ask(self._map.entry_set)]
         return [known for known in found if known is not None]
 
     def add(self, known: StreamEntry) -> StreamEntry:
-        """See Catalogue: the ring first, then the entry."""
+        """The ring first, then the entry."""
         self._mark(known)
         for _ in range(TRIES):
             found = self._tell(lambda: self._map.put_if_absent(known.name, _text(known)))
@@ -69,7 +67,6 @@ class MapCatalogue:
         self._change(known, lambda entry: {**entry, "going": True})
 
     def remove(self, known: StreamEntry) -> bool:
-        """See Catalogue."""
         for _ in range(TRIES):
             text = self._ask(lambda: self._map.get(known.name))
             if text is None or json.loads(text)["identity"] != known.identity:
@@ -79,18 +76,16 @@ class MapCatalogue:
         raise self._contended(known.name)
 
     def trim(self, known: StreamEntry, head: int) -> None:
-        """See Catalogue."""
         self._change(known, lambda entry: {**entry, "head": max(head, entry["head"])})
 
     def alter(self, known: StreamEntry, config: StreamConfig) -> None:
-        """See Catalogue."""
         self._change(known, lambda entry: {**entry, "config": config.to_dict()})
 
     def verify(self) -> None:
         """Nothing to do: nothing is remembered here, every question goes to the map."""
 
     def close(self) -> None:
-        """See Catalogue: nothing of its own."""
+        """Nothing of its own."""
 
     def _change(self, known: StreamEntry, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         """Change an entry, if it is still the one."""

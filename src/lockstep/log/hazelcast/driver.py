@@ -23,7 +23,7 @@ from lockstep.log.hazelcast.ring import Ring
 from lockstep.log.hazelcast.topic import RingTopic, slack
 from lockstep.log.network.address import Address, parse_address
 from lockstep.log.network.bus import NetworkBus
-from lockstep.log.network.driver import Catalogue, Finding, StreamEntry, login_findings, report_findings
+from lockstep.log.network.driver import Catalogue, Driver, Finding, StreamEntry, login_findings, report_findings
 from lockstep.log.port import DROPPED_BY_READERS, Bus, Promises
 from lockstep.runtime import Runtime
 
@@ -59,8 +59,8 @@ def _backups(address: Address) -> int:
     return backups
 
 
-class HazelcastDriver:
-    """See Driver."""
+class HazelcastDriver(Driver):
+    """A cluster whose rings are the topics."""
 
     def __init__(self, client: ClusterClient, *, prefix: str, backups: int, append_bytes: int) -> None:
         self.url = client.server
@@ -72,10 +72,10 @@ class HazelcastDriver:
         self.catalogue: Catalogue = self._streams
 
     def make(self, known: StreamEntry) -> None:
-        """See Driver: the ring was made before the entry in the catalogue."""
+        """The ring was made before the entry in the catalogue."""
 
     def alter(self, known: StreamEntry, config: StreamConfig) -> None:
-        """See Driver: what a ring can hold is a setting of the members; beyond it, publishing fails."""
+        """What a ring can hold is a setting of the members; beyond it, publishing fails."""
 
     def room(self, name: str) -> int:
         """How many messages the ring of a new stream would hold: a setting of the members, by the name of the ring."""
@@ -86,26 +86,22 @@ class HazelcastDriver:
             ring.destroy()  # to ask about a ring makes it
 
     def remove(self, known: StreamEntry) -> None:
-        """See Driver."""
         self._streams.leave(known)
         self._unmark(known)
 
     def topic(self, known: StreamEntry) -> RingTopic:
-        """See Driver."""
         return RingTopic(self._client, self._ring(known), known, self._streams, self._append_bytes)
 
     def foreign(self, name: str) -> StreamEntry | None:
-        """See Driver: rings of others are not read."""
+        """Rings of others are not read."""
         del name
         return None
 
     def check(self, known: Sequence[StreamEntry]) -> list[Finding]:
-        """See Driver."""
         found = cluster_findings(self.url, len(self._client.members), self._backups)
         return found + stream_findings(self.url, known, lambda one: self._ring(one).capacity)
 
     def close(self) -> None:
-        """See Driver."""
         self._client.close()
 
     def _ring(self, known: StreamEntry) -> Ring:

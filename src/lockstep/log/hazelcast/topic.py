@@ -9,7 +9,7 @@ from lockstep.log.hazelcast.catalogue import MapCatalogue
 from lockstep.log.hazelcast.client import ClusterClient, Unanswered
 from lockstep.log.hazelcast.reader import Cursor, CursorSet
 from lockstep.log.hazelcast.ring import Item, Ring
-from lockstep.log.network.driver import STRIDE, Ends, Message, StreamEntry, TopicGone
+from lockstep.log.network.driver import STRIDE, Ends, Message, StreamEntry, Topic, TopicGone
 from lockstep.log.port import Limits
 
 SLACK_LEAST, SLACK_PART = 64, 16
@@ -18,8 +18,8 @@ YOUNG = 256
 FRESH_S = 1.0
 
 
-class RingTopic:
-    """See Topic."""
+class RingTopic(Topic):
+    """The topic of one stream, as a ring. It never overwrites what still counts and never skips what was lost."""
 
     def __init__(
         self, client: ClusterClient, ring: Ring, known: StreamEntry, catalogue: MapCatalogue, append_bytes: int
@@ -37,11 +37,9 @@ class RingTopic:
         self._check_genuine()
 
     def send(self, messages: Sequence[bytes]) -> list[int]:
-        """See Topic."""
         return [self._send(data) for data in messages]
 
     def ends(self) -> Ends:
-        """See Topic."""
         before = self._ring.seen
         head, tail = self._ring.ends()
         if tail < before:
@@ -50,7 +48,6 @@ class RingTopic:
         return Ends(max(head - 1, 0), max(tail, 0))
 
     def fetch(self, number: int, max_bytes: int) -> list[Message]:
-        """See Topic."""
         start = number + 1
         cursor = self._cursors.at(start, max_bytes)
         found = self._fetch(cursor, start, max_bytes)
@@ -61,20 +58,17 @@ class RingTopic:
         return [Message(sequence - 1, data) for sequence, data in found]
 
     def reread(self, number: int) -> Message | None:
-        """See Topic."""
         found, _ = self._ring.read(number + 1, 1)
         return Message(found[0][0] - 1, found[0][1]) if found else None
 
     def drop(self, before: int) -> None:
-        """See Topic: a ring reuses its room by itself."""
+        """A ring reuses its room by itself."""
         self._floor = max(self._floor, before)
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """See Topic."""
         return self._ring.watch(wake)
 
     def close(self) -> None:
-        """See Topic."""
         self._cursors.forget()
 
     def _send(self, data: bytes) -> int:

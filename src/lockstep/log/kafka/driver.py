@@ -47,6 +47,7 @@ from lockstep.log.network.bus import NetworkBus
 from lockstep.log.network.catalogue import TopicCatalogue
 from lockstep.log.network.driver import (
     Catalogue,
+    Driver,
     Finding,
     Message,
     StreamEntry,
@@ -186,14 +187,13 @@ _MESSAGE_BYTES_UNKNOWN = str(1 << 20)
 
 
 class KafkaCatalogue(TopicCatalogue):
-    """See Catalogue. Remembers in the identity of a stream how its records are written."""
+    """Remembers in the identity of a stream how its records are written."""
 
     def __init__(self, topic: Topic, monotonic: Callable[[], float], *, as_records: bool) -> None:
         super().__init__(topic, monotonic)
         self._as_records = as_records
 
     def add(self, known: StreamEntry) -> StreamEntry:
-        """See Catalogue."""
         if self._as_records and not known.name.startswith("_"):  # what lockstep keeps for itself nobody else reads
             known = replace(known, identity=RECORDS + known.identity)
         return super().add(known)
@@ -205,7 +205,6 @@ class CatalogueTopic(KafkaTopic):
     __slots__ = ()
 
     def fetch(self, number: int, max_bytes: int) -> list[Message]:
-        """See Topic."""
         try:
             return super().fetch(number, max_bytes)
         except TopicGone as gone:
@@ -219,7 +218,6 @@ class CatalogueTopic(KafkaTopic):
             raise self._lost() from gone
 
     def send(self, messages: Sequence[bytes]) -> list[int]:
-        """See Topic."""
         try:
             return super().send(messages)
         except TopicGone as gone:
@@ -233,8 +231,8 @@ class CatalogueTopic(KafkaTopic):
         return ServerUnfit(server=self.clients.server, reason=reason, setting=setting)
 
 
-class KafkaDriver:
-    """See Driver."""
+class KafkaDriver(Driver):
+    """A Kafka cluster whose partitions are the topics."""
 
     def __init__(
         self, clients: KafkaClients, promises: Promises, topics: Mapping[str, str], replicas: int, layout: str
@@ -248,7 +246,6 @@ class KafkaDriver:
         )
 
     def make(self, known: StreamEntry) -> None:
-        """See Driver."""
         if known.identity.startswith(FOREIGN):
             return
         partition, wanted = self._partition(known.name), _partitions(known)
@@ -261,13 +258,12 @@ class KafkaDriver:
         report_findings(partition_findings(self._clients.server, partition.topic, found.partitions, wanted))
 
     def alter(self, known: StreamEntry, config: StreamConfig) -> None:
-        """See Driver: the topic keeps everything until it is told to drop it."""
+        """The topic keeps everything until it is told to drop it."""
         del config
         if known.identity.startswith(FOREIGN):
             raise UnsupportedByBackend(bus=self.url, feature=f"alter {known.name}, a topic that others made")
 
     def remove(self, known: StreamEntry) -> None:
-        """See Driver."""
         if known.identity.startswith(FOREIGN):
             raise UnsupportedByBackend(bus=self.url, feature=f"delete {known.name}, a topic that others made")
         partition = self._partition(known.name)
@@ -278,7 +274,6 @@ class KafkaDriver:
             self._clients.cluster.drop(partition)  # the topic goes with the stream itself
 
     def topic(self, known: StreamEntry) -> Topic:
-        """See Driver."""
         if known.config.shards > 1 and not is_shard(known.name):
             return EntryTopic(self.url, known.name)
         how: Format = Records() if known.identity.startswith((RECORDS, FOREIGN)) else Appends()
@@ -287,7 +282,6 @@ class KafkaDriver:
         return KafkaTopic(self._clients, partition, known.name, known.identity, how, limits)
 
     def foreign(self, name: str) -> StreamEntry | None:
-        """See Driver."""
         partition = None if name.startswith("_") else partition_of(self._prefix, name)
         layout = self._clients.cluster.layout(partition.topic) if partition is not None else None
         if partition is None or layout is None or partition.number >= layout.partitions or self._is_ours(partition):
@@ -302,7 +296,6 @@ class KafkaDriver:
         )
 
     def check(self, known: Sequence[StreamEntry]) -> list[Finding]:
-        """See Driver."""
         topic = self._prefix + CATALOGUE
         layout = self._clients.cluster.layout(topic)
         found = (
@@ -329,7 +322,6 @@ class KafkaDriver:
         return positions
 
     def close(self) -> None:
-        """See Driver."""
         self._clients.follower.close()
         self._clients.readers.close()
         self._clients.sender.close()

@@ -35,7 +35,7 @@ from lockstep.log.kafka.follower import Follower
 from lockstep.log.kafka.names import Partition
 from lockstep.log.kafka.reader import OutOfRange, Reader, ReaderPool, ReadLimit
 from lockstep.log.kafka.sender import NotSent, Outgoing, Overdue, Sender, Unsent
-from lockstep.log.network.driver import STRIDE, Ends, Message, TopicGone
+from lockstep.log.network.driver import STRIDE, Ends, Message, Topic, TopicGone
 from lockstep.log.port import Limits
 from lockstep.runtime import Runtime, logger
 
@@ -82,46 +82,40 @@ class Format(Protocol):
         """What is read."""
 
 
-class Appends:
+class Appends(Format):
     """One append is one message, as it is."""
 
     def limits(self, topic: str, message_bytes: int) -> Limits:
-        """See Format."""
         setting = f"max.message.bytes of the topic {topic}"
         return Limits(
             stride=STRIDE, append_records=STRIDE, append_bytes=max(message_bytes - SLACK, 1), append_setting=setting
         )
 
     def out(self, data: bytes, stream: str) -> Outgoing:
-        """See Format."""
         del stream
         return Outgoing(data)
 
     def back(self, message: KafkaMessage) -> Message:
-        """See Format."""
         return Message(message.offset() or 0, message.value() or b"", stored_ns(message))
 
 
-class Records:
+class Records(Format):
     """One record is one message, as everybody writes and reads them."""
 
     def limits(self, topic: str, message_bytes: int) -> Limits:
-        """See Format."""
         setting = f"max.message.bytes of the topic {topic}"
         return Limits(append_bytes=max(message_bytes - SLACK, 1), append_setting=setting, batch_records=1)
 
     def out(self, data: bytes, stream: str) -> Outgoing:
-        """See Format."""
         return to_kafka(data, stream)
 
     def back(self, message: KafkaMessage) -> Message:
-        """See Format."""
         return from_kafka(message)
 
 
 @dataclass(slots=True)
-class KafkaTopic:
-    """See Topic."""
+class KafkaTopic(Topic):
+    """One partition, and the reader that this handle uses."""
 
     clients: KafkaClients
     partition: Partition
@@ -142,7 +136,6 @@ class KafkaTopic:
     __hash__ = object.__hash__
 
     def send(self, messages: Sequence[bytes]) -> list[int]:
-        """See Topic."""
         outgoing = [self.format.out(data, self.stream) for data in messages]
         for message in outgoing:
             self._check_size(message)
@@ -158,11 +151,9 @@ class KafkaTopic:
         return numbers
 
     def ends(self) -> Ends:
-        """See Topic."""
         return self.clients.cluster.ends(self.partition)
 
     def fetch(self, number: int, max_bytes: int) -> list[Message]:
-        """See Topic."""
         if self._last is not None and self._last.number == number:
             return [self._last]
         found = self._at_hand(number, max_bytes) or self._asked_for(number, max_bytes)
@@ -171,7 +162,6 @@ class KafkaTopic:
         return messages
 
     def reread(self, number: int) -> Message | None:
-        """See Topic."""
         self._last = None  # it may be what the server lost
         self._let_go()
         found = self._asked_for(number, 1)
@@ -179,7 +169,6 @@ class KafkaTopic:
         return self.format.back(found[0]) if found else None
 
     def drop(self, before: int) -> None:
-        """See Topic."""
         try:
             self.clients.cluster.drop(self.partition, before)
         except LockstepError as error:
@@ -187,11 +176,10 @@ class KafkaTopic:
             logger.info("The server keeps messages that retention gave up", extra=extra)
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """See Topic."""
         return self.clients.follower.watch(self.partition, self.identity, wake)
 
     def close(self) -> None:
-        """See Topic. Another thread may be reading: it gives its reader back when it is done."""
+        """Another thread may be reading: it gives its reader back when it is done."""
         with self._changing:
             self._is_closed = True
         self._let_go()
@@ -342,7 +330,7 @@ def _reason_not_stored(layout: Layout) -> str:
     return ""
 
 
-class EntryTopic:
+class EntryTopic(Topic):
     """The name of a stream with shards: its records are in the shards, and it has none of its own."""
 
     limits = Limits()
@@ -351,34 +339,31 @@ class EntryTopic:
         self._url, self._stream = url, stream
 
     def send(self, messages: Sequence[bytes]) -> list[int]:
-        """See Topic: it can't."""
+        """It can't."""
         del messages
         raise UnsupportedByBackend(bus=self._url, feature=f"store in {self._stream} itself, only in its shards")
 
     def ends(self) -> Ends:
-        """See Topic."""
         return Ends(0, 0)
 
     def fetch(self, number: int, max_bytes: int) -> list[Message]:
-        """See Topic."""
         del number, max_bytes
         return []
 
     def reread(self, number: int) -> Message | None:
-        """See Topic."""
         del number
         return None
 
     def drop(self, before: int) -> None:
-        """See Topic."""
+        """Does nothing: there is nothing to drop."""
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """See Topic: nothing is ever stored."""
+        """Nothing is ever stored."""
         del wake
         return lambda: None
 
     def close(self) -> None:
-        """See Topic."""
+        """Does nothing."""
 
 
 ORIGIN_HEADER = "lockstep"

@@ -17,6 +17,7 @@ from lockstep.log.embedded.bus import EmbeddedBus, OpenHistory
 from lockstep.log.embedded.catalogue import LogInfo
 from lockstep.log.embedded.tables import ENTRIES, LOGS, TABLES, LogRow, Tables, entry_key, log_key
 from lockstep.log.embedded.transaction import entries_from
+from lockstep.log.history import History
 from lockstep.log.lmdb import settings
 from lockstep.log.lmdb.environment import READERS_MAX, REGISTRY, Environment
 from lockstep.log.lmdb.notify import FileNotifier
@@ -112,8 +113,8 @@ def _open_copy(folder: Path, target: Path, settings: Settings) -> Environment:
     return REGISTRY.acquire(target, map_bytes=stored.map_bytes, durability=stored.durability)
 
 
-class LmdbHistory:
-    """See History. A folder of its own, which may hold the histories of many streams."""
+class LmdbHistory(History):
+    """A folder of its own, which may hold the histories of many streams."""
 
     def __init__(self, folder: Path, stream: str, runtime: Runtime) -> None:
         settings = load_or_make(folder, StoreOptions(), create=True, identity=runtime.new_id().hex())
@@ -131,8 +132,6 @@ class LmdbHistory:
             undo.pop_all()
 
     def store(self, base: int, count: int, data: bytes) -> None:
-        """See History."""
-
         def job(tables: Tables) -> None:
             row = catalogue.row(tables, self._info, "the history")
             stale = [entry for entry in entries_from(tables, self._info, base) if entry.base >= base]
@@ -147,12 +146,10 @@ class LmdbHistory:
         self._store.write(job)
 
     def read(self, offset: int) -> Entry | None:
-        """See History."""
         with self._store.read() as tables:
             return next(entries_from(tables, self._info, offset), None)
 
     def next_offset(self) -> int:
-        """See History."""
         with self._store.read() as tables:
             for key, data in tables.scan_down(ENTRIES, entry_key(self._info.number, 2**64 - 1)):
                 if key.startswith(entry_key(self._info.number, 0)[:4]):
@@ -161,7 +158,6 @@ class LmdbHistory:
         return 0
 
     def close(self) -> None:
-        """See History."""
         self._store.close()
 
 

@@ -13,6 +13,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from lockstep.log.embedded.bus import Notifier
 from lockstep.log.embedded.catalogue import LogInfo
 from lockstep.log.inotify import IN_ACCESS, FileWaiter
 from lockstep.log.port import Log, LogWaiter
@@ -22,8 +23,8 @@ _OPEN_FILES_MAX = 256
 _CONTENT = b"\n"
 
 
-class FileNotifier:
-    """See Notifier. One file for each log, named by the log's identity."""
+class FileNotifier(Notifier):
+    """One file for each log, named by the log's identity."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -32,7 +33,6 @@ class FileNotifier:
         self._pid = os.getpid()
 
     def notify(self, info: LogInfo) -> None:
-        """See Notifier."""
         try:
             with self._lock:
                 self._notify(info.identity)
@@ -42,11 +42,10 @@ class FileNotifier:
             )
 
     def waiter(self) -> LogWaiter:
-        """See Notifier."""
         return InotifyWaiter(self._folder)
 
     def forget(self, info: LogInfo) -> None:
-        """See Notifier. Other processes' descriptors of it go when they ring enough others."""
+        """Other processes' descriptors of it go when they ring enough others."""
         with self._lock:
             descriptor = self._open.pop(info.identity, None)
             if descriptor is not None:
@@ -55,7 +54,6 @@ class FileNotifier:
             (self._folder / info.identity).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """See Notifier."""
         if self._pid != os.getpid():
             return  # in a forked child, the lock may be held by a thread that is not there
         with self._lock:
@@ -101,19 +99,17 @@ def _link_whole(path: Path) -> None:
 
 
 class InotifyWaiter(FileWaiter):
-    """See LogWaiter."""
+    """Wakes when the notification file of a watched log is read."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._folder = folder
 
     def watch(self, log: Log) -> None:
-        """See LogWaiter."""
         with self._state:
             if self._closed or self._inotify is None or log.identity in self._watches:
                 return
             self.add_watch(log.identity, make_notify_file(self._folder, log.identity), IN_ACCESS)
 
     def unwatch(self, log: Log) -> None:
-        """See LogWaiter."""
         self.remove_watch(log.identity)

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import lmdb
 
 from lockstep.errors import AppendUncertain, LockstepError, StoreFull
-from lockstep.log.embedded.tables import META, Tables, nested_write
+from lockstep.log.embedded.tables import META, Store, Tables, nested_write
 from lockstep.log.lmdb.environment import REGISTRY, Environment, ReadView, WriteTransaction
 from lockstep.log.lmdb.replica import COMMIT, Mirror, commit_number
 from lockstep.log.lmdb.tables import RecordingTables, delete_ballast
@@ -22,8 +22,8 @@ JOBS_PER_COMMIT = 256
 _INTERRUPTED = "the thread that committed it was interrupted"
 
 
-class LmdbStore:
-    """See Store."""
+class LmdbStore(Store):
+    """The tables in an LMDB folder, with group commit for the threads of this process."""
 
     def __init__(self, environment: Environment, mirror: Mirror | None = None) -> None:
         self.environment, self.mirror = environment, mirror
@@ -35,14 +35,13 @@ class LmdbStore:
             mirror.catch_up(environment)
 
     def read(self) -> ReadView:
-        """See Store."""
         return self.environment.read()
 
     def write(self, job: Callable[[Tables], T]) -> T:
-        """See Store.
+        """Commit the job, together with those of other threads that wait: many appends, one fsync.
 
-        Whoever gets the turn commits for all threads that wait: many appends, one fsync. An interrupt can end a thread
-        at any point of this. So a ticket is marked before it can be stored, and one so marked is never run again.
+        An interrupt can end the committing thread at any point. So a ticket is marked before it can be stored, and one
+        that is marked is never run again.
         """
         self.environment.check_process()
         if threading.get_ident() in (self.environment.writing, self._leading):
@@ -59,7 +58,6 @@ class LmdbStore:
         return ticket.result()
 
     def close(self) -> None:
-        """See Store."""
         try:
             if self.mirror is not None:
                 self.mirror.close()

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from lockstep.log.embedded.tables import CATALOGUE, CELLS, ENTRIES, JOURNAL, LOGS, PRODUCERS
+from lockstep.log.embedded.tables import CATALOGUE, CELLS, ENTRIES, JOURNAL, LOGS, PRODUCERS, Tables
 
 _DATA = frozenset({ENTRIES, CELLS, CATALOGUE})
 """Tables that grow with what users store."""
@@ -41,8 +41,8 @@ class Space(Protocol):
         """The error when they would add more."""
 
 
-class LmdbTables:
-    """See Tables."""
+class LmdbTables(Tables):
+    """The tables within one LMDB transaction."""
 
     __slots__ = ("_handles", "_transaction")
 
@@ -50,26 +50,21 @@ class LmdbTables:
         self._transaction, self._handles = transaction, handles
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        """See Tables."""
         value: bytes | None = self._transaction.get(key, db=self._handles[table])
         return value
 
     def put(self, table: str, key: bytes, value: bytes, *, reserved: bool = False) -> None:  # noqa: ARG002
-        """See Tables."""
         self._transaction.put(key, value, db=self._handles[table])
 
     def delete(self, table: str, key: bytes) -> None:
-        """See Tables."""
         self._transaction.delete(key, db=self._handles[table])
 
     def scan(self, table: str, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See Tables."""
         cursor = self._transaction.cursor(self._handles[table])
         found = cursor.set_range(start) if start else cursor.first()
         return cursor.iternext() if found else iter(())
 
     def scan_down(self, table: str, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See Tables."""
         cursor = self._transaction.cursor(self._handles[table])
         if not cursor.set_range(start):
             found = cursor.last()
@@ -92,7 +87,6 @@ class RecordingTables(LmdbTables):
         """What this transaction stores; one that stores neither may use the last room there is."""
 
     def put(self, table: str, key: bytes, value: bytes, *, reserved: bool = False) -> None:
-        """See Tables."""
         if table in _DATA:
             before = self.get(table, key) if table == CELLS else None
             added = self._space.cost(key, value) - (0 if before is None else self._space.cost(key, before))
@@ -114,7 +108,6 @@ class RecordingTables(LmdbTables):
         self._left -= size
 
     def delete(self, table: str, key: bytes) -> None:
-        """See Tables."""
         self.touched[table, key] = None
         super().delete(table, key)
 

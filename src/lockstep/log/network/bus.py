@@ -15,7 +15,7 @@ from lockstep.errors import Closed, ForkedProcess, ServerUnreachable, StreamNotF
 from lockstep.log.config import StreamConfig
 from lockstep.log.network.driver import Driver, Finding, StreamEntry, Topic, TopicGone
 from lockstep.log.network.log import NetworkLog
-from lockstep.log.port import Log, LogWaiter, Transaction
+from lockstep.log.port import Bus, Log, LogWaiter, Transaction
 from lockstep.runtime import Runtime, Waiter, release_when_dropped
 
 T = TypeVar("T")
@@ -25,8 +25,8 @@ CREATES_MAX = 10
 """So often a stream is made that others delete at the same moment."""
 
 
-class NetworkBus:
-    """See Bus. Owned by one process; safe to share between threads."""
+class NetworkBus(Bus):
+    """Owned by one process; safe to share between threads."""
 
     def __init__(self, driver: Driver, runtime: Runtime, *, patience_s: float = 0.0) -> None:
         """`patience_s` is how long calls go on trying while the server is unreachable; the driver itself tries once."""
@@ -47,7 +47,6 @@ class NetworkBus:
         )
 
     def create(self, name: str, config: StreamConfig) -> NetworkLog:
-        """See Bus."""
         for _ in range(CREATES_MAX):
             known = self._made(name, config)
             found = self.patiently(lambda: self.look_up(name))
@@ -57,14 +56,12 @@ class NetworkBus:
         raise StreamNotFound(name=name, bus=self.url)
 
     def open(self, name: str) -> NetworkLog:
-        """See Bus."""
         known = self.patiently(lambda: self.look_up(name))
         if known is None:
             raise StreamNotFound(name=name, bus=self.url)
         return self.patiently(lambda: self._log(known))
 
     def alter(self, name: str, config: StreamConfig) -> NetworkLog:
-        """See Bus."""
         known = self.patiently(lambda: self._look_up_verified(name))
         if known is None:
             raise StreamNotFound(name=name, bus=self.url)
@@ -80,7 +77,6 @@ class NetworkBus:
         return None if ask is None else self.patiently(lambda: int(ask(name)))
 
     def delete(self, name: str) -> None:
-        """See Bus."""
         known = self.patiently(lambda: self._look_up_verified(name))
         if known is None:
             raise StreamNotFound(name=name, bus=self.url)
@@ -98,21 +94,17 @@ class NetworkBus:
                     log.forget()
 
     def names(self) -> list[str]:
-        """See Bus."""
         return sorted(known.name for known in self.patiently(self.driver.catalogue.all))
 
     def waiter(self) -> LogWaiter:
-        """See Bus."""
         self.check_open()
         return NetworkWaiter(self._runtime.waiter(), self._watch)
 
     def atomic(self, work: Callable[[Transaction], T]) -> T:
-        """See Bus."""
         del work
         raise UnsupportedByBackend(bus=self.url, feature="change several streams in one step")
 
     def snapshot(self) -> AbstractContextManager[Transaction]:
-        """See Bus."""
         raise UnsupportedByBackend(bus=self.url, feature="show several streams at one moment")
 
     def check(self) -> list[Finding]:
@@ -129,7 +121,6 @@ class NetworkBus:
         commit(group, positions)
 
     def close(self) -> None:
-        """See Bus."""
         with self._lock:
             if self._closed or os.getpid() != self._pid:
                 return
@@ -255,35 +246,38 @@ Watch = Callable[[Log, Callable[[], None]], Callable[[], None]]
 """Has something called when a log grew, until what it returns is called."""
 
 
-class NetworkWaiter:
-    """See LogWaiter."""
+class NetworkWaiter(LogWaiter):
+    """A waiter of this process that the topics of watched logs wake."""
 
     def __init__(self, waiter: Waiter, watch: Watch) -> None:
         self._watch = watch
-        self.wait, self.wake = waiter.wait, waiter.wake
+        self._waiter = waiter
         self._lock = threading.Lock()
         self._watched: dict[int, tuple[Log, Callable[[], None]]] = {}
         self._closed = False
 
+    def wait(self, timeout: float) -> None:
+        self._waiter.wait(timeout)
+
+    def wake(self) -> None:
+        self._waiter.wake()
+
     def watch(self, log: Log) -> None:
-        """See LogWaiter."""
         with self._lock:
             if id(log) not in self._watched and not self._closed:
                 self._watched[id(log)] = log, self._watch(log, self.wake)
 
     def unwatch(self, log: Log) -> None:
-        """See LogWaiter."""
         with self._lock:
             _, stop = self._watched.pop(id(log), (None, None))
         if stop is not None:
             stop()
 
     def fileno(self) -> int | None:
-        """See LogWaiter: there is none."""
+        """There is none."""
         return None
 
     def close(self) -> None:
-        """See LogWaiter."""
         with self._lock:
             self._closed = True
             watched, self._watched = self._watched, {}

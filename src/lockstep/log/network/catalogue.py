@@ -34,7 +34,7 @@ from typing import Any
 
 from lockstep.errors import DataError, LockstepError
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.driver import Message, StreamEntry, Topic, TopicGone
+from lockstep.log.network.driver import Catalogue, Message, StreamEntry, Topic, TopicGone
 from lockstep.runtime import logger
 
 READ_BYTES = 4 << 20
@@ -62,8 +62,8 @@ class _NotThere(Exception):
     """The message that was read last is not where it was read."""
 
 
-class TopicCatalogue:
-    """See Catalogue."""
+class TopicCatalogue(Catalogue):
+    """A catalogue that every process builds from the same topic of changes."""
 
     def __init__(self, topic: Topic, monotonic: Callable[[], float]) -> None:
         self._topic, self._monotonic = topic, monotonic
@@ -79,25 +79,21 @@ class TopicCatalogue:
         """Messages since the snapshot that was read or written last."""
 
     def find(self, name: str) -> StreamEntry | None:
-        """See Catalogue."""
         with self._lock:
             self._catch_up()
             return self._known.get(name)
 
     def all(self) -> list[StreamEntry]:
-        """See Catalogue."""
         with self._lock:
             self._catch_up()
             return list(self._known.values())
 
     def add(self, known: StreamEntry) -> StreamEntry:
-        """See Catalogue."""
         self._write({"add": known.name, "identity": known.identity, "config": known.config.to_dict()})
         with self._lock:
             return self._known.get(known.name, known)  # removed by another meanwhile: it was there, and is gone
 
     def remove(self, known: StreamEntry) -> bool:
-        """See Catalogue."""
         with self._lock:
             self._catch_up()
             is_same = known.name in self._known and self._known[known.name].identity == known.identity
@@ -106,11 +102,9 @@ class TopicCatalogue:
         return is_same
 
     def trim(self, known: StreamEntry, head: int) -> None:
-        """See Catalogue."""
         self._write({"trim": known.name, "identity": known.identity, "head": head})
 
     def alter(self, known: StreamEntry, config: StreamConfig) -> None:
-        """See Catalogue."""
         self._write({"alter": known.name, "identity": known.identity, "config": config.to_dict()})
 
     def verify(self) -> None:
@@ -120,7 +114,6 @@ class TopicCatalogue:
             self._catch_up()
 
     def close(self) -> None:
-        """See Catalogue."""
         with self._lock:
             self._topic.close()
 

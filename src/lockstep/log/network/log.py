@@ -23,7 +23,7 @@ from lockstep.log.batch import NO_PRODUCER, Batch, peek
 from lockstep.log.network.cache import FetchCache
 from lockstep.log.network.driver import Ends, Message, StreamEntry, Topic, TopicGone, bundle, first_origin, unbundle
 from lockstep.log.network.retention import RetentionWindow, is_bounded, only_by_age
-from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry
+from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry, Log
 
 T = TypeVar("T")
 SCAN_BYTES = 8 << 20
@@ -62,8 +62,8 @@ class LogOwner(Protocol):
         """Below which offset a stream was trimmed, as far as anybody in this process knows."""
 
 
-class NetworkLog:
-    """See Log. Safe to share between threads."""
+class NetworkLog(Log):
+    """Safe to share between threads."""
 
     def __init__(self, bus: LogOwner, known: StreamEntry, topic: Topic) -> None:
         self.name, self.identity, self.config, self.limits = known.name, known.identity, known.config, topic.limits
@@ -88,7 +88,6 @@ class NetworkLog:
         self._stamped_ns = 0
 
     def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
-        """See Log."""
         del wake  # the server wakes whoever waits
         if expected_next is not None:
             raise UnsupportedByBackend(bus=self._bus.url, feature="append on a condition")
@@ -97,28 +96,23 @@ class NetworkLog:
         return self._do(lambda: self._append(sealed, batches))
 
     def read(self, offset: int, *, max_bytes: int = READ_BYTES_DEFAULT) -> list[Entry]:
-        """See Log."""
         return self._do(lambda: self._read(offset, max_bytes))
 
     def reread(self, offset: int) -> Entry | None:
-        """See Log."""
         return self._do(lambda: self._reread(offset))
 
     def bounds(self) -> Bounds:
-        """See Log."""
         return self._do(self._bounds)
 
     def trim(self, before: int) -> None:
-        """See Log."""
         self._do(lambda: self._trim(before))
 
     def hold(self, holder: str, offset: int | None) -> None:
-        """See Log."""
         del holder, offset
         raise UnsupportedByBackend(bus=self._bus.url, feature="keep what a group has not confirmed")
 
     def close(self) -> None:
-        """See Log: the bus takes the topic back when nobody has this handle any more."""
+        """The bus takes the topic back when nobody has this handle any more."""
 
     def forget(self) -> None:
         """The stream was deleted through this bus."""

@@ -24,6 +24,7 @@ from lockstep.log.network.catalogue import TopicCatalogue
 from lockstep.log.network.driver import (
     STRIDE,
     Catalogue,
+    Driver,
     Finding,
     StreamEntry,
     Topic,
@@ -151,7 +152,7 @@ _PERHAPS_THERE = (errors.PRECONDITION, errors.REFUSED)
 
 
 class RabbitCatalogue(TopicCatalogue):
-    """See Catalogue. A stream is made before its entry is written, so an entry without a stream tells of a loss."""
+    """A stream is made before its entry is written, so an entry without a stream tells of a loss."""
 
     def __init__(
         self,
@@ -164,7 +165,6 @@ class RabbitCatalogue(TopicCatalogue):
         self._make, self._remove = make, remove
 
     def add(self, known: StreamEntry) -> StreamEntry:
-        """See Catalogue."""
         self._make(known)
         found = super().add(known)
         if found.identity != known.identity:
@@ -172,8 +172,8 @@ class RabbitCatalogue(TopicCatalogue):
         return found
 
 
-class RabbitDriver:
-    """See Driver."""
+class RabbitDriver(Driver):
+    """A RabbitMQ cluster whose streams are the topics."""
 
     never_uses_a_name_twice = True
     """An identity is a part of each name on the server."""
@@ -188,7 +188,7 @@ class RabbitDriver:
         self.catalogue: Catalogue = RabbitCatalogue(topic, runtime.monotonic, self._make, self.remove)
 
     def make(self, known: StreamEntry) -> None:
-        """See Driver: it was made before its entry; one that is missing was not deleted by us, and is not made anew."""
+        """It was made before its entry; one that is missing was not deleted by us, and is not made anew."""
         stream = self._server_name(known)
         if self._client.persist(lambda within: self._exists(stream, within), self._client.deadline()):
             return
@@ -200,7 +200,7 @@ class RabbitDriver:
             )
 
     def alter(self, known: StreamEntry, config: StreamConfig) -> None:
-        """See Driver: what the server drops by itself was fixed when the stream was made."""
+        """What the server drops by itself was fixed when the stream was made."""
         made = stream_arguments(known.config, self._address)
         if not keeps_enough(made, stream_arguments(config, self._address)):
             words = ", ".join(f"{name}={value}" for name, value in made.items())
@@ -208,21 +208,18 @@ class RabbitDriver:
             raise UnsupportedByBackend(bus=self.url, feature=feature)
 
     def remove(self, known: StreamEntry) -> None:
-        """See Driver."""
         stream = self._server_name(known)
         self._client.persist(lambda within: self._delete(stream, within), self._client.deadline())
 
     def topic(self, known: StreamEntry) -> RabbitTopic:
-        """See Driver."""
         return self._topic(self._server_name(known), known.name)
 
     def foreign(self, name: str) -> StreamEntry | None:
-        """See Driver: streams of others are not read here."""
+        """Streams of others are not read here."""
         del name
         return None
 
     def check(self, known: Sequence[StreamEntry]) -> list[Finding]:
-        """See Driver."""
         deadline = self._client.deadline()
         found = self.check_cheaply()
         found += self._client.persist(self._check_disk, deadline)
@@ -236,7 +233,6 @@ class RabbitDriver:
         return check_version(server, facts.version) + check_replicas(server, self.replicas)
 
     def close(self) -> None:
-        """See Driver."""
         self._client.close()
 
     def _make(self, known: StreamEntry) -> None:

@@ -24,7 +24,7 @@ from lockstep.log.network.driver import first_origin
 from lockstep.log.network.retry import Deadline
 from lockstep.log.rabbitmq import errors, frames
 from lockstep.log.rabbitmq.client import PUBLISH, RabbitClient
-from lockstep.log.rabbitmq.connection import Connection
+from lockstep.log.rabbitmq.connection import Connection, Receiver
 from lockstep.log.rabbitmq.subscription import LAST, Subscription, from_number
 
 _CHUNKS = 32
@@ -88,7 +88,6 @@ class StoredWatcher(Subscription):
             self.grant(_CHUNKS - self.credit, deadline)
 
     def receive(self, chunk: frames.Chunk) -> None:
-        """See Subscription."""
         if self.first is None:
             self.first = chunk.first
         self.end = chunk.end
@@ -105,12 +104,11 @@ class StoredWatcher(Subscription):
                 return
 
     def on_lost(self, reason: str) -> None:
-        """See Receiver."""
         super().on_lost(reason)
         self._news.set()
 
 
-class Sender:
+class Sender(Receiver):
     """Sends the messages of one handle, one at a time."""
 
     def __init__(self, client: RabbitClient, stream: str, name: str, reference: str) -> None:
@@ -147,16 +145,14 @@ class Sender:
         self._withdraw()
 
     def on_chunk(self, chunk: frames.Chunk) -> None:
-        """See Receiver; nothing is read here."""
+        """Nothing is read here."""
 
     def on_refusal(self, publishing_id: int, code: int) -> None:
-        """See Receiver."""
         if publishing_id == self._last_id:
             self._refusal = code
             self._news.set()
 
     def on_lost(self, reason: str) -> None:
-        """See Receiver."""
         del reason
         self._is_lost = True
         self._news.set()

@@ -16,7 +16,7 @@ from lockstep.log.network.driver import Message
 from lockstep.log.network.retry import Deadline
 from lockstep.log.rabbitmq import errors, frames
 from lockstep.log.rabbitmq.client import READ, RabbitClient
-from lockstep.log.rabbitmq.connection import Connection
+from lockstep.log.rabbitmq.connection import Connection, Receiver
 
 AHEAD_BYTES = 8 << 20
 """About so much is read ahead of whoever reads."""
@@ -42,7 +42,7 @@ def unsubscribe(number: int) -> frames.Build:
     return lambda correlation: schema.Unsubscribe(correlation, number)
 
 
-class Subscription:
+class Subscription(Receiver):
     """One subscription on a connection, and how many chunks the server may still send."""
 
     def __init__(self, client: RabbitClient, stream: str) -> None:
@@ -85,7 +85,6 @@ class Subscription:
             connection.begin(deadline, unsubscribe(number), then=lambda: connection.drop_feed(number, self))
 
     def on_chunk(self, chunk: frames.Chunk) -> None:
-        """See Receiver."""
         with self._lock:
             self.credit -= 1
             self.receive(chunk)
@@ -95,10 +94,9 @@ class Subscription:
         raise NotImplementedError
 
     def on_refusal(self, publishing_id: int, code: int) -> None:
-        """See Receiver; nothing is published here."""
+        """Nothing is published here."""
 
     def on_lost(self, reason: str) -> None:
-        """See Receiver."""
         del reason
         self.is_lost = True
 
@@ -181,20 +179,18 @@ class ReadAhead(Subscription):
         return found
 
     def on_chunk(self, chunk: frames.Chunk) -> None:
-        """See Receiver."""
         super().on_chunk(chunk)
         self._stir.set()
         self._on_news()
 
     def receive(self, chunk: frames.Chunk) -> None:
-        """See Subscription."""
         self._chunks.append(chunk)
         self.last = chunk
         self.arrived += 1
         self._chunk_bytes = max(len(chunk.data), self._chunk_bytes * 3 // 4)
 
     def on_lost(self, reason: str) -> None:
-        """See Receiver: whoever waits must look for himself."""
+        """Whoever waits must look for himself."""
         super().on_lost(reason)
         self._on_news()
 
@@ -238,12 +234,10 @@ class ChunkPeek(Subscription):
         self._came = threading.Event()
 
     def receive(self, chunk: frames.Chunk) -> None:
-        """See Subscription."""
         self.chunk = self.chunk or chunk
         self._came.set()
 
     def on_lost(self, reason: str) -> None:
-        """See Receiver."""
         super().on_lost(reason)
         self._came.set()
 

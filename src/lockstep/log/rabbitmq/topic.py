@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from lockstep.errors import AppendTooLarge, BatchDamaged, ServerUnreachable
-from lockstep.log.network.driver import Ends, Message, TopicGone
+from lockstep.log.network.driver import Ends, Message, Topic, TopicGone
 from lockstep.log.network.retry import Deadline
 from lockstep.log.port import Limits
 from lockstep.log.rabbitmq import errors
@@ -22,8 +22,8 @@ _FEEDS = 2
 """Places of a stream that one handle reads on from without asking anew: its own, and one that was looked up."""
 
 
-class RabbitTopic:
-    """See Topic."""
+class RabbitTopic(Topic):
+    """One stream of the server: its sender, its subscriptions, and who waits for it."""
 
     def __init__(self, client: RabbitClient, stream: str, name: str, limits: Limits, reference: str) -> None:
         self.limits = limits
@@ -40,7 +40,6 @@ class RabbitTopic:
         self._wakes: list[Callable[[], None]] = []
 
     def send(self, messages: Sequence[bytes]) -> list[int]:
-        """See Topic."""
         deadline = self._client.deadline()
         for data in messages:
             self._check_size(data)
@@ -49,12 +48,10 @@ class RabbitTopic:
         return numbers
 
     def ends(self) -> Ends:
-        """See Topic."""
         deadline = self._client.deadline()
         return self._client.persist(self._ends, deadline)
 
     def fetch(self, number: int, max_bytes: int) -> list[Message]:
-        """See Topic."""
         if self._last and self._last[0].number <= number <= self._last[-1].number:
             found = [message for message in self._last if message.number >= number]
             if sum(len(message.data) for message in found) >= max_bytes:
@@ -63,15 +60,13 @@ class RabbitTopic:
             return self._client.persist(lambda within: self._fetch(number, max_bytes, within), self._client.deadline())
 
     def reread(self, number: int) -> Message | None:
-        """See Topic."""
         with self._lock:
             return self._client.persist(lambda within: self._reread(number, within), self._client.deadline())
 
     def drop(self, before: int) -> None:
-        """See Topic: the server takes room back by its own settings only."""
+        """The server takes room back by its own settings only."""
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """See Topic."""
         with self._lock:
             self._wakes.append(wake)
             self._client.watched.add(self._look_again)
@@ -88,7 +83,6 @@ class RabbitTopic:
         return stop
 
     def close(self) -> None:
-        """See Topic."""
         with self._lock:
             self._wakes.clear()
             self._client.watched.discard(self._look_again)

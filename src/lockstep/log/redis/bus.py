@@ -30,7 +30,7 @@ from lockstep.log.config import StreamConfig
 from lockstep.log.embedded.tables import nested_write
 from lockstep.log.network.address import Address, parse_address
 from lockstep.log.network.driver import Finding, login_findings, report_findings
-from lockstep.log.port import DROPPED_BY_BUS, Limits, LogWaiter, Promises, Transaction
+from lockstep.log.port import DROPPED_BY_BUS, Bus, Limits, LogWaiter, Promises, Transaction
 from lockstep.log.redis import scripts
 from lockstep.log.redis.client import Connector, RedisClient
 from lockstep.log.redis.layout import CatalogueEntry, Keys, altered_entry, check_name, decode_entry, encode_entry
@@ -86,8 +86,8 @@ T = TypeVar("T")
 _LAST_PAUSE_S = 0.05
 
 
-class RedisBus:
-    """See Bus. Owned by one process; safe to share between threads."""
+class RedisBus(Bus):
+    """Owned by one process; safe to share between threads."""
 
     def __init__(
         self, client: RedisClient, keys: Keys, facts: Facts, runtime: Runtime, *, wait_replicas: int, wait_ms: int
@@ -108,7 +108,6 @@ class RedisBus:
         )
 
     def create(self, name: str, config: StreamConfig) -> RedisLog:
-        """See Bus."""
         self.check_may_write()
         check_name(name)
         entry = self._find(name) or self._add(name, config)
@@ -117,12 +116,10 @@ class RedisBus:
         return self.handle(name, stored)
 
     def open(self, name: str) -> RedisLog:
-        """See Bus."""
         self.check_open()
         return self.handle(name, decode_entry(self._get(name)))
 
     def alter(self, name: str, config: StreamConfig) -> RedisLog:
-        """See Bus."""
         self.check_may_write()
         done = 0
         while not done:  # as long as others alter it at the same time
@@ -137,7 +134,6 @@ class RedisBus:
         return decode_entry(self._get(name))
 
     def delete(self, name: str) -> None:
-        """See Bus."""
         self.check_may_write()
         keys = self.keys.log(name)
         entry = self._get(name)
@@ -147,18 +143,16 @@ class RedisBus:
         )
 
     def names(self) -> list[str]:
-        """See Bus."""
         self.check_open()
         [names] = self.client.ask(("HKEYS", self.keys.catalogue))
         return sorted(name.decode() for name in names)
 
     def waiter(self) -> LogWaiter:
-        """See Bus."""
         self.check_open()
         return RedisWaiter(self._listener, self.keys, self._runtime.waiter())
 
     def atomic(self, work: Callable[[Transaction], T]) -> T:
-        """See Bus. The work is done again if somebody else changed what it is based on."""
+        """The work is done again if somebody else changed what it is based on."""
         self.check_may_write()
         with self._my_turn():
             end, pause_s = self.monotonic() + self.client.timeout_s, 0.0
@@ -175,7 +169,6 @@ class RedisBus:
 
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:
-        """See Bus."""
         self.check_open()
         with self._within():
             yield View(self)
@@ -187,7 +180,6 @@ class RedisBus:
         return server_findings(facts, self.wait_replicas) + replica_findings(facts)
 
     def close(self) -> None:
-        """See Bus."""
         with self._lock:
             if self._closed or os.getpid() != self._pid:
                 return

@@ -16,7 +16,7 @@ from typing import Any
 import redis
 
 from lockstep.errors import LockstepError
-from lockstep.log.port import Log
+from lockstep.log.port import Log, LogWaiter
 from lockstep.log.redis.client import Connection, Connector
 from lockstep.log.redis.errors import NotNow
 from lockstep.log.redis.layout import Keys
@@ -226,40 +226,38 @@ def _report(error: Exception) -> None:
         logger.error("Waiting for appends failed and is started again", exc_info=error, extra={"action": "bells_lost"})
 
 
-class RedisWaiter:
-    """See LogWaiter."""
+class RedisWaiter(LogWaiter):
+    """Wakes when the server publishes that a watched log has grown, and looks again once a second in any case."""
 
     def __init__(self, listener: Listener, keys: Keys, waiter: Waiter) -> None:
         self._listener, self._keys, self._waiter = listener, keys, waiter
-        self.wake = waiter.wake
         self._lock = threading.Lock()
         self._stops: dict[str, Callable[[], None]] = {}
         self._closed = False
 
     def wait(self, timeout: float) -> None:
-        """See Waiter."""
         self._waiter.wait(min(timeout, _LOOK_AGAIN_S))
 
+    def wake(self) -> None:
+        self._waiter.wake()
+
     def watch(self, log: Log) -> None:
-        """See LogWaiter."""
         bell = self._keys.log(log.name).bell
         with self._lock:
             if bell not in self._stops and not self._closed:
                 self._stops[bell] = self._listener.watch(bell, self.wake)
 
     def unwatch(self, log: Log) -> None:
-        """See LogWaiter."""
         with self._lock:
             stop = self._stops.pop(self._keys.log(log.name).bell, None)
         if stop is not None:
             stop()
 
     def fileno(self) -> int | None:
-        """See LogWaiter: there is none."""
+        """There is none."""
         return None
 
     def close(self) -> None:
-        """See LogWaiter."""
         with self._lock:
             self._closed = True
             stops, self._stops = self._stops, {}

@@ -20,7 +20,7 @@ from lockstep.errors import (
 )
 from lockstep.log.batch import NO_PRODUCER, Batch
 from lockstep.log.config import StreamConfig
-from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry, Limits
+from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry, Limits, Log
 from lockstep.log.redis import scripts
 from lockstep.log.redis.client import RedisClient
 from lockstep.log.redis.errors import Unanswered
@@ -59,8 +59,8 @@ class LogOwner(Protocol):
         """What the catalogue says about a log now."""
 
 
-class RedisLog:
-    """See Log. Safe to share between threads."""
+class RedisLog(Log):
+    """Safe to share between threads."""
 
     def __init__(self, bus: LogOwner, name: str, identity: str, config: StreamConfig, limits: Limits) -> None:
         self.name, self.identity, self.config, self.limits = name, identity, config, limits
@@ -72,7 +72,6 @@ class RedisLog:
         self._unsure: set[tuple[bytes, int]] = set()
 
     def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
-        """See Log."""
         self._bus.check_may_write()
         with self._noting(batches):
             self._refresh()
@@ -91,7 +90,6 @@ class RedisLog:
         return self._bases(reply, batches, expected_next)
 
     def read(self, offset: int, *, max_bytes: int = READ_BYTES_DEFAULT) -> list[Entry]:
-        """See Log."""
         self._bus.check_open()
         row, found = self._reader.read(offset, max_bytes)
         self._check(row)
@@ -100,11 +98,10 @@ class RedisLog:
         return found
 
     def reread(self, offset: int) -> Entry | None:
-        """See Log: every read asks the store."""
+        """Every read asks the store."""
         return next(iter(self.read(offset, max_bytes=1)), None)
 
     def bounds(self) -> Bounds:
-        """See Log."""
         self._bus.check_open()
         self._refresh()
         row = self._reader.row()
@@ -112,21 +109,19 @@ class RedisLog:
         return Bounds(row.first, row.next)
 
     def trim(self, before: int) -> None:
-        """See Log."""
         self._bus.check_may_write()
         command = scripts.TRIM.call((self._bus.keys.changes, *self.keys.stored), (self.identity, before))
         while self._done(command) == b"MORE":
             pass
 
     def hold(self, holder: str, offset: int | None) -> None:
-        """See Log."""
         self._bus.check_may_write()
         check_holder(holder)
         arguments = (self.identity, holder, "" if offset is None else offset)
         self._done(scripts.HOLD.call((self.keys.row, self.keys.holds), arguments))
 
     def close(self) -> None:
-        """See Log."""
+        """Does nothing: the connections belong to the bus."""
 
     def base(self, text: bytes, batch: Batch) -> int:
         """The base offset that a script names for a batch, or says how to find."""

@@ -21,7 +21,7 @@ from lockstep.errors import (
     UnsupportedByBackend,
 )
 from lockstep.log.batch import NO_PRODUCER, Batch
-from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry
+from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry, Transaction
 from lockstep.log.redis import scripts
 from lockstep.log.redis.layout import CatalogueEntry, decode_entry
 from lockstep.log.redis.log import LogOwner, RedisLog, check_holder, check_size, plan_arguments, refused, send_change
@@ -73,7 +73,7 @@ class _LogView:
         return told
 
 
-class View:
+class View(Transaction):
     """A transaction that reads."""
 
     def __init__(self, bus: TransactionOwner) -> None:
@@ -84,45 +84,37 @@ class View:
         self._began = 0.0
 
     def read(self, log: str, offset: int) -> Iterator[Entry]:
-        """See Transaction."""
         view = self._look(log)
         if offset < view.first:
             raise Trimmed(offset=offset, stream=log, first=view.first)
         return self._entries(view, offset)
 
     def identity(self, log: str) -> str:
-        """See Transaction."""
         return self._look(log).log.identity
 
     def bounds(self, log: str) -> Bounds:
-        """See Transaction."""
         view = self._look(log)
         return Bounds(min(view.first, view.end), view.end)
 
     def get(self, key: bytes) -> bytes | None:
-        """See Transaction."""
         _check_key(key)
         if key not in self._cells:
             self._cells[key] = self._look_into(key)
         return self._cells[key]
 
     def append(self, log: str, batches: Sequence[Batch], *, expected_next: int | None = None) -> list[int]:
-        """See Transaction."""
         del log, batches, expected_next
         raise IllegalState(what="A snapshot", action="append", reason="it is for reading")
 
     def hold(self, log: str, holder: str, offset: int | None) -> None:
-        """See Transaction."""
         del log, holder, offset
         raise IllegalState(what="A snapshot", action="hold", reason="it is for reading")
 
     def scan(self, prefix: bytes, start: bytes | None = None, *, down: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """See Transaction."""
         del prefix, start, down
         raise UnsupportedByBackend(bus=self._bus.url, feature="read cells in the order of their keys")
 
     def put(self, key: bytes, value: bytes | None) -> None:
-        """See Transaction."""
         del key, value
         raise IllegalState(what="A snapshot", action="put", reason="it is for reading")
 
@@ -193,27 +185,22 @@ class Changes(View):
         self._half_done: Exception | None = None
 
     def read(self, log: str, offset: int) -> Iterator[Entry]:
-        """See Transaction."""
         stored = super().read(log, offset)
         view = self._look(log)
         return self._with_added(stored, view, offset)
 
     def get(self, key: bytes) -> bytes | None:
-        """See Transaction."""
         return self._puts[key] if key in self._puts else super().get(key)
 
     def put(self, key: bytes, value: bytes | None) -> None:
-        """See Transaction."""
         _check_key(key)
         self._puts[key] = value
 
     def hold(self, log: str, holder: str, offset: int | None) -> None:
-        """See Transaction."""
         check_holder(holder)
         self._look(log).holds[holder] = offset
 
     def append(self, log: str, batches: Sequence[Batch], *, expected_next: int | None = None) -> list[int]:
-        """See Transaction."""
         view = self._look(log)
         if expected_next is not None and expected_next != view.end:
             raise OffsetConflict(stream=log, expected=expected_next - 1, actual=view.end - 1)
@@ -224,7 +211,7 @@ class Changes(View):
             raise
 
     def outdated(self) -> Exception:
-        """See View: the work is done again."""
+        """The work is done again."""
         self.is_stale = True
         return Stale()
 
