@@ -132,9 +132,9 @@ class Batch:
             MAGIC, VERSION, self.codec, 0, self.count, self.raw_size, self.flags, 0, self.value_size,
             self.producer, self.sequence, append_ns, self.created_ns,
         )  # fmt: skip
-        before, behind = header[: _CRC.start], header[_CRC.stop :]
-        crc = crc32c_extend(self.body_crc, before + behind)
-        return b"".join((before, crc.to_bytes(4, "little"), behind, self.body))
+        before, after = header[: _CRC.start], header[_CRC.stop :]
+        crc = crc32c_extend(self.body_crc, before + after)
+        return b"".join((before, crc.to_bytes(4, "little"), after, self.body))
 
 
 def pack(

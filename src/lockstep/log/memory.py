@@ -154,7 +154,7 @@ class MemoryNotifier(Notifier):
         return MemoryWaiter(self.listeners, self._runtime.waiter())
 
     def forget(self, info: LogInfo) -> None:
-        """Who still watches keeps the list, to take himself out of it."""
+        """Waiters that still watch keep the list, to take themselves out of it."""
         if not self.listeners.get(info.identity):
             self.listeners.pop(info.identity, None)
 

@@ -25,7 +25,7 @@ from lockstep.log.port import Bus
 from lockstep.runtime import Runtime
 
 Backend = Callable[[str, "dict[str, str]", Runtime, bool], Bus]
-"""Opens a bus: what stands behind the scheme, the options, the runtime, and whether a missing one may be made."""
+"""Opens a bus, given the rest of the URL after its scheme, the options, the runtime, and whether to create it."""
 
 _SHARED_BROKERS: WeakValueDictionary[str, MemoryBroker] = (
     WeakValueDictionary()
@@ -66,7 +66,7 @@ def split_url(url: str) -> tuple[str, str, dict[str, str]]:
         pairs = parse_qsl(query, strict_parsing=True, keep_blank_values=True) if query else []
     except ValueError:
         # What is wrong is not shown: with a ? in a password it is a part of that.
-        reason = "what stands behind its ? is not NAME=VALUE&NAME=VALUE; write a ? in a password as %3F"
+        reason = "the part after its ? is not NAME=VALUE&NAME=VALUE; write a ? in a password as %3F"
         raise BadUrl(url=shown, reason=reason) from None
     options = dict(pairs)
     for name, value in pairs:

@@ -103,7 +103,7 @@ class Changes(View):
         try:
             return append_to(self._bus, self._tables, info, batches, expected_next)
         except OffsetConflict:
-            raise  # found before anything was written: whoever catches it may go on
+            raise  # found before anything was written: a caller that catches it may go on
         except Exception as error:
             self._half_done = error
             raise

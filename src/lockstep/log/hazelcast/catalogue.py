@@ -3,7 +3,7 @@
     {"identity": "...", "config": {...}, "head": 0, "going": false}
 
 An entry is written after the ring of its stream was marked, and a stream that is being deleted is `going` before its
-ring is destroyed. So whoever finds an entry and no ring knows that the records were lost.
+ring is destroyed. So an entry without a ring means that the records were lost.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class MapCatalogue(Catalogue):
         return self._client.ask(call, self._name)
 
     def _tell(self, call: Callable[[], Future[Any]]) -> Any:
-        """Whoever changes the map reads it again before the next try, so an unknown outcome is only an error."""
+        """Callers read the map again before the next try, so an unknown outcome is only an error."""
         try:
             return self._client.tell(call, self._name, NOT_DONE)
         except Unanswered as error:

@@ -32,7 +32,7 @@ class Unanswered(Exception):
 
 
 class ClusterClient:
-    """See the module. Safe to share between threads."""
+    """One connected client whose every call ends within the time-out. Safe to share between threads."""
 
     def __init__(
         self, address: Address, cluster: str, clock: Callable[[], float], first: tuple[str, int] | None = None
@@ -148,7 +148,7 @@ def settings(address: Address, cluster: str, first: tuple[str, int] | None = Non
     config.retry_initial_backoff, config.retry_max_backoff, config.retry_multiplier = 0.1, 1.0, 1.5
     config.invocation_timeout, config.invocation_retry_pause = address.timeout_s, 0.1
     config.heartbeat_interval, config.heartbeat_timeout = address.timeout_s / 4, address.timeout_s
-    config.redo_operation = False  # an append must not be sent twice behind our back
+    config.redo_operation = False  # the client must not send an append twice by itself
     config.fail_on_indeterminate_operation_state = True  # a copy that is missing is no acknowledgement
     config.operation_backup_timeout = min(_BACKUP_S, address.timeout_s / 2)
     if address.tls is not None:
@@ -222,7 +222,7 @@ def start_client(config: Any, address: Address) -> HazelcastClient:
             PatientClient.__init__(client, config, address.timeout_s * _FOR_OTHERS, address.safe_url)
             if given_up.is_set():
                 client.shutdown()
-        except BaseException as error:  # noqa: BLE001 - raised by whoever waits for it
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits for it
             problems.append(error)
 
     thread = threading.Thread(target=build, name="lockstep-hazelcast-opening", daemon=True)

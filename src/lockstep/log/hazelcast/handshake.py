@@ -1,6 +1,6 @@
 """A first look at a member over a plain socket: is it there, may we in, and which version is it?
 
-The client itself tells nobody why it could not connect: it goes on trying. So whoever opens a bus asks once by hand.
+The client itself tells nobody why it could not connect: it goes on trying. So opening a bus asks once by hand.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ CHUNK_BYTES = 1 << 20
 LARGEST_CHUNK_BYTES = 64 << 20
 """No read asks for more than this, if all items were as large as the largest that was seen."""
 CURSORS = 3
-"""Places at which one handle reads on: a reader, and whoever counts what is there."""
+"""Places at which one handle reads on: a reader, and callers that count what is there."""
 _FIRST_COUNT, _GROWTH = 4, 8
 
 

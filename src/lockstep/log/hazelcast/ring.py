@@ -27,7 +27,7 @@ Item = tuple[int, bytes]
 
 
 class Ring:
-    """See the module. Safe to share between threads."""
+    """The ring of one stream. Safe to share between threads."""
 
     def __init__(self, client: ClusterClient, name: str) -> None:
         self.name, self._client = name, client
@@ -101,7 +101,7 @@ class Ring:
             self.seen_at = self._client.clock()
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Have `wake` called when something was added behind what was seen, until the returned function is called."""
+        """Have `wake` called when something was added after what was seen, until the returned function is called."""
         with self._lock:
             self._wakes.append(wake)
         self.arm()
@@ -114,9 +114,9 @@ class Ring:
         return stop
 
     def arm(self) -> None:
-        """See that one read waits at the members for what comes next, if anybody here wants to know.
+        """Have one read wait at the members for the next item, if anything here watches the ring.
 
-        Called whenever somebody has looked: whoever was woken and does not look need not be woken again.
+        Called after each look: a reader that was woken and has not looked need not be woken again.
         """
         with self._lock:
             if not self._wakes or self._is_armed:
@@ -126,7 +126,7 @@ class Ring:
         self._proxy.read_many(start, 1, 1).add_done_callback(self._woken)
 
     def _read(self, start: int, count: int) -> tuple[list[Item], int]:
-        """One question for both: what is added between the two is behind an answer that is empty."""
+        """Ask for both at once: what is added between the two comes after an answer that is empty."""
         result, tail = self._client.ask(
             lambda: combine_futures([self.begin_read(start, count), self._proxy.tail_sequence()]), self.name
         )

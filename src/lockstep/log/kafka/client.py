@@ -73,7 +73,7 @@ class LastErrors:
 
 
 class Cluster:
-    """See above. Safe to share between threads; every call ends within the time-out of the address."""
+    """Questions and orders to a Kafka cluster. Safe to share between threads; every call ends within the time-out."""
 
     def __init__(self, address: Address, runtime: Runtime) -> None:
         self.address, self._runtime = address, runtime

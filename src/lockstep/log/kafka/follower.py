@@ -1,7 +1,7 @@
 """What is stored from now on, of everything that is watched.
 
-One consumer follows every watched partition of a bus, wakes who waits, and keeps the last messages at hand, so that
-who reads at the end needs no round trip.
+One consumer follows every watched partition of a bus, wakes waiting readers, and keeps the last messages, so
+that reading at the end needs no round trip.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Wake = Callable[[], None]
 AskEnds = Callable[[Partition, float], Ends]
 
 KEPT_BYTES, KEPT_MESSAGES = 4 << 20, 5_000
-"""Of each watched partition: a reader that is further behind reads on its own."""
+"""Of each watched partition: a reader that lags more than this reads with its own consumer."""
 _POLL_S = 0.05
 _PIECE = 500
 _ASK_S = 2.0
@@ -92,9 +92,9 @@ class PartitionTail:
 
 
 class Follower:
-    """See above. Its thread runs while something is watched; only it touches the consumer.
+    """Follows every watched partition of a bus with one consumer and one thread, which run while something is watched.
 
-    If the thread fails, it starts again with a new consumer, and whoever waits is woken to look for himself.
+    If the thread fails, it starts again with a new consumer and wakes all waiting readers.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Reading: consumers that are lent to whoever has something to read, one partition at a time."""
+"""Consumers that read one partition at a time, and the pool that lends them to topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending: one producer for all topics of a bus. Whoever waits for an acknowledgement serves the others too."""
+"""One producer for all topics of a bus. A thread that waits for its acknowledgement polls for the others too."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Job:
 
 
 class Sender:
-    """See above. Safe to share between threads."""
+    """Sends messages and waits until they are acknowledged. Safe to share between threads."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Sender:
     def _replace(self, broken: Producer) -> None:
         """A producer that lost track of its own sequence can't go on; the next one begins a new one.
 
-        Whoever else waits for this one is told that nothing is known of his messages.
+        Other threads that wait for this one are told that nothing is known of their messages.
         """
         with self._changed:
             if self._producer is broken:
@@ -162,7 +162,7 @@ class Sender:
                 raise Unsent(error) from raised
 
     def _poll(self, producer: Producer) -> None:
-        """Let the client call back; only what it can't go on after is raised here, in whoever polls."""
+        """Let the client call back. Only an error that ends the client is raised here, in the thread that polls."""
         try:
             producer.poll(_SERVE_S)
         except KafkaException as raised:

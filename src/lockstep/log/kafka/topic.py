@@ -127,7 +127,7 @@ class KafkaTopic(Topic):
     _position: int = field(default=-1, init=False)
     """The number that the reader comes to next."""
     _last: Message | None = field(default=None, init=False)
-    """What was handed out last: whoever reads on from its end asks for it again."""
+    """The message that was returned last: a reader that goes on from its end asks for it again."""
 
     _is_closed: bool = field(default=False, init=False)
     _changing: threading.Lock = field(default_factory=threading.Lock, init=False)

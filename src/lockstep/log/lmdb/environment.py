@@ -295,7 +295,7 @@ class WriteTransaction:
 
 
 class Registry:
-    """LMDB must not open a folder twice in one process, so whoever opens one gets the open one."""
+    """LMDB must not open a folder twice in one process, so all who open one share it."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, int], Environment] = {}

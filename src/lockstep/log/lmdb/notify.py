@@ -1,8 +1,8 @@
 """Waking readers in other processes without polling: a tiny file for each log, watched through inotify.
 
-Whoever appended reads one byte of the log's bell, after the commit; the kernel tells everybody who watches that the
-file was accessed. Reading leaves the file and the disk's journal alone. A process killed between commit and bell wakes
-nobody, and where inotify can't be had nobody is woken: so every wait also looks again after a while.
+A writer reads one byte of the log's file after the commit; the kernel tells every process that watches the file that it
+was accessed. Reading leaves the file and the disk's journal alone. A process killed between the commit and that read
+wakes nobody, and where inotify can't be had nobody is woken: so every wait also looks again after a while.
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ class LmdbStore(Store):
         """With the turn: commit this ticket, unless somebody did; those of others that wait go with it."""
         if own.done:
             return
-        if own.may_be_stored:  # whoever had it was interrupted before he could tell
+        # The committer was interrupted after the commit and before it reported; it may be stored.
+        if own.may_be_stored:
             raise self._uncertain(_INTERRUPTED)
         self._leading = threading.get_ident()
         try:
@@ -82,7 +83,7 @@ class LmdbStore(Store):
             self._remove(own)
             return [own]  # signals interrupt this thread, and what they raise must not meet the jobs of others
         taken = [own]
-        with suppress(IndexError):  # whoever is interrupted takes his out meanwhile
+        with suppress(IndexError):  # an interrupted thread takes its own out meanwhile
             while len(taken) < JOBS_PER_COMMIT:
                 ticket = self._waiting.popleft()
                 if ticket is not own and ticket.is_wanted:

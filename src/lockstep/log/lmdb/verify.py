@@ -155,7 +155,7 @@ class _Walk:
         self._found.batches += 1
         self._found.stored_bytes += len(data)
         count = self._check_batch(base, data)
-        # Behind a batch whose count can't be trusted, any next base is as good as another.
+        # After a batch whose count can't be trusted, any next base is as good as another.
         self._end = None if count is None else base + count
 
     def compare(self, row: LogRow) -> None:

@@ -73,7 +73,7 @@ class Address:
 
     @property
     def servers(self) -> str:
-        """Host and port of each, for people and for clients that want them so."""
+        """Host and port of each, separated by commas."""
         return ",".join(f"{host}:{port}" for host, port in self.hosts)
 
     @property
@@ -106,7 +106,7 @@ def parse_address(
     default_port: int,
     known: tuple[str, ...] = (),
 ) -> Address:
-    """The address in what stands behind the scheme of a URL and in its options; `known` are those of the vendor."""
+    """Parse the address from the rest of a URL after its scheme, and its options; `known` are those of the vendor."""
     login, _, servers = target.removeprefix("//").rpartition("@")
     servers, _, path = servers.partition("/")
     shown = f"{scheme}://{servers}"

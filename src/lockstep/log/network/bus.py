@@ -36,7 +36,7 @@ class NetworkBus(Bus):
         self._lock = threading.Lock()
         self._open: WeakSet[NetworkLog] = WeakSet()
         self._idle: deque[tuple[str, Topic]] = deque()
-        """Topics whose logs were let go: whoever opens the stream next gets one, connected and warm."""
+        """Topics of handles that were dropped, still connected, for the next caller that opens the stream."""
         self._heads: dict[str, int] = {}
         self._closed = False
         self._pid = os.getpid()
@@ -85,7 +85,8 @@ class NetworkBus(Bus):
             self.driver.catalogue.remove,
         ]  # or a stream made anew would find what this one held
         if getattr(self.driver, "never_uses_a_name_twice", False):
-            steps.reverse()  # then whoever dies in between leaves a topic that nobody finds, and no entry without one
+            # A process that is killed in between then leaves a topic without an entry, never an entry without a topic.
+            steps.reverse()
         for step in steps:
             self.patiently(partial(step, known))  # each may be done again
         with self._lock:
@@ -189,7 +190,9 @@ class NetworkBus(Bus):
             wanted = StreamEntry(name, self._runtime.new_id().hex(), config)
             known = self.patiently(lambda: self.driver.catalogue.add(wanted))
         made = known
-        self.patiently(lambda: self.driver.make(made))  # whoever made the entry may have died before this
+        self.patiently(
+            lambda: self.driver.make(made)
+        )  # the process that made the entry may have been killed before this
         return known
 
     def _log(self, known: StreamEntry) -> NetworkLog:

@@ -66,7 +66,7 @@ class StreamEntry:
 
 
 class TopicGone(Exception):
-    """The server has no such topic any more; whoever meets this knows which stream that was."""
+    """The server has no such topic any more. The caller knows which stream that was."""
 
 
 class Topic(Protocol):
@@ -89,7 +89,7 @@ class Topic(Protocol):
         """What the server holds now, asked for at the server."""
 
     def fetch(self, number: int, max_bytes: int) -> list[Message]:
-        """Messages from a number on, in order: at least one if there is any at or behind it, however large.
+        """Messages from a number on, in order: at least one if there is any at or after it, however large.
 
         Waits only for what is stored already. Whatever was acknowledged before the call is found. Numbers that are
         no longer there are passed over.
@@ -118,7 +118,7 @@ class Catalogue(Protocol):
         """All streams."""
 
     def add(self, known: StreamEntry) -> StreamEntry:
-        """Make an entry unless there is one: whoever was first is returned to all."""
+        """Make an entry unless there is one; return the entry that was written first."""
 
     def remove(self, known: StreamEntry) -> bool:
         """Take an entry out, if it is still the one; whether it was."""

@@ -88,7 +88,7 @@ class NetworkLog(Log):
         self._stamped_ns = 0
 
     def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
-        del wake  # the server wakes whoever waits
+        del wake  # the server wakes waiting readers
         if expected_next is not None:
             raise UnsupportedByBackend(bus=self._bus.url, feature="append on a condition")
         stamp = self._stamp()
@@ -132,11 +132,11 @@ class NetworkLog(Log):
             try:
                 return work()
             except DataError:
-                self._forget_seen()  # what was read before may be a part of it: whoever asks again gets what is there
+                self._forget_seen()  # what was read before may be a part of it: asking again gets what is there
                 raise
             except TopicGone as gone:
                 self._refresh()
-                reason = f"the topic of {self.name} is missing; whoever makes the stream may not have come so far"
+                reason = f"the topic of {self.name} is missing; another process may still be creating it"
                 raise ServerUnreachable(server=self._bus.url, reason=reason) from gone
 
     def _stamp(self) -> int:
@@ -263,7 +263,7 @@ class NetworkLog(Log):
             raise AppendTooLarge(size=f"{size} bytes", stream=self.name, bus=bus, limit=limit, setting=setting)
 
     def _fetch(self, offset: int, max_bytes: int) -> None:
-        """Have at least one batch behind an offset at hand, if there is any."""
+        """Fetch until the cache holds a batch at or after an offset, if there is any."""
         cache = self._cache
         while cache.end <= offset and (messages := self.topic.fetch(cache.number, max_bytes)):
             if messages[0].number > cache.number:
@@ -312,7 +312,7 @@ class NetworkLog(Log):
     def _end(self, ends: Ends) -> int:
         """The offset after the last record, which only its message tells."""
         if self._last is not None and self._last[0] >= ends.next:
-            self._forget_seen()  # the server lost what it had: whoever stands behind the end has to be told
+            self._forget_seen()  # the server lost what it had: readers past the end have to be told
         at_least = max(ends.next * self.limits.stride, self._bus.head(self.identity))
         if ends.next <= ends.first:
             return self._last[1] if self._last else at_least

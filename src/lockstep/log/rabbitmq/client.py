@@ -34,13 +34,13 @@ _TICK_S = 1.0
 
 
 class RabbitClient:
-    """See above. Safe to share between threads."""
+    """The connections of one bus. Safe to share between threads."""
 
     def __init__(self, address: Address, login: Login, runtime: Runtime) -> None:
         self.address, self.user = address, login.user
         self.facts: Facts | None = None
         self.watched: set[Callable[[], None]] = set()
-        """Called about every second: whoever waits for a stream that nothing is heard of looks for himself."""
+        """Called about every second, so that waiters of a stream without a live subscription look again."""
         self._login, self._runtime = login, runtime
         self._lock = threading.Lock()
         self._told: dict[Endpoint, Endpoint] = {}
@@ -82,7 +82,7 @@ class RabbitClient:
         return self._first_of(deadline, self._dial)
 
     def to_leader(self, purpose: str, stream: str, deadline: Deadline) -> Connection:
-        """A connection with room to whoever leads a stream."""
+        """A connection with room to the leader of a stream."""
         told, _ = self.topology(stream, deadline)
         asked = self.any(deadline)
         endpoint = asked.endpoint if told == asked.told else self._told.get(told, told)

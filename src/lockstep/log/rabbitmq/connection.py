@@ -156,7 +156,7 @@ class Connection:
         self._drop(self._publishers, number, receiver)
 
     def unreachable(self) -> ServerUnreachable:
-        """The error for whoever needed this connection."""
+        """The error for callers that needed this connection."""
         return ServerUnreachable(server=self.server, reason=self.why_lost or "the connection is closed")
 
     def lose(self, reason: str) -> None:
@@ -201,7 +201,7 @@ class Connection:
 
     def _say(self) -> None:
         self._said = self._clock()
-        with contextlib.suppress(OSError), self._lock:  # it has enough to read already, or whoever reads finds out
+        with contextlib.suppress(OSError), self._lock:  # it has enough to read already, or the reading thread finds out
             self.sock.send(frames.encode(schema.Heartbeat()))
 
     def _wait_to_write(self, deadline: Deadline) -> None:
@@ -279,7 +279,7 @@ class IoLoop:
     """Reads connections, gives signs of life, and calls `tick` now and then.
 
     A connection that can't be handled is lost, and the others go on. If the thread itself fails, all connections are
-    lost, whoever used them is told, and it goes on with those that are made from then on.
+    lost, their users are told, and it goes on with those that are made from then on.
     """
 
     def __init__(self, name: str, tick: Callable[[], None]) -> None:
@@ -366,7 +366,7 @@ def _lose(connections: list[Connection], reason: str) -> None:
         connection = connections.pop()
         try:
             connection.lose(reason)
-        except Exception as error:  # noqa: BLE001 - whoever is told may fail; the others must be told too
+        except Exception as error:  # noqa: BLE001 - a user that is told may fail; the others must be told too
             _report("A connection to RabbitMQ was lost, and who used it failed", error)
         connection.sock.close()
 

@@ -56,7 +56,7 @@ class Chunk:
         return found
 
     def _entry(self, number: int, at: int) -> tuple[int, int]:
-        """Where the message behind a place begins and ends."""
+        """Where the message after a position begins and ends."""
         begin = at + _LENGTH.size
         size = int.from_bytes(self.data[at:begin], "big")
         if size & _IS_BATCH:
@@ -72,7 +72,7 @@ def encode(frame: schema.Frame) -> bytes:
 
 
 def decode(payload: bytes) -> schema.Frame:
-    """Any frame from its bytes behind the length; ValueError or KeyError if it is none."""
+    """Any frame from its bytes after the length; ValueError or KeyError if it is none."""
     return decode_frame(payload)
 
 

@@ -1,11 +1,11 @@
 """Storing messages, and finding the numbers that they get.
 
-The server says that a message is stored, but not where; and it skips numbers for notes of its own. So whoever sends
+The server says that a message is stored, but not where; and it skips numbers for notes of its own. So a sender
 also reads the end of the stream, and knows a message again when it comes by. Only what is stored for good comes by.
 
 Each handle publishes under a name of its own with growing ids, and the server drops what does not grow: a message that
 is sent again after a lost acknowledgement has the same id, so of both one is stored, and a message that was given up
-can't turn up behind a later one.
+can't turn up after a later one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Attempt:
     data: bytes
     origin: Origin | None
     start: int | None = None
-    """The stream ended here, or behind, before it was sent."""
+    """The stream ended here, or later, before it was sent."""
     tries: int = 0
     """How often it has left."""
     is_retry: bool = False
@@ -93,7 +93,9 @@ class StoredWatcher(Subscription):
         self.end = chunk.end
         if self._wanted is None:
             return
-        with suppress(BatchDamaged):  # written by another client: whoever reads is told; ours, if in it, is uncertain
+        with suppress(
+            BatchDamaged
+        ):  # written by another client: its readers get an error; ours, if in it, is uncertain
             self._look_for(self._wanted, chunk)
         self._news.set()  # also if it was another one: then room for more has to be given
 

@@ -19,7 +19,7 @@ from lockstep.log.rabbitmq.client import READ, RabbitClient
 from lockstep.log.rabbitmq.connection import Connection, Receiver
 
 AHEAD_BYTES = 8 << 20
-"""About so much is read ahead of whoever reads."""
+"""About so many bytes are read ahead of the reader."""
 _CHUNKS_FIRST, _CHUNKS_MOST, _CHUNKS_LEAST = 8, 64, 2
 _NO_OFFSET = 19
 _CLOSE_S = 1.0
@@ -135,7 +135,7 @@ class ReadAhead(Subscription):
         """Return when everything has come that was stored before this call; unless `fully`, as soon as anything has.
 
         The leader answers the first question itself, and has announced all it has stored before to this connection by
-        then; the second answer comes behind what was announced.
+        then; the second answer comes after what was announced.
         """
         before = None if fully else self.arrived
         asked: tuple[frames.Build, ...] = (
@@ -169,7 +169,7 @@ class ReadAhead(Subscription):
         found, size = list[Message](), 0
         while size < max_bytes and (self._messages or self._unpack(number)):
             if found and self._messages[0].number != found[-1].number + 1:
-                break  # whoever asks next sees the gap in front, and whether it is a note of the server or a loss
+                break  # the next call sees the gap, and whether it is a note of the server or a loss
             message = self._messages.popleft()
             if message.number >= number:
                 found.append(message)
@@ -190,7 +190,7 @@ class ReadAhead(Subscription):
         self._chunk_bytes = max(len(chunk.data), self._chunk_bytes * 3 // 4)
 
     def on_lost(self, reason: str) -> None:
-        """Whoever waits must look for himself."""
+        """Wake waiting readers, so that they look again."""
         super().on_lost(reason)
         self._on_news()
 
@@ -210,7 +210,7 @@ class ReadAhead(Subscription):
                 if not self._chunks:
                     return False
                 chunk = self._chunks[0]
-            self._messages.extend(chunk.messages(number))  # if this fails, it fails again for whoever asks again
+            self._messages.extend(chunk.messages(number))  # if this fails, it fails again for the next caller
             self._chunks.popleft()
         return True
 
@@ -221,7 +221,7 @@ class ReadAhead(Subscription):
         with self._lock:
             missing = window - self.credit - len(self._chunks)
         if self.credit <= window // 2 and missing > 0:
-            with suppress(ServerUnreachable, errors.NotReady):  # what has come is good; whoever reads on finds out
+            with suppress(ServerUnreachable, errors.NotReady):  # what has come is good; the next read finds out
                 self.grant(missing, deadline)
 
 

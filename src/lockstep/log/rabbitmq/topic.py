@@ -137,7 +137,7 @@ class RabbitTopic(Topic):
             self._wake()  # one of them may have been what others waited for
 
     def _listen(self, wake: Callable[[], None]) -> None:
-        """Have at least the end of the stream looked at; whoever reads then looks where he is."""
+        """Subscribe at least at the end of the stream, so that waiting readers are woken."""
         feed = ReadAhead(self._client, self._stream, self._wake)
         try:
             feed.start(None, self._client.deadline())
@@ -157,7 +157,7 @@ class RabbitTopic(Topic):
             last = ChunkPeek(self._client, self._stream).wait(LAST, deadline)
         self._has_seen = True
         self._last = []
-        with suppress(BatchDamaged):  # where it ends is known all the same, and whoever reads it is told
+        with suppress(BatchDamaged):  # where it ends is known all the same, and its readers get the error
             self._last = last.messages()
         return Ends(self._first, last.end)
 

@@ -44,7 +44,7 @@ _PORT = 6379
 
 
 def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Mapping[str, str]) -> RedisBus:
-    """The bus at what stands behind redis: in a URL."""
+    """Open the bus whose URL has this target and these options."""
     address = parse_address("redis", target, options, environ=environ, default_port=_PORT, known=OPTIONS)
     keys = Keys(_prefix(address))
     report_findings(login_findings(address), strict=address.strict)

@@ -14,7 +14,7 @@ _FEW_REPLICAS = "too few replicas follow the server"
 
 
 class NotNow(Exception):
-    """The server did not run the command, and might do so later; `error` is for whoever does not want to wait."""
+    """The server did not run the command, and might do so later; `error` is raised to callers that do not wait."""
 
     def __init__(self, error: LockstepError) -> None:
         super().__init__(str(error))

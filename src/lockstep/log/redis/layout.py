@@ -17,7 +17,7 @@
 
 The braces put all of them into one slot of a Redis Cluster, so that one script may use them together.
 
-Append times never go back. A batch is sealed with the time of whoever appends it. If the log has seen a later time by
+Append times never go back. A batch is sealed with the time of its writer. If the log has seen a later time by
 then, the server notes that one beside the batch, and readers put it in: everybody reads the same bytes, and no append
 has to be sent twice for it.
 

@@ -1,7 +1,7 @@
 """Waiting for appends: one connection and one thread for a bus, and only while something is watched.
 
-The script that appends rings the bell of its log. Whoever begins to listen is woken once, so that nothing is missed
-that was appended before the server heard of it; the same after a connection was lost.
+The script that appends publishes on the channel of its log (its bell). A new listener is woken once, so that nothing is
+missed that was appended before the server knew of it; so is every listener after a connection was lost.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Wake = Callable[[], None]
 
 
 class _ConnectionUseless(Exception):
-    """The connection is of no use: the server is silent, or the bells are elsewhere."""
+    """The connection can't be used: the server is silent, or another server has the channels."""
 
 
 class Listener:
-    """Hears the bells of watched logs."""
+    """Subscribes to the channels of watched logs and wakes their readers."""
 
     def __init__(self, connector: Connector, runtime: Runtime) -> None:
         self._connector, self._runtime = connector, runtime
@@ -130,7 +130,7 @@ class Listener:
             return set(self._wakes)
 
     def rung(self, bell: str) -> None:
-        """Wake whoever waits for a bell."""
+        """Wake everything that waits for a channel."""
         with self._lock:
             wakes = list(self._wakes.get(bell, {}).values())
         for wake in wakes:
@@ -218,7 +218,7 @@ class _ListenerConnection:
 
 
 def _report(error: Exception) -> None:
-    """A server that is away is nothing unusual; anything else is a fault of ours, or of whoever was woken."""
+    """A server that is away is nothing unusual; anything else is a fault of ours, or of the reader that was woken."""
     is_usual = isinstance(error, _ConnectionUseless | NotNow | LockstepError | redis.RedisError | OSError)
     if is_usual:
         logger.debug("Appends can't be heard", extra={"action": "bells_lost", "reason": str(error)})

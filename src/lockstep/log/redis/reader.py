@@ -85,7 +85,7 @@ class Reader:
     def __init__(self, client: RedisClient, keys: LogKeys, name: str, identity: str) -> None:
         self._client, self._keys, self._name, self.identity = client, keys, name, identity
         self.goes_on_at = 0
-        """The offset behind what was read last."""
+        """The offset after what was read last."""
         self._largest = _LARGEST_AT_FIRST
         self._lock = threading.Lock()
         self._tips: dict[int, _Tip] = {}
@@ -127,7 +127,7 @@ class Reader:
         """After a connection was lost: what stood before an offset must still stand there.
 
         A primary shows a record before its replicas have it. If it fails in between, its successor gives the offset to
-        another record, and whoever read on would never see that one.
+        another record, and a reader that goes on would never see that one.
         """
         at = entry_id(tip.base)
         stored, reply = self._client.ask(("XRANGE", self._keys.entries, at, at), self._ask_row(), what=self._name)
@@ -199,14 +199,14 @@ class Reader:
     def _read_from(self, offset: int, max_bytes: int) -> tuple[Row, _Found]:
         """Any offset: it may be inside the batch before."""
         entries = self._keys.entries
-        before, behind, row = self._client.ask(
+        before, after, row = self._client.ask(
             ("XREVRANGE", entries, entry_id(offset), "-", "COUNT", 1),
             self._ask_range(f"({entry_id(offset)}", max_bytes),
             self._ask_row(),
             what=self._name,
         )
         holding = [one for one in before if _may_hold(_Found.of([one]).entries[0], offset)]
-        return Row.of(row), _Found.of(holding + behind)
+        return Row.of(row), _Found.of(holding + after)
 
     def _cut(self, offset: int, found: list[Entry], max_bytes: int) -> list[Entry]:
         taken, size, after = list[Entry](), 0, offset

@@ -3,7 +3,7 @@
 Times are nanoseconds in 20 digits, compared as text: Lua's numbers are too short for them. Age is measured by the
 server's clock, so that no writer's clock decides what is too old.
 
-Each batch is stored with the checksum of the one before it: whoever reads on sees whether that is the one they read.
+Each batch is stored with the checksum of the one before it: a reader that goes on sees whether that is the one it read.
 """
 
 from __future__ import annotations
@@ -360,7 +360,7 @@ redis.call('HSET', KEYS[3], 'id', identity, 'first', 0, 'next', 0, 'bytes', 0, '
 return entry
 """
 )
-"""Keys: changes, catalogue, then those of the log. The entry in the catalogue, whoever made it."""
+"""Keys: changes, catalogue, then those of the log. Returns the entry: the new one, or the one that was there."""
 
 ALTER = Script(
     """#!lua flags=allow-oom
