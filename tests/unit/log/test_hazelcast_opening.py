@@ -14,7 +14,7 @@ import pytest
 
 from lockstep.errors import BadUrl, ServerRefused, ServerUnfit, ServerUnreachable
 from lockstep.log.hazelcast.client import listen_to_lost_connections, patch_waking, settings
-from lockstep.log.hazelcast.driver import OPTIONS, PORT, check_prefix, map_name, open_bus, ring_name, stream_of
+from lockstep.log.hazelcast.driver import OPTIONS, PORT, check_prefix, map_name, open_bus, ring_name
 from lockstep.log.hazelcast.handshake import check_version, find_member
 from lockstep.log.network.address import parse_address
 from lockstep.runtime import ThreadRuntime
@@ -166,15 +166,12 @@ def test_a_url_that_can_not_be_is_refused_before_anything_is_sent(target, option
 
 @pytest.mark.parametrize("name", ["orders", "_group.workers", "orders/3", "trades.S", "x.R.0af3"])
 @pytest.mark.parametrize("prefix", ["", "app."])
-def test_the_name_of_a_ring_tells_stream_and_identity(name, prefix):
+def test_the_name_of_a_ring_holds_stream_and_identity(name, prefix):
     ring = ring_name(prefix, name, "0af3")
     assert ring == f"{prefix}{name}@0af3"
-    assert stream_of(prefix, ring) == (name, "0af3")
 
 
-def test_names_of_others_are_no_streams():
-    assert stream_of("app.", "other.orders@0af3") is None
-    assert stream_of("app.", "app.orders") is None
+def test_the_catalogue_is_a_map_with_the_prefix():
     assert map_name("app.") == "app._lockstep.streams"
     assert check_prefix("app.", "url") == "app."
 

@@ -34,7 +34,6 @@ from lockstep.log.kafka.client import (
 )
 from lockstep.log.kafka.driver import (
     copy_findings,
-    group_position,
     message_number,
     open_bus,
     partition_findings,
@@ -79,18 +78,13 @@ def address(target="//h:1", **options):
         ("x.R.00ff", Partition("p.x.R.00ff", 0)),
     ],
 )
-def test_a_stream_has_a_partition_and_the_partition_its_stream(stream, partition):
+def test_a_stream_is_a_partition_of_its_topic(stream, partition):
     assert names.partition_of("p.", stream) == partition
-    assert names.stream_of("p.", partition, 1 if "/" not in stream else 4) == stream
 
 
 @pytest.mark.parametrize("stream", ["", "x" * 1000, "a b", "a/b", "a/-1", "ä"])
 def test_a_name_that_no_topic_can_have_has_no_place(stream):
     assert names.partition_of("p.", stream) is None
-
-
-def test_a_topic_outside_the_prefix_is_no_stream():
-    assert names.stream_of("p.", Partition("orders", 0), 1) is None
 
 
 GOLDEN = [
@@ -279,7 +273,6 @@ class OneMessage:
 )
 def test_a_message_read_in_part_is_still_needed(position, number):
     assert message_number(OneMessage(), position, "orders") == number
-    assert group_position(OneMessage(), number) == number * 1_000_000
 
 
 def test_the_name_of_a_stream_with_shards_holds_nothing_itself():

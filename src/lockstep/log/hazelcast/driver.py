@@ -197,14 +197,6 @@ def ring_name(prefix: str, stream: str, identity: str) -> str:
     return f"{prefix}{stream}{SEPARATOR}{identity}"
 
 
-def stream_of(prefix: str, ring: str) -> tuple[str, str] | None:
-    """Name and identity of the stream that a ring is; None if it is no ring of this prefix."""
-    name, separator, identity = ring.partition(SEPARATOR)
-    if not separator or not name.startswith(prefix):
-        return None
-    return name.removeprefix(prefix), identity
-
-
 def map_name(prefix: str) -> str:
     """The map with all streams."""
     return prefix + CATALOGUE

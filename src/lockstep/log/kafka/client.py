@@ -172,14 +172,6 @@ class Cluster:
             if item.error:
                 raise translated(item.error, self.address.servers)
 
-    def committed(self, group: str) -> dict[Partition, int]:
-        """The stored positions of a consumer group."""
-        asked = ConsumerGroupTopicPartitions(group)
-        done = self._order(lambda admin, limits: _only(admin.list_consumer_group_offsets([asked], **limits)))
-        return {
-            Partition(item.topic, item.partition): item.offset for item in done.topic_partitions if item.offset >= 0
-        }
-
     def close(self) -> None:
         """End the connections."""
         with self._lock:

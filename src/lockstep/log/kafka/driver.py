@@ -38,7 +38,7 @@ from lockstep.log.kafka.client import (
 )
 from lockstep.log.kafka.errors import error_of
 from lockstep.log.kafka.follower import Follower
-from lockstep.log.kafka.names import CATALOGUE, Partition, is_shard, partition_of, stream_of
+from lockstep.log.kafka.names import CATALOGUE, Partition, is_shard, partition_of
 from lockstep.log.kafka.reader import ReaderPool
 from lockstep.log.kafka.sender import Sender
 from lockstep.log.kafka.topic import Appends, EntryTopic, Format, KafkaClients, KafkaTopic, Records
@@ -311,16 +311,6 @@ class KafkaDriver(Driver):
                 numbers[self._partition(name)] = message_number(topic, position, name)
         self._clients.cluster.commit(self._prefix + group, numbers)
 
-    def group_positions(self, group: str) -> Mapping[str, int]:
-        """The positions that a consumer group of Kafka has stored, as offsets of streams."""
-        positions = {}
-        for partition, number in self._clients.cluster.committed(self._prefix + group).items():
-            layout = self._clients.cluster.layout(partition.topic)
-            name = stream_of(self._prefix, partition, layout.partitions) if layout is not None else None
-            if name is not None:
-                positions[name] = group_position(self._open(name), number)
-        return positions
-
     def close(self) -> None:
         self._clients.follower.close()
         self._clients.readers.close()
@@ -446,8 +436,3 @@ def message_number(topic: Topic, position: int, stream: str) -> int:
             last = unbundle(message.data, number * topic.limits.stride, stream)[-1]
             return number if position < last.base + peek(last.data)[0] else number + 1
     return number + 1
-
-
-def group_position(topic: Topic, number: int) -> int:
-    """The position of a reader that needs a message next."""
-    return number * topic.limits.stride

@@ -31,14 +31,6 @@ def partition_of(prefix: str, stream: str) -> Partition | None:
     return Partition(topic, int(shard or 0))
 
 
-def stream_of(prefix: str, partition: Partition, partitions: int) -> str | None:
-    """The stream in a partition of a topic that has so many, or None if it is outside the prefix."""
-    if not partition.topic.startswith(prefix):
-        return None
-    name = partition.topic.removeprefix(prefix)
-    return name if partitions == 1 else f"{name}{SEPARATOR}{partition.number}"
-
-
 def is_shard(stream: str) -> bool:
     """Whether a name is that of one shard."""
     return SEPARATOR in stream

@@ -58,12 +58,6 @@ def server_name(prefix: str, name: str, identity: str, bus: str) -> str:
     return full
 
 
-def stream_name(prefix: str, full: str) -> str | None:
-    """The name that a stream has here, from its name on the server; None if it is none of ours."""
-    name, mark, _ = full.removeprefix(prefix).rpartition(_MARK)
-    return name if mark and full.startswith(prefix) else None
-
-
 RETENTION_OPTIONS = ("max_bytes", "max_age_s", "segment_bytes")
 SEGMENT_LEAST, SEGMENT_MOST = 4 << 20, 500_000_000
 _SEGMENT_BY_AGE = 64 << 20

@@ -17,7 +17,7 @@ Build = Callable[[int], schema.Frame]
 
 PUBLISH_OVERHEAD = 64
 """What a frame adds to the one message in it, and some room to spare."""
-PUBLISH, CONFIRM, REFUSED, DELIVER, CREDIT, METADATA_UPDATE, CLOSE, HEARTBEAT = 2, 3, 4, 8, 9, 16, 22, 23
+PUBLISH, CONFIRM, REFUSED, DELIVER, CREDIT, HEARTBEAT = 2, 3, 4, 8, 9, 23
 _LENGTH = struct.Struct(">I")
 _KEY = struct.Struct(">HH")
 _PUBLISH = struct.Struct(">IHHBIQI")
