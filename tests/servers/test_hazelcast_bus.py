@@ -390,7 +390,7 @@ def test_no_password_is_logged_however_much_is(server, caplog):
         with pytest.raises(ServerRefused):
             open_bus(f"hazelcast:{target}", ThreadRuntime())
         with pytest.raises(ServerUnreachable):  # the client itself, which tries again and again
-            ClusterClient(address, "dev", ThreadRuntime().monotonic)
+            ClusterClient(address, "dev", ThreadRuntime())
     assert any(record.name.startswith("hazelcast") for record in caplog.records)
     assert "topsecret" not in caplog.text + repr([record.__dict__ for record in caplog.records])
 

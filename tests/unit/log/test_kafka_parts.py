@@ -339,8 +339,8 @@ class StuckReader:
     def start(self, partition, number, within_s):
         """Nothing happens."""
 
-    def read(self, aim):
-        self.clock.advance(aim.deadline - self.clock.monotonic())
+    def read(self, limit):
+        self.clock.advance(limit.deadline.left())
 
     def stop(self):
         """Nothing happens."""
@@ -355,7 +355,7 @@ class NewReader(StuckReader):
     def __init__(self, set_up, monotonic):
         """As a reader is made."""
 
-    def read(self, aim):
+    def read(self, limit):
         return [kafka_message(offset=0)]
 
 
@@ -365,7 +365,7 @@ def test_a_reader_that_got_no_answer_is_not_used_again(monkeypatch):
     stuck, readers = StuckReader(clock), ReaderPool({}, clock.monotonic)
     readers.take_back(stuck)
     monkeypatch.setattr(reading, "Reader", NewReader)
-    cluster = SimpleNamespace(address=SimpleNamespace(timeout_s=6.0, servers="h:1"), ends=lambda _: Ends(0, 1))
+    cluster = SimpleNamespace(address=SimpleNamespace(timeout_s=6.0, servers="h:1"), ends=lambda *_: Ends(0, 1))
     tail = SimpleNamespace(find=lambda *_: None)
     link = KafkaClients("kafka://h:1", cluster, None, readers, tail, clock)
     topic = KafkaTopic(link, Partition("t", 0), "orders", "i", Appends(), Appends().limits("t", 1 << 20))
@@ -377,10 +377,40 @@ def test_a_reader_that_got_no_answer_is_not_used_again(monkeypatch):
     assert [message.number for message in topic.fetch(0, 100)] == [0]
 
 
+class ReaderWithoutLeader(StuckReader):
+    """A reader whose partition has no leader for as long as anybody looks."""
+
+    def read(self, limit):
+        self.clock.advance(2.5)
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+
+
+def test_all_tries_of_one_read_share_one_deadline(monkeypatch):
+    # Given a partition without a leader, and a time-out of six seconds
+    clock, asked = VirtualRuntime(0), []
+    monkeypatch.setattr(reading, "Reader", lambda *_: ReaderWithoutLeader(clock))
+
+    def ends(_partition, within_s):
+        asked.append(round(within_s, 1))
+        return Ends(0, 1)
+
+    cluster = SimpleNamespace(address=SimpleNamespace(timeout_s=6.0, servers="h:1"), ends=ends)
+    link = KafkaClients(
+        "kafka://h:1", cluster, None, ReaderPool({}, clock.monotonic), SimpleNamespace(find=lambda *_: None), clock
+    )
+    topic = KafkaTopic(link, Partition("t", 0), "orders", "i", Appends(), Appends().limits("t", 1 << 20))
+    # When it is read
+    with pytest.raises(ServerUnreachable, match="could not be read in time"):
+        topic.fetch(0, 100)
+    # Then every question for the ends gets the time that is left, and no time-out of its own
+    assert asked == [6.0, 3.5, 0.9]
+    assert clock.monotonic() < 6.0 + 2.5
+
+
 class ChangingReader(NewReader):
     """The reader of a server that has another message in the same place each time."""
 
-    def read(self, aim):
+    def read(self, limit):
         ChangingReader.reads += 1
         return [kafka_message(offset=0, value=b"%d" % ChangingReader.reads)]
 
@@ -389,7 +419,7 @@ def test_what_was_read_before_a_message_is_read_again_is_not_handed_out_afterwar
     monkeypatch.setattr(reading, "Reader", ChangingReader)
     monkeypatch.setattr(ChangingReader, "reads", 0, raising=False)
     clock = VirtualRuntime(0)
-    cluster = SimpleNamespace(address=SimpleNamespace(timeout_s=6.0, servers="h:1"), ends=lambda _: Ends(0, 1))
+    cluster = SimpleNamespace(address=SimpleNamespace(timeout_s=6.0, servers="h:1"), ends=lambda *_: Ends(0, 1))
     link = KafkaClients(
         "kafka://h:1", cluster, None, ReaderPool({}, clock.monotonic), SimpleNamespace(find=lambda *_: None), clock
     )
@@ -456,7 +486,7 @@ class Pool:
 
 
 def topic_of(pool: Pool) -> KafkaTopic:
-    cluster = SimpleNamespace(ends=lambda _place: Ends(0, 10))
+    cluster = SimpleNamespace(ends=lambda *_: Ends(0, 10))
     tail = SimpleNamespace(find=lambda _place, _identity: None)
     link = SimpleNamespace(
         readers=pool, cluster=cluster, follower=tail, runtime=ThreadRuntime(), timeout_s=5.0, server="s"

@@ -216,7 +216,7 @@ def test_whoever_waits_for_a_server_is_told_when_the_bus_is_closed(wire, bus, lo
         raise ServerUnreachable(server="here", reason="away")
 
     with pytest.raises(Closed):
-        bus.patiently(close_then_fail)
+        bus.with_retries(close_then_fail)
     bus._closed = False
 
 

@@ -20,6 +20,8 @@ from hazelcast.serialization.serializer import PythonObjectSerializer
 from lockstep.errors import ServerUnfit, ServerUnreachable
 from lockstep.log.hazelcast.errors import NOT_SENT, first_line, translated
 from lockstep.log.network.address import Address, Tls
+from lockstep.log.network.retry import Deadline, Retry
+from lockstep.runtime import Runtime
 
 T = TypeVar("T")
 _PAUSE_S = 0.02
@@ -34,15 +36,13 @@ class Unanswered(Exception):
 class ClusterClient:
     """One connected client whose every call ends within the time-out. Safe to share between threads."""
 
-    def __init__(
-        self, address: Address, cluster: str, clock: Callable[[], float], first: tuple[str, int] | None = None
-    ) -> None:
+    def __init__(self, address: Address, cluster: str, runtime: Runtime, first: tuple[str, int] | None = None) -> None:
         """`first` is the member to go to first: one that is known to answer."""
         self.server = address.safe_url
         self.timeout_s = address.timeout_s
         self.losses = 0
         """How many members, and connections to them, went away since this was opened."""
-        self.clock = clock
+        self.clock, self._runtime = runtime.monotonic, runtime
         self._connected = threading.Event()
         config = settings(address, cluster, first)
         config.lifecycle_listeners = [self._on_state]
@@ -89,7 +89,7 @@ class ClusterClient:
 
     def guarded(self, call: Callable[[], T], what: str) -> T:
         """What a call of the client's returns that waits by itself; the heart-beat bounds it."""
-        self._await_connection(self.clock() + self.timeout_s)
+        self._await_connection(Deadline(self.clock, self.timeout_s))
         try:
             return call()
         except (HazelcastError, OSError) as error:
@@ -100,24 +100,23 @@ class ClusterClient:
         self.library.shutdown()
 
     def _outcome(self, call: Callable[[], Future[T]], what: str) -> T:
-        end = self.clock() + self.timeout_s
+        retry = Retry(self._runtime, Deadline(self.clock, self.timeout_s), pause_s=_PAUSE_S)
         while True:
-            self._await_connection(end)
+            self._await_connection(retry.deadline)
             future = call()
-            if not wait_for(future, end - self.clock()):
+            if not wait_for(future, retry.deadline.left()):
                 reason = f"no answer came within {self.timeout_s:g} s"
                 raise Unanswered(reason)
             try:
                 return future.result()
             except NOT_SENT as error:
-                if self.clock() >= end:
+                if not retry.again():  # the connection is being lost or made: its state tells shortly
                     raise translated(error, self.server, what) from error
-                threading.Event().wait(_PAUSE_S)  # the connection is being lost or made: its state tells shortly
             except (HazelcastError, OSError) as error:
                 raise Unanswered(first_line(error)) from error
 
-    def _await_connection(self, end: float) -> None:
-        if not self._connected.wait(max(end - self.clock(), 0.0)):
+    def _await_connection(self, deadline: Deadline) -> None:
+        if not self._connected.wait(deadline.left()):
             raise ServerUnreachable(server=self.server, reason=f"there was no connection for {self.timeout_s:g} s")
 
     def _on_state(self, state: str) -> None:

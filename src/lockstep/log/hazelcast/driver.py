@@ -42,7 +42,7 @@ def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Ma
     backups, append_bytes = _backups(address), address.whole("append_bytes", APPEND_BYTES)
     cluster = address.path or CLUSTER
     member = find_member(address, cluster, runtime.new_id(), runtime.monotonic)
-    client = ClusterClient(address, cluster, runtime.monotonic, member.host)
+    client = ClusterClient(address, cluster, runtime, member.host)
     try:
         report_findings(cluster_findings(client.server, len(client.members), backups), strict=address.strict)
         driver = HazelcastDriver(client, prefix=prefix, backups=backups, append_bytes=append_bytes)

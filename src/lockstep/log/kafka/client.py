@@ -28,6 +28,7 @@ from lockstep.log.kafka.errors import GONE, LOGIN, TRANSIENT, error_of, translat
 from lockstep.log.kafka.names import Partition
 from lockstep.log.network.address import Address
 from lockstep.log.network.driver import Ends
+from lockstep.log.network.retry import Deadline, Retry
 from lockstep.runtime import Runtime
 
 T = TypeVar("T")
@@ -106,7 +107,7 @@ class Cluster:
 
     def layout(self, topic: str, within_s: float | None = None) -> Layout | None:
         """How a topic is laid out; None if there is none of that name."""
-        found = self._patiently(lambda left_s: self._metadata(topic, left_s), within_s)
+        found = self._with_retries(lambda left_s: self._metadata(topic, left_s), within_s)
         partitions = found.topics[topic].partitions.values()
         if not partitions:
             return None
@@ -121,14 +122,14 @@ class Cluster:
     def ends(self, partition: Partition, within_s: float | None = None) -> Ends:
         """Where a partition begins and ends now."""
         asked = TopicPartition(*partition)
-        first, after = self._patiently(
+        first, after = self._with_retries(
             lambda left_s: self._asker.get_watermark_offsets(asked, timeout=left_s), within_s, partition.topic
         )
         return Ends(first, after)
 
     def check_there(self, topic: str, within_s: float) -> None:
         """Raise TopicGone if no broker knows a topic."""
-        self._patiently(lambda left_s: self._metadata(topic, left_s, must_be=True), within_s)
+        self._with_retries(lambda left_s: self._metadata(topic, left_s, must_be=True), within_s)
 
     def config(self, topic: str) -> Mapping[str, str]:
         """The settings of a topic, its own and those of the server."""
@@ -199,7 +200,7 @@ class Cluster:
                     self._forget_admin()
                 raise
 
-        return self._patiently(ask)
+        return self._with_retries(ask)
 
     def _forget_admin(self) -> None:
         """A client remembers for minutes which broker takes orders, also if that one is dead; a new one asks."""
@@ -212,13 +213,13 @@ class Cluster:
                 self._admin_or_none = AdminClient(common_settings(self.address, self.last_errors))
             return self._admin_or_none
 
-    def _patiently(self, ask: Callable[[float], T], within_s: float | None = None, topic: str | None = None) -> T:
+    def _with_retries(self, ask: Callable[[float], T], within_s: float | None = None, topic: str | None = None) -> T:
         """Ask again while the trouble may be over in a moment; where a topic seems to be gone, make sure."""
-        begun = self._runtime.monotonic()
-        end = begun + (within_s or self.address.timeout_s)
+        deadline = Deadline(self._runtime.monotonic, within_s or self.address.timeout_s)
+        retry = Retry(self._runtime, deadline, pause_s=_PAUSE_S)
         self.last_errors.clear()
         while True:
-            left_s = max(end - self._runtime.monotonic(), _PAUSE_S)
+            left_s = max(deadline.left(), _PAUSE_S)
             try:
                 return ask(left_s)
             except TimeoutError as raised:
@@ -226,16 +227,14 @@ class Cluster:
             except KafkaException as raised:
                 error = error_of(raised)
                 self._hear()
+                limit_s = _retry_for_s(error)
                 if error.code() in GONE and topic is not None:
                     self.check_there(topic, left_s)
-                    patience = end
-                else:
-                    patience = begun + _retry_for_s(error, end - begun)
-                if self._runtime.monotonic() + _PAUSE_S >= patience or self.last_errors.refused:
+                    limit_s = None
+                if self.last_errors.refused or not retry.again(limit_s=limit_s):
                     if error.code() in TRANSIENT:
                         self._renew_asker()
                     raise self._trouble(error, topic) from raised
-                self._runtime.waiter().wait(_PAUSE_S)
 
     def _renew_asker(self) -> None:
         """Ask with a new client from now on: one that got no answer may go on asking a leader that is dead.
@@ -249,11 +248,11 @@ class Cluster:
         del old  # not within the lock: its end may take a moment
 
     def _until(self, is_so: Callable[[], bool], what: str) -> None:
-        end = self._runtime.monotonic() + self.address.timeout_s
+        deadline = Deadline(self._runtime.monotonic, self.address.timeout_s)
+        retry = Retry(self._runtime, deadline, pause_s=_PAUSE_S / 5)
         while not is_so():
-            if self._runtime.monotonic() > end:
+            if not retry.again():
                 raise ServerUnreachable(server=self.address.servers, reason=f"it does not say that {what}")
-            self._runtime.waiter().wait(_PAUSE_S / 5)
 
     def _hear(self) -> None:
         """Have the client say what it met in the background; from one thread at a time."""
@@ -277,10 +276,10 @@ def _is_led(layout: Layout | None, seen: list[Layout]) -> bool:
     return layout is not None and layout.has_leaders
 
 
-def _retry_for_s(error: KafkaError, all_of_it: float) -> float:
-    """How long an answer is not taken for the last word."""
+def _retry_for_s(error: KafkaError) -> float | None:
+    """How long an answer is not taken for the last word; None: as long as there is time."""
     if error.code() in TRANSIENT:
-        return all_of_it
+        return None
     return GONE_S if error.code() in GONE else 0.0
 
 

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from lockstep.log.kafka.client import Settings
 from lockstep.log.kafka.errors import GONE, OUT_OF_RANGE, TRANSIENT
 from lockstep.log.kafka.names import Partition
+from lockstep.log.network.retry import Deadline
 
 IDLE_READERS = 4
 _MESSAGES_MAX = 10_000
@@ -28,7 +29,7 @@ class ReadLimit:
 
     end: int
     max_bytes: int
-    deadline: float
+    deadline: Deadline
 
 
 class Reader:
@@ -54,11 +55,11 @@ class Reader:
 
     def ready(self, max_bytes: int) -> list[Message]:
         """What was fetched already."""
-        return self._read(ReadLimit(sys.maxsize, max_bytes, 0.0)) or []
+        return self._read(ReadLimit(sys.maxsize, max_bytes, Deadline(self._monotonic, 0.0))) or []
 
-    def read(self, aim: ReadLimit) -> list[Message] | None:
+    def read(self, limit: ReadLimit) -> list[Message] | None:
         """The next messages as soon as there are some; empty if there are none up to the end; None if time is over."""
-        return self._read(aim)
+        return self._read(limit)
 
     def stop(self) -> None:
         """Fetch no more, and forget what was fetched."""
@@ -68,17 +69,17 @@ class Reader:
         """End the connections."""
         self._consumer.close()
 
-    def _read(self, aim: ReadLimit) -> list[Message] | None:
+    def _read(self, limit: ReadLimit) -> list[Message] | None:
         found: list[Message] = []
         size = 0
-        while size < aim.max_bytes and len(found) < _MESSAGES_MAX:
-            wait_s = 0.0 if found else max(min(aim.deadline - self._monotonic(), _LOOK_S), 0.0)
+        while size < limit.max_bytes and len(found) < _MESSAGES_MAX:
+            wait_s = 0.0 if found else min(limit.deadline.left(), _LOOK_S)
             message = self._held or self._consumer.poll(wait_s)
             self._held = None
             if message is None:
-                if found or self._eof >= aim.end:
+                if found or self._eof >= limit.end:
                     break
-                if self._monotonic() >= aim.deadline:
+                if not limit.deadline.left():
                     return None
             elif message.error() is None:
                 found.append(message)

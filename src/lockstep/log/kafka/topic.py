@@ -36,6 +36,7 @@ from lockstep.log.kafka.names import Partition
 from lockstep.log.kafka.reader import OutOfRange, Reader, ReaderPool, ReadLimit
 from lockstep.log.kafka.sender import NotSent, Outgoing, Overdue, Sender, Unsent
 from lockstep.log.network.driver import STRIDE, Ends, Message, Topic, TopicGone
+from lockstep.log.network.retry import Deadline, Retry
 from lockstep.log.port import Limits
 from lockstep.runtime import Runtime, logger
 
@@ -201,9 +202,10 @@ class KafkaTopic(Topic):
         return self._read_on(found)
 
     def _asked_for(self, number: int, max_bytes: int) -> list[KafkaMessage]:
-        deadline = self.clients.runtime.monotonic() + self.clients.timeout_s
+        deadline = Deadline(self.clients.runtime.monotonic, self.clients.timeout_s)
+        retry = Retry(self.clients.runtime, deadline, pause_s=_PAUSE_S)
         while True:
-            ends = self.ends()
+            ends = self.clients.cluster.ends(self.partition, max(deadline.left(), _PAUSE_S))
             number = max(number, ends.first)
             if number >= ends.next:
                 self._let_go()
@@ -216,22 +218,21 @@ class KafkaTopic(Topic):
                 self.clients.readers.take_back(reader)
             except KafkaException as raised:
                 self.clients.readers.discard(reader)
-                self._look_again(error_of(raised))
+                self._check_transient(error_of(raised), max(deadline.left(), _PAUSE_S))
             else:
                 self._keep(reader)
                 if found is not None:
                     return self._read_on(found)
-            if self.clients.runtime.monotonic() >= deadline:
+            if not retry.again():
                 self._discard()
                 raise ServerUnreachable(server=self.clients.server, reason=f"{self.stream} could not be read in time")
 
-    def _look_again(self, error: KafkaError) -> None:
+    def _check_transient(self, error: KafkaError, within_s: float) -> None:
         """Raise what can't be over in a moment."""
         if error.code() in GONE:
-            self.clients.cluster.check_there(self.partition.topic, self.clients.timeout_s)
+            self.clients.cluster.check_there(self.partition.topic, within_s)
         elif error.code() not in TRANSIENT:
             raise translated(error, self.clients.server)
-        self.clients.runtime.waiter().wait(_PAUSE_S)
 
     def _borrowed(self) -> Reader:
         """A reader, which is the caller's until it is kept, taken back or discarded."""

@@ -15,6 +15,7 @@ from lockstep.errors import Closed, ForkedProcess, ServerUnreachable, StreamNotF
 from lockstep.log.config import StreamConfig
 from lockstep.log.network.driver import Driver, Finding, StreamEntry, Topic, TopicGone
 from lockstep.log.network.log import NetworkLog
+from lockstep.log.network.retry import Deadline, Retry
 from lockstep.log.port import Bus, Log, LogWaiter, Transaction
 from lockstep.runtime import Runtime, Waiter, release_when_dropped
 
@@ -49,35 +50,35 @@ class NetworkBus(Bus):
     def create(self, name: str, config: StreamConfig) -> NetworkLog:
         for _ in range(CREATES_MAX):
             known = self._made(name, config)
-            found = self.patiently(lambda: self.look_up(name))
+            found = self.with_retries(lambda: self.look_up(name))
             if found is not None and found.identity == known.identity:  # else somebody deleted it meanwhile
                 known.config.check_same(name, config)
                 return self._log(known)
         raise StreamNotFound(name=name, bus=self.url)
 
     def open(self, name: str) -> NetworkLog:
-        known = self.patiently(lambda: self.look_up(name))
+        known = self.with_retries(lambda: self.look_up(name))
         if known is None:
             raise StreamNotFound(name=name, bus=self.url)
-        return self.patiently(lambda: self._log(known))
+        return self.with_retries(lambda: self._log(known))
 
     def alter(self, name: str, config: StreamConfig) -> NetworkLog:
-        known = self.patiently(lambda: self._look_up_verified(name))
+        known = self.with_retries(lambda: self._look_up_verified(name))
         if known is None:
             raise StreamNotFound(name=name, bus=self.url)
         known.config.check_alterable(name, config)
         self._check_possible(config)
-        self.patiently(lambda: self.driver.alter(known, config))  # before anybody counts on it
-        self.patiently(lambda: self.driver.catalogue.alter(known, config))
+        self.with_retries(lambda: self.driver.alter(known, config))  # before anybody counts on it
+        self.with_retries(lambda: self.driver.catalogue.alter(known, config))
         return self.open(name)
 
     def room(self, name: str) -> int | None:
         """How many records a new stream of a name can hold in any case; None if that is not limited."""
         ask = getattr(self.driver, "room", None)
-        return None if ask is None else self.patiently(lambda: int(ask(name)))
+        return None if ask is None else self.with_retries(lambda: int(ask(name)))
 
     def delete(self, name: str) -> None:
-        known = self.patiently(lambda: self._look_up_verified(name))
+        known = self.with_retries(lambda: self._look_up_verified(name))
         if known is None:
             raise StreamNotFound(name=name, bus=self.url)
         steps = [
@@ -88,14 +89,14 @@ class NetworkBus(Bus):
             # A process that is killed in between then leaves a topic without an entry, never an entry without a topic.
             steps.reverse()
         for step in steps:
-            self.patiently(partial(step, known))  # each may be done again
+            self.with_retries(partial(step, known))  # each may be done again
         with self._lock:
             for log in list(self._open):
                 if log.identity == known.identity:
                     log.forget()
 
     def names(self) -> list[str]:
-        return sorted(known.name for known in self.patiently(self.driver.catalogue.all))
+        return sorted(known.name for known in self.with_retries(self.driver.catalogue.all))
 
     def waiter(self) -> LogWaiter:
         self.check_open()
@@ -132,19 +133,21 @@ class NetworkBus(Bus):
             self._finalizer.detach()
         _release(self.driver)
 
-    def patiently(self, work: Callable[[], T]) -> T:
-        """Do something while the bus is open; again and again, up to a bound, while its server is away."""
-        until: float | None = None
+    def with_retries(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns; call it again while the server is unreachable, for `patience_s`.
+
+        The time counts from the first failure, because a single try may take as long as the time-out of the driver.
+        """
+        retry: Retry | None = None
         while True:
             self.check_open()
             try:
                 return work()
             except ServerUnreachable:
-                now = self._runtime.monotonic()
-                until = now + self._patience_s if until is None else until
-                if now >= until:
+                if retry is None:
+                    retry = Retry(self._runtime, Deadline(self.monotonic, self._patience_s), pause_s=RETRY_PAUSE_S)
+                if not retry.again():
                     raise
-            self._runtime.waiter().wait(RETRY_PAUSE_S)
 
     def check_open(self) -> None:
         """Raise Closed after close, ForkedProcess in a child that inherited it."""
@@ -184,13 +187,13 @@ class NetworkBus(Bus):
 
     def _made(self, name: str, config: StreamConfig) -> StreamEntry:
         """What the catalogue says about a stream, made if need be, after its topic was made."""
-        known = self.patiently(lambda: self._look_up_verified(name))
+        known = self.with_retries(lambda: self._look_up_verified(name))
         if known is None:
             self._check_possible(config)
             wanted = StreamEntry(name, self._runtime.new_id().hex(), config)
-            known = self.patiently(lambda: self.driver.catalogue.add(wanted))
+            known = self.with_retries(lambda: self.driver.catalogue.add(wanted))
         made = known
-        self.patiently(
+        self.with_retries(
             lambda: self.driver.make(made)
         )  # the process that made the entry may have been killed before this
         return known

@@ -43,8 +43,8 @@ class LogOwner(Protocol):
 
     url: str
 
-    def patiently(self, work: Callable[[], T]) -> T:
-        """Do something while the bus is open; again and again, up to a bound, while its server is away."""
+    def with_retries(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns; call it again, up to a bound, while the server is unreachable."""
 
     def now_ns(self) -> int:
         """The wall clock, for stamps."""
@@ -123,7 +123,7 @@ class NetworkLog(Log):
         return self.topic.watch(wake)
 
     def _do(self, work: Callable[[], T]) -> T:
-        return self._bus.patiently(lambda: self._locked(work))
+        return self._bus.with_retries(lambda: self._locked(work))
 
     def _locked(self, work: Callable[[], T]) -> T:
         with self._lock:

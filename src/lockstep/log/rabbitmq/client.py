@@ -15,7 +15,7 @@ from rstream import schema
 
 from lockstep.errors import Closed, ServerUnreachable
 from lockstep.log.network.address import Address
-from lockstep.log.network.retry import Deadline
+from lockstep.log.network.retry import Deadline, Retry
 from lockstep.log.rabbitmq import errors
 from lockstep.log.rabbitmq.connection import IDS, Connection, IoLoop
 from lockstep.log.rabbitmq.handshake import Facts, Login, connect
@@ -57,17 +57,16 @@ class RabbitClient:
         """When a call that begins now has to end."""
         return Deadline(self._runtime.monotonic, self.address.timeout_s if seconds is None else seconds)
 
-    def persist(self, work: Callable[[Deadline], T], deadline: Deadline) -> T:
-        """Do something that may be done twice: again after a lost connection, and while a stream has no leader."""
-        is_first, pause = True, self._runtime.waiter()
+    def with_retries(self, work: Callable[[Deadline], T], deadline: Deadline) -> T:
+        """Do something that may be done twice: once more after a lost connection, and while a stream has no leader."""
+        is_first, retry = True, Retry(self._runtime, deadline, pause_s=_PAUSE_S)
         while True:
             try:
                 return work(deadline.part(_FIRST_TRY) if is_first else deadline)
             except errors.NotReady as error:
-                if deadline.left() <= _PAUSE_S:
+                if not retry.again():
                     reason = "it has nobody to lead the stream at the moment"
                     raise ServerUnreachable(server=self.address.servers, reason=reason) from error
-                pause.wait(_PAUSE_S)
             except ServerUnreachable:
                 if not is_first or not deadline.left():
                     raise

@@ -176,7 +176,7 @@ class RabbitDriver(Driver):
         self.url = address.safe_url
         self._address, self._client, self._runtime = address, client, runtime
         self._catalogue_name = f"{address.prefix}{CATALOGUE}"
-        self.replicas = client.persist(self._find_catalogue, client.deadline())
+        self.replicas = client.with_retries(self._find_catalogue, client.deadline())
         self.promises = promises_of(self.replicas)
         topic = self._topic(self._catalogue_name, "the catalogue")
         self.catalogue: Catalogue = RabbitCatalogue(topic, runtime.monotonic, self._make, self.remove)
@@ -184,7 +184,7 @@ class RabbitDriver(Driver):
     def make(self, known: StreamEntry) -> None:
         """It was made before its entry; one that is missing was not deleted by us, and is not made anew."""
         stream = self._server_name(known)
-        if self._client.persist(lambda within: self._exists(stream, within), self._client.deadline()):
+        if self._client.with_retries(lambda within: self._exists(stream, within), self._client.deadline()):
             return
         found = self.catalogue.find(known.name)
         if found is not None and found.identity == known.identity:
@@ -203,7 +203,7 @@ class RabbitDriver(Driver):
 
     def remove(self, known: StreamEntry) -> None:
         stream = self._server_name(known)
-        self._client.persist(lambda within: self._delete(stream, within), self._client.deadline())
+        self._client.with_retries(lambda within: self._delete(stream, within), self._client.deadline())
 
     def topic(self, known: StreamEntry) -> RabbitTopic:
         return self._topic(self._server_name(known), known.name)
@@ -216,7 +216,7 @@ class RabbitDriver(Driver):
     def check(self, known: Sequence[StreamEntry]) -> list[Finding]:
         deadline = self._client.deadline()
         found = self.check_cheaply()
-        found += self._client.persist(self._check_disk, deadline)
+        found += self._client.with_retries(self._check_disk, deadline)
         return found + check_room(self._address, known)
 
     def check_cheaply(self) -> list[Finding]:
@@ -232,7 +232,7 @@ class RabbitDriver(Driver):
     def _make(self, known: StreamEntry) -> None:
         settings = stream_arguments(known.config, self._address)
         stream = self._server_name(known)
-        self._client.persist(lambda within: self._create(stream, settings, within), self._client.deadline())
+        self._client.with_retries(lambda within: self._create(stream, settings, within), self._client.deadline())
 
     def _topic(self, stream: str, name: str) -> RabbitTopic:
         return RabbitTopic(self._client, stream, name, self._limits(), self._runtime.new_id().hex())

@@ -130,7 +130,7 @@ class Sender(Receiver):
         """Store a message; its number."""
         attempt = self._attempt(data)
         try:
-            number = self._client.persist(lambda within: self._try(attempt, within, deadline), deadline)
+            number = self._client.with_retries(lambda within: self._try(attempt, within, deadline), deadline)
         except (ServerUnreachable, StoreFull) as error:
             self._give_up(attempt, error)
             raise

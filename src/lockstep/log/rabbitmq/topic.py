@@ -49,7 +49,7 @@ class RabbitTopic(Topic):
 
     def ends(self) -> Ends:
         deadline = self._client.deadline()
-        return self._client.persist(self._ends, deadline)
+        return self._client.with_retries(self._ends, deadline)
 
     def fetch(self, number: int, max_bytes: int) -> list[Message]:
         if self._last and self._last[0].number <= number <= self._last[-1].number:
@@ -57,11 +57,13 @@ class RabbitTopic(Topic):
             if sum(len(message.data) for message in found) >= max_bytes:
                 return found
         with self._lock:
-            return self._client.persist(lambda within: self._fetch(number, max_bytes, within), self._client.deadline())
+            return self._client.with_retries(
+                lambda within: self._fetch(number, max_bytes, within), self._client.deadline()
+            )
 
     def reread(self, number: int) -> Message | None:
         with self._lock:
-            return self._client.persist(lambda within: self._reread(number, within), self._client.deadline())
+            return self._client.with_retries(lambda within: self._reread(number, within), self._client.deadline())
 
     def drop(self, before: int) -> None:
         """The server takes room back by its own settings only."""

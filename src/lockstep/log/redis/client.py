@@ -12,6 +12,7 @@ from redis.exceptions import MovedError, NoPermissionError, NoScriptError
 
 from lockstep.errors import Closed, ServerRefused, ServerUnreachable
 from lockstep.log.network.address import Address
+from lockstep.log.network.retry import Deadline, Retry
 from lockstep.log.redis.errors import NotNow, Unanswered, code_of, is_transient, translate
 from lockstep.log.redis.scripts import SCRIPTS, Command
 from lockstep.runtime import Runtime
@@ -60,7 +61,8 @@ class RedisClient:
             connection.disconnect()
 
     def _run(self, commands: Sequence[Command], what: str, *, again: bool, patient: bool) -> list[Any]:
-        end, pause_s = self._runtime.monotonic() + self._patience_s, _FIRST_PAUSE_S
+        deadline = Deadline(self._runtime.monotonic, self._patience_s)
+        retry = Retry(self._runtime, deadline, pause_s=_FIRST_PAUSE_S, pause_most_s=_LAST_PAUSE_S)
         while True:
             try:
                 return self._run_once(commands, what, again=again)
@@ -70,11 +72,8 @@ class RedisClient:
                 if not again:
                     raise
                 error = ServerUnreachable(server=self.name, reason=str(lost))
-            left = end - self._runtime.monotonic()
-            if left <= 0 or not patient:
+            if not patient or not retry.again():
                 raise error
-            self._runtime.waiter().wait(min(pause_s, left))
-            pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 
     def _run_once(self, commands: Sequence[Command], what: str, *, again: bool) -> list[Any]:
         if not self._room.acquire(timeout=self.timeout_s):
