@@ -148,7 +148,7 @@ def test_reading_on_is_served_from_what_came_ahead(bus, topic):
         topic.send([b"x" * 1000])
     reader = again(bus)
     at = reader.fetch(0, 1)[-1].number + 1
-    feed, asked = reader._feeds[0], []
+    feed, asked = reader._subscriptions[0], []
     begin = feed._connection.begin
     feed._connection.begin = lambda *words, **more: asked.append(1) or begin(*words, **more)
     for _ in range(150):
@@ -164,7 +164,7 @@ def test_what_is_read_ahead_is_bounded(bus, topic):
     at = 0
     for _ in range(10):
         at = reader.fetch(at, 1)[-1].number + 1
-    feed = reader._feeds[0]
+    feed = reader._subscriptions[0]
     feed.settle(bus.driver._client.deadline(), fully=True)
     assert sum(len(chunk.data) for chunk in feed._chunks) <= AHEAD_BYTES + 1_100_000
 

@@ -119,7 +119,7 @@ def test_nobody_listens_unless_something_is_watched(bus, log):
 
 def test_an_append_without_a_wake_rings_nobody(bus, log):
     waiter, woken = bus.waiter(), []
-    stop = bus._listener.watch(log.keys.bell, lambda: woken.append(1))
+    stop = bus._listener.watch(log.keys.channel, lambda: woken.append(1))
     until(lambda: woken, "the first look")
     log.append([Producer().batch(b"a")], wake=False)
     log.append([Producer("other").batch(b"b")])

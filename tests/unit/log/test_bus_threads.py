@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from lockstep.log.kafka import follower as tails
+from lockstep.log.kafka.client import Partition
 from lockstep.log.kafka.follower import Follower
-from lockstep.log.kafka.names import Partition
 from lockstep.log.network.address import Address
 from lockstep.log.network.driver import Ends
 from lockstep.log.rabbitmq import connection as pumps

@@ -24,12 +24,14 @@ from lockstep.errors import (
 from lockstep.log.batch import NO_PRODUCER, BatchView, pack
 from lockstep.log.config import crc32_partition, murmur2_partition
 from lockstep.log.kafka import client as cluster_module
-from lockstep.log.kafka import errors, names
+from lockstep.log.kafka import errors
 from lockstep.log.kafka import reader as reading
 from lockstep.log.kafka.client import (
     OPTIONS,
     Layout,
+    Partition,
     common_settings,
+    partition_of,
     producer_settings,
 )
 from lockstep.log.kafka.driver import (
@@ -42,7 +44,6 @@ from lockstep.log.kafka.driver import (
     topic_settings,
 )
 from lockstep.log.kafka.follower import KEPT_MESSAGES, PartitionTail
-from lockstep.log.kafka.names import Partition
 from lockstep.log.kafka.reader import ReaderPool
 from lockstep.log.kafka.sender import GRACE_S
 from lockstep.log.kafka.topic import (
@@ -79,12 +80,12 @@ def address(target="//h:1", **options):
     ],
 )
 def test_a_stream_is_a_partition_of_its_topic(stream, partition):
-    assert names.partition_of("p.", stream) == partition
+    assert partition_of("p.", stream) == partition
 
 
 @pytest.mark.parametrize("stream", ["", "x" * 1000, "a b", "a/b", "a/-1", "ä"])
 def test_a_name_that_no_topic_can_have_has_no_place(stream):
-    assert names.partition_of("p.", stream) is None
+    assert partition_of("p.", stream) is None
 
 
 GOLDEN = [

@@ -8,7 +8,7 @@ pytest.importorskip("confluent_kafka")
 
 from confluent_kafka import KafkaError, KafkaException
 
-from lockstep.log.kafka.names import Partition
+from lockstep.log.kafka.client import Partition
 from lockstep.log.kafka.sender import GRACE_S, Outgoing, Overdue, Sender, Unsent
 
 PLACE = Partition("orders", 0)

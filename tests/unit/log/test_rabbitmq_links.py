@@ -55,8 +55,8 @@ class Scripted(Connection):
         for piece in self.before:
             self._take(piece)
         message = data[4 + 21 :]
-        for number in self.subscribed & set(self._feeds):
-            self._feeds[number].on_chunk(chunk(self.stored, message))
+        for number in self.subscribed & set(self._subscriptions):
+            self._subscriptions[number].on_chunk(chunk(self.stored, message))
         self.stored += 1
 
     def close(self):
@@ -118,16 +118,16 @@ def test_a_subscription_that_was_refused_has_no_credit_and_ends_nobody_elses(lin
     connection.begin = lambda *words, **more: ended.append(words)
     refused.close()
     assert (refused.credit, ended) == (0, [])
-    assert connection._feeds == {0: other}
+    assert connection._subscriptions == {0: other}
 
 
 def test_a_number_that_somebody_else_has_by_now_is_not_given_back(connection):
     old, new = object(), object()
-    number = connection.add_feed(old)
-    connection.drop_feed(number, old)
-    assert connection.add_feed(new) == number
-    connection.drop_feed(number, old)
-    assert connection._feeds == {number: new}
+    number = connection.add_subscription(old)
+    connection.drop_subscription(number, old)
+    assert connection.add_subscription(new) == number
+    connection.drop_subscription(number, old)
+    assert connection._subscriptions == {number: new}
 
 
 def test_what_another_client_wrote_is_no_reason_not_to_find_our_own(links, connection, sender):
@@ -169,7 +169,7 @@ def test_a_connection_that_brings_what_can_not_be_read_is_lost_and_the_others_go
     broken, good, pump = Scripted(), Scripted(), IoLoop("test", lambda: None)
     lost, heard = Heard(fault), Heard()
     for connection, receiver in ((broken, lost), (good, heard)):
-        connection.add_feed(receiver)
+        connection.add_subscription(receiver)
         pump.add(connection)
     broken.theirs.sendall(sent)
     assert lost.came.wait(BOUND_S)

@@ -184,7 +184,7 @@ def test_the_docs_name_the_keys_and_the_options():
     keys = Keys("shop")
     for key in (
         *keys.log("orders").stored,
-        keys.log("orders").bell,
+        keys.log("orders").channel,
         keys.catalogue,
         keys.cells,
         keys.undo,

@@ -1,12 +1,17 @@
-"""The clients of librdkafka: how they are configured, and what a Kafka cluster is asked and told to do."""
+"""The clients of librdkafka: how they are configured, and what a Kafka cluster is asked and told to do.
+
+The stream `orders` is partition 0 of the topic PREFIXorders; the shard `orders/3` is partition 3 of it.
+
+"""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -25,11 +30,38 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from lockstep.errors import BadUrl, ServerUnreachable
 from lockstep.log.kafka.errors import GONE, LOGIN, TRANSIENT, error_of, translated
-from lockstep.log.kafka.names import Partition
 from lockstep.log.network.address import Address
 from lockstep.log.network.driver import Ends
 from lockstep.log.network.retry import Deadline, Retry
 from lockstep.runtime import Runtime
+
+SEPARATOR = "/"
+CATALOGUE = "_lockstep.catalogue"
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+class Partition(NamedTuple):
+    """One partition."""
+
+    topic: str
+    number: int
+
+
+def partition_of(prefix: str, stream: str) -> Partition | None:
+    """Where a stream is, or None if no topic can have such a name."""
+    name, separator, shard = stream.partition(SEPARATOR)
+    topic = prefix + name
+    if not name or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        return None
+    if separator and not (shard.isascii() and shard.isdigit()):
+        return None
+    return Partition(topic, int(shard or 0))
+
+
+def is_shard(stream: str) -> bool:
+    """Whether a name is that of one shard."""
+    return SEPARATOR in stream
+
 
 T = TypeVar("T")
 GONE_S = 0.5
@@ -81,7 +113,7 @@ class Cluster:
         self.last_errors = LastErrors()
         set_up = consumer_settings(address, self.last_errors, wait_ms=READER_WAIT_MS, eof=False)
         self._set_up = set_up
-        self._asker = Consumer(set_up)  # assigned nothing, so that no fetch holds up its questions
+        self._consumer = Consumer(set_up)  # assigned nothing, so that no fetch holds up its questions
         self._admin_or_none: AdminClient | None = None
         self._closed = False
         self._lock = threading.Lock()
@@ -91,16 +123,16 @@ class Cluster:
         begun, pause = self._runtime.monotonic(), min(0.5, self.address.timeout_s)
         while True:
             try:
-                found = self._asker.list_topics(topic, timeout=pause)
+                found = self._consumer.list_topics(topic, timeout=pause)
             except KafkaException as raised:
-                self._hear()
+                self._poll_errors()
                 waited = self._runtime.monotonic() - begun
                 if (
                     self.last_errors.refused
                     or (self.last_errors.down and waited > _DOWN_S)
                     or waited > self.address.timeout_s
                 ):
-                    raise self._trouble(error_of(raised)) from raised
+                    raise self._error_for(error_of(raised)) from raised
             else:
                 self.last_errors.clear()
                 return len(found.brokers)
@@ -123,7 +155,7 @@ class Cluster:
         """Where a partition begins and ends now."""
         asked = TopicPartition(*partition)
         first, after = self._with_retries(
-            lambda left_s: self._asker.get_watermark_offsets(asked, timeout=left_s), within_s, partition.topic
+            lambda left_s: self._consumer.get_watermark_offsets(asked, timeout=left_s), within_s, partition.topic
         )
         return Ends(first, after)
 
@@ -134,20 +166,22 @@ class Cluster:
     def config(self, topic: str) -> Mapping[str, str]:
         """The settings of a topic, its own and those of the server."""
         asked = ConfigResource(ResourceType.TOPIC, topic)
-        found = self._order(lambda admin, limits: admin.describe_configs([asked], **limits)[asked])
+        found = self._admin_call(lambda admin, limits: admin.describe_configs([asked], **limits)[asked])
         return {name: str(entry.value) for name, entry in found.items()}
 
     def topic_id(self, topic: str) -> str:
         """What tells a topic from another of the same name, made later."""
         return str(
-            self._order(lambda admin, limits: _only(admin.describe_topics(TopicCollection([topic]), **limits))).topic_id
+            self._admin_call(
+                lambda admin, limits: _single(admin.describe_topics(TopicCollection([topic]), **limits))
+            ).topic_id
         )
 
     def create(self, topic: str, partitions: int, replicas: int, config: Mapping[str, str]) -> Layout:
         """Make a topic and wait until it can be used: some brokers hear of it later than others."""
         wanted = NewTopic(topic, partitions, replicas, config=dict(config))
-        self._order(
-            lambda admin, limits: _only(admin.create_topics([wanted], **limits)), KafkaError.TOPIC_ALREADY_EXISTS
+        self._admin_call(
+            lambda admin, limits: _single(admin.create_topics([wanted], **limits)), KafkaError.TOPIC_ALREADY_EXISTS
         )
         found: list[Layout] = []
         self._until(lambda: _is_led(self.layout(topic), found), f"the topic {topic} is made and has a leader")
@@ -155,20 +189,20 @@ class Cluster:
 
     def delete(self, topic: str) -> None:
         """Delete a topic and wait until it is gone; nothing happens if it is."""
-        self._order(lambda admin, limits: _only(admin.delete_topics([topic], **limits)), *GONE)
+        self._admin_call(lambda admin, limits: _single(admin.delete_topics([topic], **limits)), *GONE)
         self._until(lambda: self.layout(topic) is None, f"the topic {topic} is deleted")
 
     def drop(self, partition: Partition, before: int = _TO_THE_END) -> None:
         """Delete the messages below a number, or all."""
         wanted = TopicPartition(*partition, before)
-        self._order(lambda admin, limits: _only(admin.delete_records([wanted], **limits)))
+        self._admin_call(lambda admin, limits: _single(admin.delete_records([wanted], **limits)))
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Store positions of a consumer group that nobody is a member of."""
         wanted = ConsumerGroupTopicPartitions(
             group, [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
         )
-        done = self._order(lambda admin, limits: _only(admin.alter_consumer_group_offsets([wanted], **limits)))
+        done = self._admin_call(lambda admin, limits: _single(admin.alter_consumer_group_offsets([wanted], **limits)))
         for item in done.topic_partitions:
             if item.error:
                 raise translated(item.error, self.address.servers)
@@ -178,16 +212,16 @@ class Cluster:
         with self._lock:
             self._closed = True
             self._admin_or_none = None
-        self._asker.close()
+        self._consumer.close()
 
     def _metadata(self, topic: str, within_s: float, *, must_be: bool = False) -> Any:
-        found = self._asker.list_topics(topic, timeout=within_s)
+        found = self._consumer.list_topics(topic, timeout=within_s)
         error = found.topics[topic].error
         if error is not None and (must_be or error.code() not in GONE):
             raise KafkaException(error)
         return found
 
-    def _order(self, order: Callable[[AdminClient, dict[str, float]], Future[T]], *fine: int) -> T | Any:
+    def _admin_call(self, order: Callable[[AdminClient, dict[str, float]], Future[T]], *fine: int) -> T | Any:
         def ask(within_s: float) -> T | None:
             within_s = min(within_s, max(self.address.timeout_s * _ATTEMPT, 1.0))
             limits = {"request_timeout": within_s}
@@ -226,25 +260,25 @@ class Cluster:
                 raise ServerUnreachable(server=self.address.servers, reason="no answer in time") from raised
             except KafkaException as raised:
                 error = error_of(raised)
-                self._hear()
+                self._poll_errors()
                 limit_s = _retry_for_s(error)
                 if error.code() in GONE and topic is not None:
                     self.check_there(topic, left_s)
                     limit_s = None
                 if self.last_errors.refused or not retry.again(limit_s=limit_s):
                     if error.code() in TRANSIENT:
-                        self._renew_asker()
-                    raise self._trouble(error, topic) from raised
+                        self._renew_consumer()
+                    raise self._error_for(error, topic) from raised
 
-    def _renew_asker(self) -> None:
+    def _renew_consumer(self) -> None:
         """Ask with a new client from now on: one that got no answer may go on asking a leader that is dead.
 
         The old one ends when the last thread that asks with it is done.
         """
         with self._lock:
-            old = self._asker
+            old = self._consumer
             if not self._closed:
-                self._asker = Consumer(self._set_up)
+                self._consumer = Consumer(self._set_up)
         del old  # not within the lock: its end may take a moment
 
     def _until(self, is_so: Callable[[], bool], what: str) -> None:
@@ -254,15 +288,15 @@ class Cluster:
             if not retry.again():
                 raise ServerUnreachable(server=self.address.servers, reason=f"it does not say that {what}")
 
-    def _hear(self) -> None:
+    def _poll_errors(self) -> None:
         """Have the client say what it met in the background; from one thread at a time."""
         if self._lock.acquire(blocking=False):
             try:
-                self._asker.poll(0)
+                self._consumer.poll(0)
             finally:
                 self._lock.release()
 
-    def _trouble(self, error: KafkaError, topic: str | None = None) -> Exception:
+    def _error_for(self, error: KafkaError, topic: str | None = None) -> Exception:
         """What was met in the background says more than that there was no answer."""
         if error.code() in GONE and topic is not None:
             return ServerUnreachable(server=self.address.servers, reason=f"{error.str()} ({topic}, which is there)")
@@ -283,7 +317,7 @@ def _retry_for_s(error: KafkaError) -> float | None:
     return GONE_S if error.code() in GONE else 0.0
 
 
-def _only(futures: Mapping[Any, Future[T]]) -> Future[T]:
+def _single(futures: Mapping[Any, Future[T]]) -> Future[T]:
     [future] = futures.values()
     return future
 

@@ -23,6 +23,7 @@ from lockstep.errors import BadUrl, ServerRefused, ServerUnfit, StreamNotFound, 
 from lockstep.log.batch import peek
 from lockstep.log.config import StreamConfig
 from lockstep.log.kafka.client import (
+    CATALOGUE,
     COMPRESSIONS,
     MECHANISMS,
     MESSAGE_BYTES,
@@ -32,13 +33,15 @@ from lockstep.log.kafka.client import (
     TAIL_WAIT_MS,
     Cluster,
     Layout,
+    Partition,
     choice_option,
     consumer_settings,
+    is_shard,
+    partition_of,
     producer_settings,
 )
 from lockstep.log.kafka.errors import error_of
 from lockstep.log.kafka.follower import Follower
-from lockstep.log.kafka.names import CATALOGUE, Partition, is_shard, partition_of
 from lockstep.log.kafka.reader import ReaderPool
 from lockstep.log.kafka.sender import Sender
 from lockstep.log.kafka.topic import Appends, EntryTopic, Format, KafkaClients, KafkaTopic, Records

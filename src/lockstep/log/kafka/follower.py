@@ -15,9 +15,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from lockstep.errors import LockstepError
-from lockstep.log.kafka.client import Settings
+from lockstep.log.kafka.client import Partition, Settings
 from lockstep.log.kafka.errors import TRANSIENT
-from lockstep.log.kafka.names import Partition
 from lockstep.log.network.driver import Ends, TopicGone
 from lockstep.runtime import Runtime, logger
 
@@ -106,24 +105,24 @@ class Follower:
     ) -> None:
         self._set_up, self._ends, self._runtime, self._make = set_up, ends, runtime, make
         self._lock = threading.Lock()
-        self._feeds: dict[Partition, PartitionTail] = {}
+        self._tails: dict[Partition, PartitionTail] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def find(self, partition: Partition, identity: str) -> PartitionTail | None:
         """What is followed of a partition."""
-        feed = self._feeds.get(partition)
-        return feed if feed is not None and feed.identity == identity else None
+        tail = self._tails.get(partition)
+        return tail if tail is not None and tail.identity == identity else None
 
     def watch(self, partition: Partition, identity: str, wake: Wake) -> Callable[[], None]:
         """Have `wake` called soon, and whenever something was stored, until the returned function is called."""
         with self._lock:
-            feed = self._feeds.get(partition)
-            if feed is None or feed.identity != identity:
-                others = feed.wakes if feed is not None else []
-                feed = self._feeds[partition] = PartitionTail(partition, identity)
-                feed.wakes = list(others)  # of a stream that was deleted and made anew: they find that out
-            feed.wakes.append(wake)
+            tail = self._tails.get(partition)
+            if tail is None or tail.identity != identity:
+                others = tail.wakes if tail is not None else []
+                tail = self._tails[partition] = PartitionTail(partition, identity)
+                tail.wakes = list(others)  # of a stream that was deleted and made anew: they find that out
+            tail.wakes.append(wake)
             self._start()
         return lambda: self._unwatch(partition, wake)
 
@@ -131,19 +130,19 @@ class Follower:
         """Stop, and end the connections."""
         with self._lock:
             self._closed = True
-            self._feeds.clear()
+            self._tails.clear()
             thread = self._thread
         if thread is not None:
             thread.join(_ASK_S + 10 * _RETRY_S)
 
     def _unwatch(self, partition: Partition, wake: Wake) -> None:
         with self._lock:
-            feed = self._feeds.get(partition)
-            if feed is None or wake not in feed.wakes:
+            tail = self._tails.get(partition)
+            if tail is None or wake not in tail.wakes:
                 return
-            feed.wakes.remove(wake)
-            if not feed.wakes:
-                del self._feeds[partition]
+            tail.wakes.remove(wake)
+            if not tail.wakes:
+                del self._tails[partition]
 
     def _start(self) -> None:
         if self._thread is None and not self._closed:
@@ -177,44 +176,44 @@ class Follower:
     def _start_over(self) -> None:
         self._runtime.waiter().wait(_RETRY_S)
         with self._lock:
-            feeds = list(self._feeds.values())
-        for feed in feeds:
-            feed.begin(-1)
-            feed.retry_at = 0.0
+            tails = list(self._tails.values())
+        for tail in tails:
+            tail.begin(-1)
+            tail.retry_at = 0.0
 
     def _goes_on(self) -> bool:
         with self._lock:
-            if not self._feeds:
+            if not self._tails:
                 self._thread = None
-            return bool(self._feeds)
+            return bool(self._tails)
 
     def _adjust(self, consumer: Consumer, following: dict[Partition, PartitionTail]) -> None:
         """Follow what is watched since, and no longer what is not."""
         with self._lock:
-            wanted = dict(self._feeds)
+            wanted = dict(self._tails)
         for partition in [
             partition
-            for partition, feed in following.items()
-            if wanted.get(partition) is not feed or not feed.is_followed
+            for partition, tail in following.items()
+            if wanted.get(partition) is not tail or not tail.is_followed
         ]:
             consumer.incremental_unassign([TopicPartition(*partition)])
             del following[partition]
-        for partition, feed in wanted.items():
-            if partition not in following and feed.retry_at <= self._runtime.monotonic():
-                self._follow(consumer, feed, following)
+        for partition, tail in wanted.items():
+            if partition not in following and tail.retry_at <= self._runtime.monotonic():
+                self._follow(consumer, tail, following)
 
-    def _follow(self, consumer: Consumer, feed: PartitionTail, following: dict[Partition, PartitionTail]) -> None:
-        feed.retry_at = self._runtime.monotonic() + _RETRY_S
+    def _follow(self, consumer: Consumer, tail: PartitionTail, following: dict[Partition, PartitionTail]) -> None:
+        tail.retry_at = self._runtime.monotonic() + _RETRY_S
         try:
-            consumer.list_topics(feed.partition.topic, timeout=_ASK_S)  # or it looks for the leader in its own time
-            number = self._ends(feed.partition, _ASK_S).next
-            consumer.incremental_assign([TopicPartition(*feed.partition, number)])
+            consumer.list_topics(tail.partition.topic, timeout=_ASK_S)  # or it looks for the leader in its own time
+            number = self._ends(tail.partition, _ASK_S).next
+            consumer.incremental_assign([TopicPartition(*tail.partition, number)])
         except (KafkaException, LockstepError, TopicGone) as error:
             logger.debug("A stream can't be followed now", extra={"action": "follow_failed", "error": str(error)})
             return
-        feed.begin(number)
-        following[feed.partition] = feed
-        _wake(feed)  # for what was stored between the call to watch and now
+        tail.begin(number)
+        following[tail.partition] = tail
+        _wake(tail)  # for what was stored between the call to watch and now
 
     def _pump(self, consumer: Consumer, following: dict[Partition, PartitionTail]) -> None:
         first = consumer.poll(_POLL_S)
@@ -223,18 +222,18 @@ class Follower:
         grown: dict[Partition, PartitionTail] = {}
         for message in chain([first], consumer.consume(_PIECE, timeout=0)):
             partition = Partition(message.topic() or "", message.partition() or 0)
-            feed, error = following.get(partition), message.error()
-            if feed is None or (error is not None and error.code() in TRANSIENT):
+            tail, error = following.get(partition), message.error()
+            if tail is None or (error is not None and error.code() in TRANSIENT):
                 continue
             if error is None:
-                feed.push(message)
+                tail.push(message)
             else:
-                feed.begin(-1)
-            grown[partition] = feed
-        for feed in grown.values():
-            _wake(feed)
+                tail.begin(-1)
+            grown[partition] = tail
+        for tail in grown.values():
+            _wake(tail)
 
 
-def _wake(feed: PartitionTail) -> None:
-    for wake in list(feed.wakes):
+def _wake(tail: PartitionTail) -> None:
+    for wake in list(tail.wakes):
         wake()

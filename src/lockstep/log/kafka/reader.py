@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from lockstep.log.kafka.client import Settings
+from lockstep.log.kafka.client import Partition, Settings
 from lockstep.log.kafka.errors import GONE, OUT_OF_RANGE, TRANSIENT
-from lockstep.log.kafka.names import Partition
 from lockstep.log.network.retry import Deadline
 
 IDLE_READERS = 4

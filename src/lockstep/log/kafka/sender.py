@@ -10,9 +10,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from lockstep.log.kafka.client import Settings
+from lockstep.log.kafka.client import Partition, Settings
 from lockstep.log.kafka.errors import error_of
-from lockstep.log.kafka.names import Partition
 
 GRACE_S = 2.0
 """The client looks for what is overdue once a second; so much later it is given up in any case."""

@@ -29,10 +29,9 @@ from lockstep.errors import (
     UnsupportedByBackend,
 )
 from lockstep.log.batch import NO_PRODUCER, BatchView, Headers, pack
-from lockstep.log.kafka.client import Cluster, Layout
+from lockstep.log.kafka.client import Cluster, Layout, Partition
 from lockstep.log.kafka.errors import GONE, NOT_STORED, TOO_LARGE, TRANSIENT, error_of, translated
 from lockstep.log.kafka.follower import Follower
-from lockstep.log.kafka.names import Partition
 from lockstep.log.kafka.reader import OutOfRange, Reader, ReaderPool, ReadLimit
 from lockstep.log.kafka.sender import NotSent, Outgoing, Overdue, Sender, Unsent
 from lockstep.log.network.driver import STRIDE, Ends, Message, Topic, TopicGone
@@ -187,8 +186,8 @@ class KafkaTopic(Topic):
 
     def _at_hand(self, number: int, max_bytes: int) -> list[KafkaMessage]:
         """What was fetched before it was asked for."""
-        feed = self.clients.follower.find(self.partition, self.identity)
-        if feed is not None and (found := feed.take(number, max_bytes)):
+        tail = self.clients.follower.find(self.partition, self.identity)
+        if tail is not None and (found := tail.take(number, max_bytes)):
             self._let_go()
             return found
         if self._reader is None or self._position != number or (reader := self._taken()) is None:

@@ -43,7 +43,7 @@ class RabbitClient:
         """Called about every second, so that waiters of a stream without a live subscription look again."""
         self._login, self._runtime = login, runtime
         self._lock = threading.Lock()
-        self._told: dict[Endpoint, Endpoint] = {}
+        self._reached_at: dict[Endpoint, Endpoint] = {}
         self._open: dict[tuple[str, Endpoint], list[Connection]] = {}
         self._io_loop: IoLoop | None = None
         self._ticked = runtime.monotonic()
@@ -82,9 +82,9 @@ class RabbitClient:
 
     def to_leader(self, purpose: str, stream: str, deadline: Deadline) -> Connection:
         """A connection with room to the leader of a stream."""
-        told, _ = self.topology(stream, deadline)
+        advertised, _ = self.topology(stream, deadline)
         asked = self.any(deadline)
-        endpoint = asked.endpoint if told == asked.told else self._told.get(told, told)
+        endpoint = asked.endpoint if advertised == asked.advertised else self._reached_at.get(advertised, advertised)
         return self._pick(purpose, endpoint, deadline, limit=_SPREAD if purpose == READ else IDS)
 
     def topology(self, stream: str, deadline: Deadline) -> tuple[Endpoint, int]:
@@ -140,7 +140,7 @@ class RabbitClient:
         if self._closed:
             raise Closed(what=f"Bus {self.address.safe_url}")
         connection, self.facts = connect(*endpoint, self._login, deadline, self._runtime.monotonic)
-        self._told[connection.told] = endpoint
+        self._reached_at[connection.advertised] = endpoint
         if self._io_loop is None:
             self._io_loop = IoLoop(str(endpoint[1]), self._tick)
         self._io_loop.add(connection)

@@ -80,11 +80,11 @@ class Connection:
         self,
         sock: socket.socket,
         endpoint: tuple[str, int],
-        told: tuple[str, int],
+        advertised: tuple[str, int],
         heartbeat_s: float,
         clock: Callable[[], float],
     ) -> None:
-        self.sock, self.endpoint, self.told = sock, endpoint, told
+        self.sock, self.endpoint, self.advertised = sock, endpoint, advertised
         self.server = f"{endpoint[0]}:{endpoint[1]}"
         self.why_lost: str | None = None
         self._heartbeat_s, self._clock = heartbeat_s, clock
@@ -93,7 +93,7 @@ class Connection:
         self._buffer = bytearray()
         self._ids = count(1)
         self._replies: dict[int, Reply] = {}
-        self._feeds: dict[int, Receiver] = {}
+        self._subscriptions: dict[int, Receiver] = {}
         self._publishers: dict[int, Receiver] = {}
         sock.setblocking(False)
 
@@ -105,7 +105,7 @@ class Connection:
     @property
     def load(self) -> int:
         """How many subscriptions or publishers share it."""
-        return max(len(self._feeds), len(self._publishers))
+        return max(len(self._subscriptions), len(self._publishers))
 
     def ask(self, build: frames.Build, deadline: Deadline) -> Any:
         """Send a request and wait for its answer."""
@@ -139,17 +139,17 @@ class Connection:
         if left:
             raise self.unreachable()
 
-    def add_feed(self, receiver: Receiver) -> int:
+    def add_subscription(self, receiver: Receiver) -> int:
         """The number of a new subscription."""
-        return self._add(self._feeds, receiver)
+        return self._add(self._subscriptions, receiver)
 
     def add_publisher(self, receiver: Receiver) -> int:
         """The number of a new publisher."""
         return self._add(self._publishers, receiver)
 
-    def drop_feed(self, number: int, receiver: Receiver) -> None:
+    def drop_subscription(self, number: int, receiver: Receiver) -> None:
         """The number may be used again, unless somebody else has it already."""
-        self._drop(self._feeds, number, receiver)
+        self._drop(self._subscriptions, number, receiver)
 
     def drop_publisher(self, number: int, receiver: Receiver) -> None:
         """The number may be used again, unless somebody else has it already."""
@@ -169,7 +169,7 @@ class Connection:
                 self.sock.shutdown(socket.SHUT_RDWR)
         for reply in list(self._replies.values()):
             reply.set(None)
-        for receiver in [*self._feeds.values(), *self._publishers.values()]:
+        for receiver in [*self._subscriptions.values(), *self._publishers.values()]:
             receiver.on_lost(reason)
 
     def on_readable(self) -> None:
@@ -226,8 +226,8 @@ class Connection:
         key = frames.key_of(payload)
         if key == frames.DELIVER:
             chunk = frames.read_chunk(payload)
-            if chunk.subscription in self._feeds:
-                self._feeds[chunk.subscription].on_chunk(chunk)
+            if chunk.subscription in self._subscriptions:
+                self._subscriptions[chunk.subscription].on_chunk(chunk)
         elif key == frames.REFUSED:
             publisher, refused = frames.read_refusals(payload)
             for publishing_id, code in refused:
@@ -248,7 +248,7 @@ class Connection:
 
     def _forget(self, stream: str) -> None:
         """The server has dropped everything about a stream: it is deleted, or has another leader."""
-        for receivers in (self._feeds, self._publishers):
+        for receivers in (self._subscriptions, self._publishers):
             for number, receiver in list(receivers.items()):
                 if receiver.stream == stream:
                     receivers.pop(number)

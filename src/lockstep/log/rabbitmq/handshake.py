@@ -53,8 +53,8 @@ def connect(
         greeting = _Handshake(sock, server, login.user, deadline)
         version = greeting.introduce()
         frame_max, heartbeat = greeting.log_in(login)
-        told = greeting.open(login.vhost)
-        return Connection(sock, (host, port), told, float(heartbeat), clock), Facts(version, frame_max)
+        advertised = greeting.open(login.vhost)
+        return Connection(sock, (host, port), advertised, float(heartbeat), clock), Facts(version, frame_max)
     except BaseException as error:
         sock.close()
         if isinstance(error, LockstepError) or not isinstance(error, OSError):

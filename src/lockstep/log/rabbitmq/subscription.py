@@ -58,13 +58,13 @@ class Subscription(Receiver):
         """Subscribe at the leader of the stream."""
         connection = self._client.to_leader(READ, self.stream, deadline)
         self.credit = chunks  # before anything can come
-        self._number = number = connection.add_feed(self)
+        self._number = number = connection.add_subscription(self)
         try:
             answer = connection.ask(subscribe(number, self.stream, spec, chunks), deadline)
             self._check(answer.response_code, "read")
         except BaseException:
             self.credit = 0
-            connection.drop_feed(number, self)
+            connection.drop_subscription(number, self)
             raise
         self._connection = connection
 
@@ -82,7 +82,7 @@ class Subscription(Receiver):
         self.is_lost, number = True, self._number
         with suppress(ServerUnreachable):
             deadline = self._client.deadline(_CLOSE_S)
-            connection.begin(deadline, unsubscribe(number), then=lambda: connection.drop_feed(number, self))
+            connection.begin(deadline, unsubscribe(number), then=lambda: connection.drop_subscription(number, self))
 
     def on_chunk(self, chunk: frames.Chunk) -> None:
         with self._lock:
@@ -257,7 +257,7 @@ def peek_chunks(
     """The chunk that is found at each place now, asked for in one go; None where there is none."""
     connection = client.to_leader(READ, stream, deadline)
     looks = [ChunkPeek(client, stream) for _ in specs]
-    numbers = [connection.add_feed(look) for look in looks]
+    numbers = [connection.add_subscription(look) for look in looks]
     builds = [
         build
         for number, spec in zip(numbers, specs, strict=True)
@@ -265,7 +265,7 @@ def peek_chunks(
     ]
     answers = [reply.wait(deadline) for reply in connection.begin(deadline, *builds)]
     for number, look in zip(numbers, looks, strict=True):
-        connection.drop_feed(number, look)
+        connection.drop_subscription(number, look)
     for answer in answers[::2]:
         errors.check(
             answer.response_code, server=client.address.servers, user=client.user, action="read", stream=stream

@@ -18,7 +18,7 @@ from lockstep.log.rabbitmq.subscription import FIRST, LAST, ChunkPeek, ReadAhead
 
 _FIRST_HOLDS_S = 1.0
 """Where a stream begins is asked for again after this time, or when something is missing."""
-_FEEDS = 2
+_SUBSCRIPTIONS = 2
 """Places of a stream that one handle reads on from without asking anew: its own, and one that was looked up."""
 
 
@@ -30,7 +30,7 @@ class RabbitTopic(Topic):
         self._client, self._stream, self._name = client, stream, name
         self._sender = Sender(client, stream, name, reference)
         self._lock = threading.RLock()
-        self._feeds: list[ReadAhead] = []
+        self._subscriptions: list[ReadAhead] = []
         self._last: list[Message] = []
         """The messages of the chunk that was the last one when somebody asked for the ends."""
         self._has_seen = False
@@ -72,7 +72,7 @@ class RabbitTopic(Topic):
         with self._lock:
             self._wakes.append(wake)
             self._client.watched.add(self._look_again)
-            if not any(not feed.is_lost for feed in self._feeds):
+            if not any(not subscription.is_lost for subscription in self._subscriptions):
                 self._listen(wake)
 
         def stop() -> None:
@@ -88,17 +88,17 @@ class RabbitTopic(Topic):
         with self._lock:
             self._wakes.clear()
             self._client.watched.discard(self._look_again)
-            feeds, self._feeds = self._feeds, []
-        for feed in feeds:
-            feed.close()
+            subscriptions, self._subscriptions = self._subscriptions, []
+        for subscription in subscriptions:
+            subscription.close()
         self._sender.close()
 
     def _fetch(self, number: int, max_bytes: int, deadline: Deadline) -> list[Message]:
-        feed = self._feed_at(number, deadline)
-        while not (found := feed.take(number, max_bytes, deadline)):
-            before = feed.arrived
-            feed.settle(deadline)
-            if feed.arrived == before:
+        subscription = self._subscription_at(number, deadline)
+        while not (found := subscription.take(number, max_bytes, deadline)):
+            before = subscription.arrived
+            subscription.settle(deadline)
+            if subscription.arrived == before:
                 return []
         self._has_seen = True
         if found[0].number > number:
@@ -115,41 +115,46 @@ class RabbitTopic(Topic):
             self._first = None
         return found
 
-    def _feed_at(self, number: int, deadline: Deadline) -> ReadAhead:
-        self._feeds = [feed for feed in self._feeds if not feed.is_lost]
-        for feed in self._feeds:
-            if feed.covers(number):
-                self._feeds.remove(feed)
-                self._feeds.append(feed)
-                return feed
-        feed = ReadAhead(self._client, self._stream, self._wake)
-        feed.start(number, deadline)
-        self._feeds.append(feed)
-        self._drop_feeds()
-        feed.settle(deadline, fully=True)
-        return feed
+    def _subscription_at(self, number: int, deadline: Deadline) -> ReadAhead:
+        self._subscriptions = [subscription for subscription in self._subscriptions if not subscription.is_lost]
+        for subscription in self._subscriptions:
+            if subscription.covers(number):
+                self._subscriptions.remove(subscription)
+                self._subscriptions.append(subscription)
+                return subscription
+        subscription = ReadAhead(self._client, self._stream, self._wake)
+        subscription.start(number, deadline)
+        self._subscriptions.append(subscription)
+        self._drop_subscriptions()
+        subscription.settle(deadline, fully=True)
+        return subscription
 
-    def _drop_feeds(self) -> None:
+    def _drop_subscriptions(self) -> None:
         """Keep those that were read from last; the one that only listens is not needed beside one that reads."""
-        kept = [feed for feed in self._feeds if feed.position is not None][-_FEEDS:]
-        dropped, self._feeds = [feed for feed in self._feeds if feed not in kept], kept
-        for feed in dropped:
-            feed.close()
+        kept = [subscription for subscription in self._subscriptions if subscription.position is not None][
+            -_SUBSCRIPTIONS:
+        ]
+        dropped, self._subscriptions = (
+            [subscription for subscription in self._subscriptions if subscription not in kept],
+            kept,
+        )
+        for subscription in dropped:
+            subscription.close()
         if dropped:
             self._wake()  # one of them may have been what others waited for
 
     def _listen(self, wake: Callable[[], None]) -> None:
         """Subscribe at least at the end of the stream, so that waiting readers are woken."""
-        feed = ReadAhead(self._client, self._stream, self._wake)
+        subscription = ReadAhead(self._client, self._stream, self._wake)
         try:
-            feed.start(None, self._client.deadline())
+            subscription.start(None, self._client.deadline())
         except (ServerUnreachable, errors.NotReady, TopicGone):
             wake()  # he finds out why when he reads
             return
-        self._feeds.append(feed)
+        self._subscriptions.append(subscription)
 
     def _ends(self, deadline: Deadline) -> Ends:
-        last = self._last_by_feeds(deadline)
+        last = self._last_by_subscriptions(deadline)
         if last is None or self._first is None or self._client.now() - self._first_asked > _FIRST_HOLDS_S:
             first, last = peek_chunks(self._client, self._stream, (FIRST, LAST), deadline)
             if first is None:
@@ -169,9 +174,9 @@ class RabbitTopic(Topic):
             raise errors.NotReady
         return Ends(0, 0)
 
-    def _last_by_feeds(self, deadline: Deadline) -> Chunk | None:
+    def _last_by_subscriptions(self, deadline: Deadline) -> Chunk | None:
         with self._lock:
-            found = (feed.last_stored(deadline) for feed in reversed(self._feeds))
+            found = (subscription.last_stored(deadline) for subscription in reversed(self._subscriptions))
             return next((chunk for chunk in found if chunk is not None), None)
 
     def _wake(self) -> None:
@@ -180,7 +185,7 @@ class RabbitTopic(Topic):
 
     def _look_again(self) -> None:
         """Called now and then: without a living subscription nothing else wakes those who wait."""
-        if all(feed.is_lost for feed in self._feeds):
+        if all(subscription.is_lost for subscription in self._subscriptions):
             self._wake()
 
     def _check_size(self, data: bytes) -> None:

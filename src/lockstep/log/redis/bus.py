@@ -138,7 +138,7 @@ class RedisBus(Bus):
         keys = self.keys.log(name)
         entry = self._get(name)
         self.client.ask(
-            scripts.DELETE.call((self.keys.changes, self.keys.catalogue, *keys.stored), (name, entry, keys.bell)),
+            scripts.DELETE.call((self.keys.changes, self.keys.catalogue, *keys.stored), (name, entry, keys.channel)),
             what=name,
         )
 

@@ -49,7 +49,7 @@ class LogKeys:
     sizes: str
     seen: str
     holds: str
-    bell: str
+    channel: str
 
     @property
     def stored(self) -> tuple[str, str, str, str, str]:

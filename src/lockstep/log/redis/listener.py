@@ -1,7 +1,7 @@
 """Waiting for appends: one connection and one thread for a bus, and only while something is watched.
 
-The script that appends publishes on the channel of its log (its bell). A new listener is woken once, so that nothing is
-missed that was appended before the server knew of it; so is every listener after a connection was lost.
+The script that appends publishes on the channel of its log. A new listener is woken once, so that nothing is missed that
+was appended before the server knew of it; so is every listener after a connection was lost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lockstep.log.redis.scripts import Command
 from lockstep.runtime import Runtime, Waiter, logger
 
 _LOOK_AGAIN_S = 1.0
-"""Nobody waits longer: a bell that can't be heard makes reading slow, never stuck."""
+"""Nobody waits longer: a channel that can't be heard makes reading slow, never stuck."""
 _FIRST_PAUSE_S = 0.05
 _LAST_PAUSE_S = 1.0
 _JOIN_S = 10.0
@@ -48,14 +48,14 @@ class Listener:
         self._wake_writer: socket.socket | None = None
         self._closed = False
 
-    def watch(self, bell: str, wake: Wake) -> Callable[[], None]:
-        """Have `wake` called when a bell rings, until the returned function is called."""
+    def watch(self, channel: str, wake: Wake) -> Callable[[], None]:
+        """Have `wake` called when a channel rings, until the returned function is called."""
         token = object()
         with self._lock:
             if not self._closed:
-                self._wakes.setdefault(bell, {})[token] = wake
+                self._wakes.setdefault(channel, {})[token] = wake
                 self._get_going()
-        return lambda: self._unwatch(bell, token)
+        return lambda: self._unwatch(channel, token)
 
     def close(self) -> None:
         """End the thread."""
@@ -67,11 +67,11 @@ class Listener:
         if thread is not None:
             thread.join(_JOIN_S)
 
-    def _unwatch(self, bell: str, token: object) -> None:
+    def _unwatch(self, channel: str, token: object) -> None:
         with self._lock:
-            wakes = self._wakes.get(bell, {})
+            wakes = self._wakes.get(channel, {})
             if wakes.pop(token, None) is not None and not wakes:
-                del self._wakes[bell]
+                del self._wakes[channel]
                 self._interrupt()
 
     def _get_going(self) -> None:
@@ -125,14 +125,14 @@ class Listener:
         return self._connector.connect("waiting")
 
     def wanted(self) -> set[str]:
-        """The bells to listen to."""
+        """The channels to listen to."""
         with self._lock:
             return set(self._wakes)
 
-    def rung(self, bell: str) -> None:
+    def rung(self, channel: str) -> None:
         """Wake everything that waits for a channel."""
         with self._lock:
-            wakes = list(self._wakes.get(bell, {}).values())
+            wakes = list(self._wakes.get(channel, {}).values())
         for wake in wakes:
             wake()
 
@@ -195,8 +195,8 @@ class _ListenerConnection:
         self._wake_reader.close()
 
     def _ask_for(self, connection: Connection, wanted: set[str]) -> None:
-        commands: list[Command] = [("SSUBSCRIBE", bell) for bell in sorted(wanted - self._asked)]
-        commands += [("SUNSUBSCRIBE", bell) for bell in sorted(self._asked - wanted)]
+        commands: list[Command] = [("SSUBSCRIBE", channel) for channel in sorted(wanted - self._asked)]
+        commands += [("SUNSUBSCRIBE", channel) for channel in sorted(self._asked - wanted)]
         if commands:
             connection.send_packed_command(connection.pack_commands(commands), check_health=False)
             self._asked = wanted
@@ -242,14 +242,14 @@ class RedisWaiter(LogWaiter):
         self._waiter.wake()
 
     def watch(self, log: Log) -> None:
-        bell = self._keys.log(log.name).bell
+        channel = self._keys.log(log.name).channel
         with self._lock:
-            if bell not in self._stops and not self._closed:
-                self._stops[bell] = self._listener.watch(bell, self.wake)
+            if channel not in self._stops and not self._closed:
+                self._stops[channel] = self._listener.watch(channel, self.wake)
 
     def unwatch(self, log: Log) -> None:
         with self._lock:
-            stop = self._stops.pop(self._keys.log(log.name).bell, None)
+            stop = self._stops.pop(self._keys.log(log.name).channel, None)
         if stop is not None:
             stop()
 

@@ -78,8 +78,8 @@ class RedisLog(Log):
         now_ns = self._bus.now_ns()
         sealed = [batch.seal(now_ns) for batch in batches]
         check_size(self, self._bus.url, sealed)
-        bell = self.keys.bell if wake else ""
-        arguments = (self.identity, "0", "1" if self._bus.wait_replicas else "0", bell, 0)
+        channel = self.keys.channel if wake else ""
+        arguments = (self.identity, "0", "1" if self._bus.wait_replicas else "0", channel, 0)
         command = scripts.APPEND.call(
             (self._bus.keys.changes, *self.keys.stored),
             (*arguments, *plan_arguments(self.config, batches, sealed, now_ns, expected_next)),

@@ -253,7 +253,7 @@ class Changes(View):
         if not view.batches:
             return ["0"]
         plan = plan_arguments(view.log.config, view.batches, view.sealed, self._now_ns, None)
-        return ["1", view.log.keys.bell, *plan]
+        return ["1", view.log.keys.channel, *plan]
 
     def _refused(self, reply: list[bytes]) -> LockstepError:
         view = list(self._logs.values())[int(reply[1]) - 1]
