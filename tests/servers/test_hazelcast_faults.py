@@ -77,7 +77,7 @@ class Load:
         read = [int(value) for value in self.read]
         assert set(self.acknowledged) <= set(self.read), "lost"
         assert len(set(read)) == len(read), "doubled"
-        assert self._cache()[: len(self.read)] == self.read, "readers see something else than there is"
+        assert self._held()[: len(self.read)] == self.read, "readers see something else than there is"
         assert all(node.bus.driver._client.losses for node in self.nodes), "nobody noticed anything: it shows nothing"
         assert read == sorted(read), "out of order"
         assert set(self.read) <= set(self.tried), "made up"

@@ -1,4 +1,4 @@
-"""A bus in memory: within one process, gone with it, otherwise like the one on disk."""
+"""A bus in memory, for one process. It behaves like the one on disk and is lost with the process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PROMISES = Promises(
 
 
 class MemoryBroker:
-    """What buses in memory share: give several buses the same broker, and they see the same streams.
+    """The state that buses in memory share: buses of the same broker see the same streams.
 
     With dedupe=False it stores a producer's batch as often as it comes, like a bus that can't tell copies.
     """
@@ -139,7 +139,7 @@ class MemoryTables(Tables):
 
 
 class MemoryNotifier(Notifier):
-    """`listeners` is shared by all buses of a broker."""
+    """Wakes the waiters of this process. `listeners` is shared by all buses of a broker."""
 
     def __init__(self, listeners: dict[str, list[Waiter]] | None = None, runtime: Runtime | None = None) -> None:
         self.listeners: dict[str, list[Waiter]] = {} if listeners is None else listeners
@@ -163,7 +163,7 @@ class MemoryNotifier(Notifier):
 
 
 class MemoryWaiter(LogWaiter):
-    """A waiter that appends of the same process wake."""
+    """A waiter that is woken by appends of the same process."""
 
     def __init__(self, listeners: dict[str, list[Waiter]], inner: Waiter) -> None:
         self._listeners, self._inner = listeners, inner

@@ -26,12 +26,12 @@ DROPPED_BY_READERS = (
     "dropped by readers: all of them while a reader goes on; after a start or a seek those whose original is among the"
     " last 10,000 appends, or 4 MiB, before the position (256 appends at least); for the last 4,096 producers"
 )
-"""What readers do where a bus keeps copies of an append; see lockstep.streams.cursor."""
+"""What readers do on a bus that keeps copies of an append; `lockstep.streams.cursor` does it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Promises:
-    """What a bus keeps, to be asked at run time."""
+    """What a bus guarantees, to be asked at run time."""
 
     durability: str
     """When an append is acknowledged: memory, relaxed (given to the system), fsync (on disk)."""
@@ -74,7 +74,7 @@ class Limits:
     append_bytes: int | None = None
     """The most that one append may hold; None sets no limit."""
     append_setting: str = ""
-    """What on the server decides about that."""
+    """The setting of the server that decides it."""
     append_records: int | None = None
     """The most records that one append may hold."""
     batch_records: int | None = None
@@ -239,11 +239,11 @@ class Bus(Protocol):
 
 
 _OVERHEAD = 64
-"""What a batch costs a message beside its own bytes, and a message beside its batches."""
+"""Overhead in bytes: of a batch in a message, and of a message."""
 
 
 def split_appends(batches: Sequence[Batch], limits: Limits) -> Iterator[Sequence[Batch]]:
-    """The batches in parts; one that is too large by itself is a part of its own, for the log to refuse."""
+    """Split batches into parts that fit one append; a batch that is too large is a part of its own."""
     if limits.append_bytes is None and limits.append_records is None:
         yield batches
         return

@@ -1,4 +1,4 @@
-"""Bus URLs: which backend, where, and with what wishes.
+"""Bus URLs: which backend, where, and its options.
 
 memory:            a bus of its own in this process
 memory:NAME        one that everybody in this process shares who uses the name
@@ -41,7 +41,7 @@ def open_bus(
     backends: Mapping[str, Backend] | None = None,
     histories: Mapping[str, OpenHistory] | None = None,
 ) -> Bus:
-    """The bus at a URL. `backends` adds schemes of your own, `histories` those of stores for old records."""
+    """Open the bus at a URL. `backends` adds schemes of buses, `histories` schemes of stores for old records."""
     scheme, target, options = split_url(url)
     known = {**BACKENDS, **(backends or {})}
     if scheme not in known:
@@ -56,7 +56,7 @@ def open_bus(
 
 
 def split_url(url: str) -> tuple[str, str, dict[str, str]]:
-    """Scheme, target and options."""
+    """Split a URL into scheme, target and options. Raises BadUrl."""
     if not isinstance(url, str) or ":" not in url:
         raise BadUrl(url=url, reason="it has no scheme")
     scheme, rest = url.split(":", 1)
@@ -78,7 +78,7 @@ def split_url(url: str) -> tuple[str, str, dict[str, str]]:
 
 
 def without_secret(url: str) -> str:
-    """A URL to show: what stands before the last @ of its server may hold a password, written right or wrong."""
+    """A URL without its password. Everything before the last @ may be one, even if it is not escaped."""
     scheme, separator, rest = url.partition("://")
     login, at, place = rest.rpartition("@")
     return f"{scheme}{separator}{login.partition(':')[0]}{at}{place}" if separator and at else url

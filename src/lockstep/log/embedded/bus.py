@@ -26,27 +26,27 @@ BETWEEN_PIECES_S = 0.001
 
 
 class Notifier(Protocol):
-    """How appends wake those who wait, within a process or across."""
+    """Wakes waiting readers after an append, within a process or across processes."""
 
     def notify(self, info: LogInfo) -> None:
-        """Something was committed to this log."""
+        """Wake the readers of this log: something was committed."""
 
     def waiter(self) -> LogWaiter:
         """A waiter that watches nothing yet."""
 
     def forget(self, info: LogInfo) -> None:
-        """This log was deleted."""
+        """Release what belongs to a log that was deleted."""
 
     def close(self) -> None:
-        """Give back what it uses."""
+        """Release its resources."""
 
 
 OpenHistory = Callable[[str, str], History]
-"""Opens the history at a URL for the stream of a name."""
+"""Opens the history at a URL for the stream with a name."""
 
 
 class EmbeddedBus(Bus):
-    """Owned by one process; many processes may each have one over the same folder."""
+    """A bus over ordered tables. Owned by one process; many processes may each have one over the same folder."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class EmbeddedBus(Bus):
         self.finish_deletes()
 
     def finish_deletes(self, pieces_max: int | None = None) -> bool:
-        """Remove what deleted logs still hold, also those of a process that ended meanwhile; False if there is nothing.
+        """Remove what deleted logs still hold, also after a crash; return False if there was nothing.
 
         Piece by piece, so that other writers get their turn. What is left because of an error costs only space, and is
         removed when the bus is opened again, when another log is deleted, or when space is needed.
@@ -307,7 +307,7 @@ class EmbeddedLog(Log):
         """Does nothing: the store belongs to the bus."""
 
     def _adopt(self, info: LogInfo) -> None:
-        """Take over what another handle or process altered."""
+        """Use the configuration that another handle or process has set."""
         if info is not self.info:
             self.info, self.config = info, info.config
 

@@ -90,7 +90,7 @@ class View(Transaction):
 
 
 class Changes(View):
-    """A transaction that writes, and remembers whom to wake."""
+    """A transaction that writes, and remembers which readers to wake."""
 
     def __init__(self, bus: TransactionOwner, tables: Tables, changed: dict[int, LogInfo]) -> None:
         super().__init__(bus, tables)
@@ -118,7 +118,7 @@ class Changes(View):
             self._tables.put(CELLS, _cell_key(key), value)
 
     def check_whole(self) -> None:
-        """Raise what stopped an append half way, even if the work caught it: half an append must not be committed."""
+        """Raise the error of a half-done append even if the work caught it: half an append must not be committed."""
         if self._half_done is not None:
             raise self._half_done
 

@@ -23,11 +23,11 @@ T = TypeVar("T")
 IDLE_TOPICS = 32
 RETRY_PAUSE_S = 0.1
 CREATES_MAX = 10
-"""So often a stream is made that others delete at the same moment."""
+"""How often `create` tries again while others delete the same stream."""
 
 
 class NetworkBus(Bus):
-    """Owned by one process; safe to share between threads."""
+    """A bus on the servers of one vendor. Owned by one process; safe to share between threads."""
 
     def __init__(self, driver: Driver, runtime: Runtime, *, patience_s: float = 0.0) -> None:
         """`patience_s` is how long calls go on trying while the server is unreachable; the driver itself tries once."""
@@ -42,7 +42,7 @@ class NetworkBus(Bus):
         self._closed = False
         self._pid = os.getpid()
         self.has_rings = hasattr(driver, "room")
-        """Whether its topics hold so many messages and no more."""
+        """Whether its topics hold a fixed number of messages."""
         self._finalizer = release_when_dropped(
             self, runtime, f"The connection to {self.url}", partial(_release, driver)
         )
@@ -73,7 +73,7 @@ class NetworkBus(Bus):
         return self.open(name)
 
     def room(self, name: str) -> int | None:
-        """How many records a new stream of a name can hold in any case; None if that is not limited."""
+        """How many records a new stream of this name can hold at least; None if there is no limit."""
         ask = getattr(self.driver, "room", None)
         return None if ask is None else self.with_retries(lambda: int(ask(name)))
 
@@ -110,12 +110,12 @@ class NetworkBus(Bus):
         raise UnsupportedByBackend(bus=self.url, feature="show several streams at one moment")
 
     def check(self) -> list[Finding]:
-        """What would break the promises, of the server and of all streams."""
+        """Findings about the server and all streams: settings that would break a promise."""
         self.check_open()
         return self.driver.check(self.driver.catalogue.all())
 
     def mirror_group(self, group: str, positions: Mapping[str, int]) -> None:
-        """Store where a group is as the server's own kind of group, for tools of others, if it has such."""
+        """Copy the positions of a group to a consumer group of the server, for the server's own tools."""
         commit = getattr(self.driver, "commit_group", None)
         if commit is None:
             raise UnsupportedByBackend(bus=self.url, feature="show a group to tools of others")
@@ -157,7 +157,7 @@ class NetworkBus(Bus):
             raise ForkedProcess(bus=self.url, parent=self._pid, child=os.getpid())
 
     def now_ns(self) -> int:
-        """The wall clock, for stamps."""
+        """The wall clock, for append times."""
         return self._runtime.wall_ns()
 
     def monotonic(self) -> float:
@@ -165,28 +165,28 @@ class NetworkBus(Bus):
         return self._runtime.monotonic()
 
     def look_up(self, name: str) -> StreamEntry | None:
-        """What is known about a stream now: in the catalogue, or as a topic of somebody else."""
+        """The entry of a stream: from the catalogue, or for a topic that another program created."""
         known = self.driver.catalogue.find(name) or self.driver.foreign(name)
         if known is not None:
             self._heads[known.identity] = max(known.head, self.head(known.identity))
         return known
 
     def note_trim(self, known: StreamEntry, head: int) -> None:
-        """Write a trim into the catalogue."""
+        """Record a trim in the catalogue."""
         self.driver.catalogue.trim(known, head)
         self._heads[known.identity] = max(head, self.head(known.identity))
 
     def head(self, identity: str) -> int:
-        """Below which offset a stream was trimmed, as far as anybody in this process knows."""
+        """The offset below which a stream was trimmed, as far as this process knows."""
         return self._heads.get(identity, 0)
 
     def _look_up_verified(self, name: str) -> StreamEntry | None:
-        """What is known about a stream that is about to be changed: not what a server has lost since it was read."""
+        """The entry of a stream that is about to be changed, after checking that the server has not lost it."""
         self.driver.catalogue.verify()
         return self.look_up(name)
 
     def _made(self, name: str, config: StreamConfig) -> StreamEntry:
-        """What the catalogue says about a stream, made if need be, after its topic was made."""
+        """The entry of a stream, created if it is missing, with its topic."""
         known = self.with_retries(lambda: self._look_up_verified(name))
         if known is None:
             self._check_possible(config)
@@ -214,7 +214,7 @@ class NetworkBus(Bus):
             raise ServerUnreachable(server=self.url, reason=reason) from gone
 
     def _idle_topic(self, identity: str) -> Topic | None:
-        """One that is free again; those beyond a few dozen are closed, the oldest first."""
+        """An idle topic of this stream, or None. Closes the oldest idle topics beyond a few dozen."""
         with self._lock:
             idle = list(self._idle)  # others may add to it meanwhile
             found = next((item for item in idle if item[0] == identity), None)
@@ -226,7 +226,7 @@ class NetworkBus(Bus):
         return found[1] if found is not None else None
 
     def _watch(self, log: Log, wake: Callable[[], None]) -> Callable[[], None]:
-        """The handle itself if it is one of ours; else any on the same stream, as others may have wrapped it."""
+        """Watch a log; for a wrapped handle, watch another handle on the same stream."""
         if not isinstance(log, NetworkLog):
             same = [one for one in list(self._open) if one.identity == log.identity]
             log = same[0] if same else self.open(log.name)
@@ -249,7 +249,7 @@ def _release(driver: Driver) -> None:
 
 
 Watch = Callable[[Log, Callable[[], None]], Callable[[], None]]
-"""Has something called when a log grew, until what it returns is called."""
+"""Calls a function whenever a log grows, until the returned function is called."""
 
 
 class NetworkWaiter(LogWaiter):
@@ -280,7 +280,7 @@ class NetworkWaiter(LogWaiter):
             stop()
 
     def fileno(self) -> int | None:
-        """There is none."""
+        """None: there is no descriptor."""
         return None
 
     def close(self) -> None:

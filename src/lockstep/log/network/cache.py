@@ -1,4 +1,4 @@
-"""The last batches that a handle fetched: who reads on, or reads a part again, needs no way to the server."""
+"""The last batches that a handle fetched, so that reading on or again needs no round trip."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ CACHE_BYTES = 8 << 20
 
 
 class FetchCache:
-    """Batches without a gap in between that was not the server's: everything from `start` up to `end`."""
+    """Consecutive batches of the last fetches, covering offsets `start` to `end`."""
 
     def __init__(self) -> None:
         self.start = self.end = 0
         self.number = 0
-        """The message to ask for next."""
+        """The number of the message to fetch next."""
         self._entries: list[Entry] = []
         self._bases: list[int] = []
         self._size = 0
 
     def begin(self, offset: int, number: int) -> None:
-        """Forget everything, and go on from an offset."""
+        """Drop everything and start at an offset."""
         self.start = self.end = offset
         self.number = number
         self._entries, self._bases, self._size = [], [], 0
 
     def add(self, entries: Sequence[Entry], number: int) -> None:
-        """What the next message holds; `number` is the one behind it."""
+        """Add the batches of the next message; `number` is the number after it."""
         self._entries += entries
         self._bases += [entry.base for entry in entries]
         self._size += sum(len(entry.data) for entry in entries)
@@ -38,11 +38,11 @@ class FetchCache:
         self.number = number
 
     def has(self, offset: int) -> bool:
-        """Whether whoever reads from an offset finds it here, or has to go on from the end."""
+        """Whether reading from an offset can be answered from here, or goes on at the end."""
         return self.start <= offset <= self.end
 
     def take(self, offset: int, max_bytes: int) -> list[Entry]:
-        """Batches from the one that holds an offset on, at least one if there is any."""
+        """Batches from the one that holds an offset on; at least one if there is any."""
         at = max(bisect_right(self._bases, offset) - 1, 0)
         found, size = list[Entry](), 0
         for entry in self._entries[at:]:
@@ -54,7 +54,7 @@ class FetchCache:
         return found
 
     def forget_before(self, offset: int) -> None:
-        """Let the oldest go if it is too much, but nothing that somebody who reads from an offset needs."""
+        """Drop the oldest batches above the size limit, but none that a reader at an offset needs."""
         gone = 0
         while self._size > CACHE_BYTES and gone + 1 < len(self._bases) and self._bases[gone + 1] <= offset:
             self._size -= len(self._entries[gone].data)

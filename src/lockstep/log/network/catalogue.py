@@ -39,11 +39,11 @@ from lockstep.runtime import logger
 
 READ_BYTES = 4 << 20
 SNAPSHOT_EVERY = 1000
-"""A snapshot is written after so many messages, or after as many as there are streams if these are more."""
+"""A snapshot is written after this many messages, or as many as there are streams if these are more."""
 CHECK_S = 1.0
-"""So long it is taken for granted, while nothing new comes, that the server has lost nothing."""
+"""How long the server is trusted not to have lost messages, while nothing new arrives."""
 READS_MAX = 10
-"""So often the catalogue is read from its beginning before a server that always shows something else is given up."""
+"""How often the catalogue is read from its beginning before an inconsistent server is given up."""
 _PART_BYTES = 256 << 10
 
 _UNCOVERED = (
@@ -59,7 +59,7 @@ Streams = dict[str, StreamEntry]
 
 
 class _NotThere(Exception):
-    """The message that was read last is not where it was read."""
+    """The message that was read last is no longer where it was."""
 
 
 class TopicCatalogue(Catalogue):
@@ -74,7 +74,7 @@ class TopicCatalogue(Catalogue):
         self._last: Message | None = None
         """The message that was read last."""
         self._check_at = _AT_ONCE
-        """When the server is asked, at the latest, whether it still has that one."""
+        """When to check, at the latest, that the server still has it."""
         self._folded = 0
         """Messages since the snapshot that was read or written last."""
 
@@ -108,7 +108,7 @@ class TopicCatalogue(Catalogue):
         self._write({"alter": known.name, "identity": known.identity, "config": config.to_dict()})
 
     def verify(self) -> None:
-        """Ask now whether the message that was read last is still there, and read everything anew if it is not."""
+        """Check now that the last message read is still there; if it is not, read the catalogue again."""
         with self._lock:
             self._check_at = _AT_ONCE
             self._catch_up()
@@ -127,7 +127,7 @@ class TopicCatalogue(Catalogue):
                     self._write_snapshot()
 
     def _write_snapshot(self) -> None:
-        """Sum up what was read, and let the server drop it once all parts are stored."""
+        """Write a snapshot of all streams, and let the server drop the older messages once all parts are stored."""
         assert self._next is not None, "it was read before"
         upto = self._next
         for part in snapshot_parts(self._known, upto, self._part_bytes()):
@@ -142,7 +142,7 @@ class TopicCatalogue(Catalogue):
         return _PART_BYTES if most is None else min(_PART_BYTES, most // 2)
 
     def _catch_up(self) -> None:
-        """Fold what is new, if the server still has what was folded before it; else everything from the beginning."""
+        """Apply new messages; if the server has lost earlier ones, read everything from the beginning."""
         for _ in range(READS_MAX):
             try:
                 start = self._begin() if self._next is None else self._next
@@ -210,7 +210,7 @@ class TopicCatalogue(Catalogue):
 
 
 def apply_message(known: Streams, entry: CatalogueMessage) -> None:
-    """Take one entry in."""
+    """Apply one message to the streams."""
     if "add" in entry:
         name = entry["add"]
         known.setdefault(name, StreamEntry(name, entry["identity"], StreamConfig.from_dict(entry["config"])))
@@ -228,7 +228,7 @@ def apply_message(known: Streams, entry: CatalogueMessage) -> None:
 
 
 def snapshot_parts(known: Streams, upto: int, part_bytes: int) -> Iterator[bytes]:
-    """A snapshot as messages of a size that the server takes."""
+    """A snapshot as messages that are small enough for the server."""
     rows = [
         {"name": one.name, "identity": one.identity, "config": one.config.to_dict(), "head": one.head}
         for one in known.values()

@@ -29,7 +29,7 @@ from lockstep.log.port import Entry, Limits, Promises
 from lockstep.runtime import logger
 
 STRIDE = 1_000_000
-"""Message 3 holds the offsets from 3,000,000 on: numbers that people can read, and room for any append."""
+"""Message 3 holds the offsets from 3,000,000 on: easy to read, and room for any append."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The numbers a topic holds now: the first one, and the one that the next message gets at the least."""
+    """The numbers a topic holds now: the first one, and the lowest one that the next message can get."""
 
     first: int
     next: int
@@ -52,13 +52,13 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class StreamEntry:
-    """What the catalogue says about a stream."""
+    """The entry of a stream in the catalogue."""
 
     name: str
     identity: str
     config: StreamConfig
     head: int = 0
-    """Everything below this offset was trimmed, whatever the server still holds."""
+    """Everything below this offset was trimmed, even if the server still has it."""
 
     def trimmed(self, head: int) -> StreamEntry:
         """The same, with everything below an offset trimmed; never goes back."""
@@ -79,14 +79,14 @@ class Topic(Protocol):
     limits: Limits
 
     def send(self, messages: Sequence[bytes]) -> list[int]:
-        """Store messages in order, and return when they are as safe as the promises say: the number of each.
+        """Store messages in order and return the number of each, once they are as safe as the promises say.
 
         One message is stored or not. Of several (only where `limits.batch_records` is 1) the first ones may be stored
         alone. AppendUncertain if something may or may not have been stored.
         """
 
     def ends(self) -> Ends:
-        """What the server holds now, asked for at the server."""
+        """Ask the server which numbers it holds now."""
 
     def fetch(self, number: int, max_bytes: int) -> list[Message]:
         """Messages from a number on, in order: at least one if there is any at or after it, however large.
@@ -96,74 +96,74 @@ class Topic(Protocol):
         """
 
     def reread(self, number: int) -> Message | None:
-        """The message with a number, or the next one, from the server, whatever was fetched before."""
+        """The message with a number, or the next one, read from the server and not from what was fetched before."""
 
     def drop(self, before: int) -> None:
-        """Let the server use the room of all messages below a number again, if it can; a hint."""
+        """Allow the server to reclaim the space of all messages below a number. A hint; the server may ignore it."""
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` from any thread soon after something was stored, until the returned function is called."""
 
     def close(self) -> None:
-        """Give back what it uses."""
+        """Release its resources."""
 
 
 class Catalogue(Protocol):
-    """The streams of a bus. The same for everybody: what one has written, the next call of another sees."""
+    """The streams of a bus. A change that one process has written is visible to the next call of any other."""
 
     def find(self, name: str) -> StreamEntry | None:
-        """What is known about a stream now."""
+        """The entry of a stream, or None."""
 
     def all(self) -> list[StreamEntry]:
-        """All streams."""
+        """The entries of all streams."""
 
     def add(self, known: StreamEntry) -> StreamEntry:
         """Make an entry unless there is one; return the entry that was written first."""
 
     def remove(self, known: StreamEntry) -> bool:
-        """Take an entry out, if it is still the one; whether it was."""
+        """Remove an entry if it is still the current one for its name; return whether it was."""
 
     def trim(self, known: StreamEntry, head: int) -> None:
-        """Note that everything below an offset is gone."""
+        """Record that everything below an offset is trimmed."""
 
     def alter(self, known: StreamEntry, config: StreamConfig) -> None:
-        """Give an entry another configuration, if it is still the one."""
+        """Change the configuration of an entry if it is still the current one for its name."""
 
     def verify(self) -> None:
-        """Before a change: if the server has lost what was read here, forget that, and read what is there now."""
+        """Called before a change: if the server has lost entries that were read here, read the catalogue again."""
 
     def close(self) -> None:
-        """Give back what it uses."""
+        """Release its resources."""
 
 
 class Driver(Protocol):
     """A connection to a server. Safe to share between threads."""
 
     url: str
-    """As the user wrote it, without secrets."""
+    """The URL as the user wrote it, without secrets."""
     promises: Promises
     catalogue: Catalogue
 
     def make(self, known: StreamEntry) -> None:
-        """See that the topic of a stream is there; nothing happens if it is. UnsupportedByBackend if it can't be."""
+        """Create the topic of a stream unless it exists. Raises UnsupportedByBackend if the server can't have it."""
 
     def alter(self, known: StreamEntry, config: StreamConfig) -> None:
-        """See that the topic of a stream can keep what another configuration asks for; UnsupportedByBackend if not."""
+        """Prepare the topic of a stream for another configuration. Raises UnsupportedByBackend if it can't."""
 
     def remove(self, known: StreamEntry) -> None:
-        """Delete the topic of a stream; nothing happens if it is gone."""
+        """Delete the topic of a stream if it exists."""
 
     def topic(self, known: StreamEntry) -> Topic:
         """A handle on the topic of a stream."""
 
     def foreign(self, name: str) -> StreamEntry | None:
-        """A topic that others made and that can be read as a stream, where a server has such."""
+        """The entry for a topic that another program created and that can be read as a stream, or None."""
 
     def check(self, known: Sequence[StreamEntry]) -> list[Finding]:
-        """What would break the promises: settings of the server, and of the topics of some streams."""
+        """Findings about the settings of the server and of the topics of some streams."""
 
     def close(self) -> None:
-        """Give back what it uses."""
+        """Release its resources."""
 
 
 BUNDLE_MAGIC = b"LM"
@@ -172,7 +172,7 @@ _BUNDLE_HEADER = struct.Struct("<2sBxI")
 
 
 def bundle(batches: Sequence[bytes]) -> bytes:
-    """The message that holds some sealed batches."""
+    """Pack sealed batches into one message."""
     if len(batches) == 1:
         return batches[0]
     sizes = struct.pack(f"<{len(batches)}I", *map(len, batches))
@@ -180,7 +180,7 @@ def bundle(batches: Sequence[bytes]) -> bytes:
 
 
 def unbundle(data: bytes, base: int, stream: str) -> list[Entry]:
-    """The batches of a message, each with the offset of its first record."""
+    """The batches of a message, each with the offset of its first record. Raises BatchDamaged or FormatTooNew."""
     entries = []
     for part in _parts(data, base, stream):
         entries.append(Entry(base, part))
@@ -217,18 +217,18 @@ _OTHER_USERS = stat.S_IRWXG | stat.S_IRWXO
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as the promises need it."""
+    """One setting that would break a promise of the bus."""
 
     server: str
     problem: str
     setting: str
-    """What to change."""
+    """Which setting to change, and to what."""
     fatal: bool = False
-    """Nothing works with it; others are warnings unless somebody is strict."""
+    """The bus can't be used. Other findings are warnings, unless the URL says strict=true."""
 
 
 def login_findings(address: Address) -> list[Finding]:
-    """Whether the password can be read by others: on the way to the server, or in its file."""
+    """Findings about a password that others can read on the network or in its file."""
     found = []
     if address.password is not None and address.tls is None and not address.is_loopback:
         problem = "the password and everything else goes to it without encryption"
@@ -243,13 +243,13 @@ def login_findings(address: Address) -> list[Finding]:
 
 
 def raise_findings(findings: Sequence[Finding]) -> None:
-    """Raise for the first of them."""
+    """Raise ServerUnfit for the first finding, if there is one."""
     for finding in findings:
         raise ServerUnfit(server=finding.server, reason=finding.problem, setting=finding.setting)
 
 
 def report_findings(findings: Sequence[Finding], *, strict: bool = False) -> None:
-    """Raise for what can't be, and also for the rest if strict; else log it."""
+    """Raise ServerUnfit for fatal findings, and for all findings if `strict`; log the others as warnings."""
     raise_findings([finding for finding in findings if finding.fatal or strict])
     for finding in findings:
         logger.warning(

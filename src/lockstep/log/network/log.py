@@ -1,4 +1,4 @@
-"""A log on a server: batches in messages, bounds, retention and trimming, over nothing but a topic."""
+"""A log over a topic: batches in messages, bounds, retention and trimming."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ SCAN_BYTES = 8 << 20
 AGE_SCAN_BYTES = 1 << 20
 APPENDS_BETWEEN_DROPS = 200
 CONFIG_S = 1.0
-"""So long a reader goes by the configuration that it knows."""
+"""How long a handle uses the configuration that it knows before it looks again."""
 AGE_CHECKS = 1000
-"""Records leave a stream that is bounded by age alone in so many steps at the most, and once a second at the most."""
+"""A stream bounded by age alone drops records in at most this many steps per retention time, at most once a second."""
 DOUBTS_MAX = 1000
 Identity = tuple[bytes, int, int]
-"""What tells an append from all others."""
+"""What identifies an append."""
 
 
 class LogOwner(Protocol):
@@ -47,23 +47,23 @@ class LogOwner(Protocol):
         """Return what `work` returns; call it again, up to a bound, while the server is unreachable."""
 
     def now_ns(self) -> int:
-        """The wall clock, for stamps."""
+        """The wall clock, for append times."""
 
     def monotonic(self) -> float:
         """The clock of this process."""
 
     def look_up(self, name: str) -> StreamEntry | None:
-        """What the catalogue says now."""
+        """The entry of a stream now."""
 
     def note_trim(self, known: StreamEntry, head: int) -> None:
-        """Write a trim into the catalogue."""
+        """Record a trim in the catalogue."""
 
     def head(self, identity: str) -> int:
-        """Below which offset a stream was trimmed, as far as anybody in this process knows."""
+        """The offset below which a stream was trimmed, as far as this process knows."""
 
 
 class NetworkLog(Log):
-    """Safe to share between threads."""
+    """A log over the topic of a driver. Safe to share between threads."""
 
     def __init__(self, bus: LogOwner, known: StreamEntry, topic: Topic) -> None:
         self.name, self.identity, self.config, self.limits = known.name, known.identity, known.config, topic.limits
@@ -77,12 +77,12 @@ class NetworkLog(Log):
         self._age_head = 0
         self._age_due = float("-inf")
         self._is_aging = False
-        """Whether there are more old messages than were passed at the last look."""
+        """Whether there are more expired messages than the last check passed."""
         self._config_due = bus.monotonic() + CONFIG_S
         self._opened_at: int | None = None
-        """The number after the last message when this handle first appended, unless it had seen a message by then."""
+        """The number after the last message when this handle first appended, if it had seen no message before."""
         self._uncertain: dict[Identity, int] = {}
-        """Appends that may have landed, each with the least number that it may have got."""
+        """Appends that may have been stored, each with the lowest message number it can have."""
         self._since_drop = 0
         self._cache = FetchCache()
         self._stamped_ns = 0
@@ -112,14 +112,14 @@ class NetworkLog(Log):
         raise UnsupportedByBackend(bus=self._bus.url, feature="keep what a group has not confirmed")
 
     def close(self) -> None:
-        """The bus takes the topic back when nobody has this handle any more."""
+        """Does nothing: the bus reuses the topic when this handle is dropped."""
 
     def forget(self) -> None:
-        """The stream was deleted through this bus."""
+        """Raise StreamNotFound from now on: the stream was deleted through this bus."""
         self._gone = True
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Have `wake` called when something was stored, until the returned function is called."""
+        """Call `wake` whenever something is stored, until the returned function is called."""
         return self.topic.watch(wake)
 
     def _do(self, work: Callable[[], T]) -> T:
@@ -140,7 +140,7 @@ class NetworkLog(Log):
                 raise ServerUnreachable(server=self._bus.url, reason=reason) from gone
 
     def _stamp(self) -> int:
-        """The time for an append: never before that of the one before, although the clock may have been set back."""
+        """The time for an append: never earlier than the previous one, even if the clock was set back."""
         with self._lock:
             self._stamped_ns = max(self._bus.now_ns(), self._stamped_ns)
             return self._stamped_ns
@@ -221,13 +221,13 @@ class NetworkLog(Log):
         return [entry.base for entry in entries]
 
     def _doubt(self, identity: Identity, least: int) -> None:
-        """Remember that this may have landed, and the least number that it may have; the oldest doubts go."""
+        """Remember an append that may have been stored, and the lowest number it can have."""
         self._uncertain.setdefault(identity, least)
         if len(self._uncertain) > DOUBTS_MAX:
             del self._uncertain[next(iter(self._uncertain))]
 
     def _least_number(self) -> int:
-        """The least number that a message can have which is sent now."""
+        """The lowest number that a message sent now can get."""
         if self._last is not None:
             return self._last[0] + 1
         if self._opened_at is None:
@@ -243,7 +243,7 @@ class NetworkLog(Log):
         return number
 
     def _landed(self, first: Batch) -> int | None:
-        """The number of a message whose acknowledgement was lost, if it is there."""
+        """The number of a message whose acknowledgement was lost, or None if it was not stored."""
         if first.producer == NO_PRODUCER:
             return None
         ends = self.topic.ends()
@@ -273,7 +273,7 @@ class NetworkLog(Log):
         cache.forget_before(offset)
 
     def _note(self, message: Message) -> list[Entry]:
-        """The batches of a message that was fetched; what it says is remembered, so that it is not fetched again."""
+        """The batches of a fetched message; also updates the known end and the retention window."""
         entries = unbundle(message.data, message.number * self.limits.stride, self.name)
         self._see(message.number, entries)
         self._count_next(message.number, entries, message.time_ns)
@@ -296,7 +296,7 @@ class NetworkLog(Log):
             raise Trimmed(offset=offset, stream=self.name, first=first)
 
     def _refresh_sometimes(self) -> None:
-        """Notice what others alter or delete; a topic that is there may be one that nobody finds any more."""
+        """Look at the catalogue once a second, to notice that others altered or deleted the stream."""
         if self._bus.monotonic() >= self._config_due:
             self._refresh()
 
@@ -310,7 +310,7 @@ class NetworkLog(Log):
             self._forget_age()
 
     def _end(self, ends: Ends) -> int:
-        """The offset after the last record, which only its message tells."""
+        """The offset after the last record; only its message tells it."""
         if self._last is not None and self._last[0] >= ends.next:
             self._forget_seen()  # the server lost what it had: readers past the end have to be told
         at_least = max(ends.next * self.limits.stride, self._bus.head(self.identity))
@@ -333,7 +333,7 @@ class NetworkLog(Log):
         self._age_head, self._age_due, self._is_aging = 0, float("-inf"), False
 
     def _count_up_to(self, ends: Ends) -> None:
-        """Bring the window of a bounded stream to the end."""
+        """Bring the retention window of a bounded stream up to the end."""
         if not is_bounded(self.config):
             return
         if only_by_age(self.config) and self._find_age_head(ends):
@@ -343,7 +343,7 @@ class NetworkLog(Log):
         self._count(self._window, ends)
 
     def _find_age_head(self, ends: Ends) -> bool:
-        """Hide the messages at the beginning that are too old beside the newest; False if the server stamps none."""
+        """Hide messages that are too old compared with the newest; return False if the server stamps no times."""
         if self._bus.monotonic() < self._age_due or ends.next <= ends.first:
             return True
         newest = self._first_from(ends.next - 1)
@@ -356,7 +356,7 @@ class NetworkLog(Log):
         return True
 
     def _pass_old(self, ends: Ends, stop: int, oldest_ns: int) -> bool:
-        """Go on to the first message that is not too old, and no further than a bound; whether it was reached.
+        """Move the age limit to the first message that is not too old, within a bound; return whether it was reached.
 
         Every message is looked at, once: brokers have clocks of their own, so old stamps may follow fresh ones.
         """
@@ -400,7 +400,7 @@ class NetworkLog(Log):
             start = messages[-1].number + 1
 
     def _drop_sometimes(self) -> None:
-        """Let the server have the room back that retention gave up."""
+        """Now and then let the server reclaim what retention has dropped."""
         if not is_bounded(self.config):
             return
         self._since_drop += 1
@@ -410,20 +410,20 @@ class NetworkLog(Log):
                 self._drop(self._bounds().first)
 
     def _drop(self, head: int) -> None:
-        """The last message stays: it tells where the log ends."""
+        """Let the server drop messages below an offset. The last message stays, because it tells where the log ends."""
         last = self._last[0] if self._last else 0
         self.topic.drop(min(head // self.limits.stride, last))
 
 
 def _identity(first: Batch) -> Identity:
-    """Of an append, by its first batch: those without a producer all have the same number."""
+    """The identity of an append, by its first batch; without a producer, the content stands in for the sequence."""
     if first.producer == NO_PRODUCER:
         return first.producer, first.created_ns, first.body_crc
     return first.producer, first.sequence, 0
 
 
 def _stored_ns(message: Message, stream: str) -> int:
-    """When a message was stored; what the writer says if the server did not stamp it at that time."""
+    """When a message was stored, by the server's clock; by the writer's clock if the server does not stamp it."""
     if message.time_ns is not None:
         return message.time_ns
     return peek(unbundle(message.data, 0, stream)[-1].data)[1]

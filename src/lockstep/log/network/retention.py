@@ -28,19 +28,19 @@ class _Stored:
 
 
 class RetentionWindow:
-    """The last batches of a stream with a limit, as far as they were looked at, and the first offset that counts."""
+    """The batches of a bounded stream that are within its limits, and the first offset that counts."""
 
     def __init__(self, config: StreamConfig, start: int, now_ns: Callable[[], int]) -> None:
         self.next = start
         """The number of the message to look at next."""
         self.head = 0
-        """Everything below is beyond the limits."""
+        """Everything below this offset is beyond the limits."""
         self._config, self._now_ns = config, now_ns
         self._batches: deque[_Stored] = deque()
         self._records = self._bytes = 0
 
     def add(self, number: int, entries: list[Entry], time_ns: int | None = None) -> None:
-        """Take in the message that comes next; `time_ns` is when the server stored it, if it tells."""
+        """Add the next message; `time_ns` is when the server stored it, if the server tells."""
         self.next = number + 1
         for entry in entries:
             count, append_ns = peek(entry.data)
@@ -81,5 +81,5 @@ def only_by_age(config: StreamConfig) -> bool:
 
 
 def is_bounded(config: StreamConfig) -> bool:
-    """Whether a stream lets go of anything by itself."""
+    """Whether a stream drops records by itself."""
     return any(limit is not None for limit in (config.capacity, config.retain_bytes, config.retain_age_s))

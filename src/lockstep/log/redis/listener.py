@@ -1,7 +1,7 @@
 """Waiting for appends: one connection and one thread for a bus, and only while something is watched.
 
-The script that appends publishes on the channel of its log. A new listener is woken once, so that nothing is missed that
-was appended before the server knew of it; so is every listener after a connection was lost.
+The script that appends publishes on the channel of its log. A new listener is woken once, so that nothing is missed
+that was appended before the server knew of it; so is every listener after a connection was lost.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ PRODUCER_FORGOTTEN_NS = 3600 * 10**9
 SKEW_NS = 10**9
 """A writer whose clock differs by more than this from the server's gets the server's time."""
 UNDO_MS = 10_000
-"""So long are old values of cells kept; a view must be view at for less than that."""
+"""So long are old values of cells kept; a view must be used for less than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,7 @@ for _, bell in ipairs(bells) do redis.call('SPUBLISH', bell, '') end
 return answer
 """.replace("UNDO_MS", str(UNDO_MS))
 )
-"""Keys: changes, cells, undo, then those of each log. STALE if a log or cell is no longer as it was view at.
+"""Keys: changes, cells, undo, then those of each log. STALE if a log or cell is no longer as it was read.
 
 With `touches` something is written even if nothing is new: WAIT waits for that."""
 

@@ -43,7 +43,7 @@ class TransactionOwner(LogOwner, Protocol):
 
 
 class Stale(Exception):
-    """Somebody changed what this transaction has view at: do the work again."""
+    """Somebody changed what this transaction has read: run its work again."""
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class View(Transaction):
         raise IllegalState(what="A snapshot", action="put", reason="it is for reading")
 
     def outdated(self) -> Exception:
-        """What to raise if the moment is too long ago to be view at."""
+        """What to raise if the moment is too long ago to be read."""
         return Conflict(reason="The bus changed too much while the view was open; look again.")
 
     def _look(self, name: str) -> _LogView:
@@ -224,7 +224,7 @@ class Changes(View):
         """Make the changes; False if somebody else changed what they are based on."""
         touched = [view for view in self._logs.values() if view.batches or view.holds]
         if not touched and not self._puts and not self._bus.wait_replicas:
-            return True  # all that was view at was so at one moment; but a replica may not have it yet
+            return True  # all that was read was so at one moment; but a replica may not have it yet
         names = ", ".join(view.log.name for view in self._logs.values()) or "cells"
         reply = send_change(self._bus, names, self._command())
         if reply[0] == b"STALE":
