@@ -30,18 +30,18 @@ _CONNECTED, _DISCONNECTED = "CONNECTED", "DISCONNECTED"
 
 
 class Unanswered(Exception):
-    """Something was sent, and no answer came, or one that does not say whether it was done."""
+    """A request was sent, and it is not known whether it was done."""
 
 
 class ClusterClient:
     """One connected client whose every call ends within the time-out. Safe to share between threads."""
 
     def __init__(self, address: Address, cluster: str, runtime: Runtime, first: tuple[str, int] | None = None) -> None:
-        """`first` is the member to go to first: one that is known to answer."""
+        """`first` is the member to connect to first: one that is known to answer."""
         self.server = address.safe_url
         self.timeout_s = address.timeout_s
         self.losses = 0
-        """How many members, and connections to them, went away since this was opened."""
+        """How many members and connections were lost since this was opened."""
         self.clock, self._runtime = runtime.monotonic, runtime
         self._connected = threading.Event()
         config = settings(address, cluster, first)
@@ -53,11 +53,11 @@ class ClusterClient:
 
     @property
     def members(self) -> list[Any]:
-        """The members of the cluster that hold data now, as far as the client was told."""
+        """The members of the cluster that hold data now, as far as the client knows."""
         return self.library.cluster_service.get_members(lambda member: not member.lite_member)
 
     def ask(self, call: Callable[[], Future[T]], what: str) -> T:
-        """The answer to something that can be asked twice."""
+        """The answer to a call that may be made twice."""
         try:
             return self._outcome(call, what)
         except Unanswered as error:
@@ -67,7 +67,7 @@ class ClusterClient:
             raise translated(cause, self.server, what) from cause
 
     def answer(self, future: Future[T], what: str) -> T:
-        """The answer to something that was asked before; it is not asked again."""
+        """The answer to a call that was made before; it is not made again."""
         if not wait_for(future, self.timeout_s):
             raise ServerUnreachable(server=self.server, reason=f"no answer came within {self.timeout_s:g} s")
         try:
@@ -76,7 +76,7 @@ class ClusterClient:
             raise translated(error, self.server, what) from error
 
     def tell(self, call: Callable[[], Future[T]], what: str, known: tuple[type[Exception], ...] = ()) -> T:
-        """The answer to something that must not be done twice; Unanswered unless it is certain that it was not done.
+        """The answer to a call that must not be made twice. Raises Unanswered unless it is certain that it had no effect.
 
         `known` are the client's errors which say that.
         """
@@ -88,7 +88,7 @@ class ClusterClient:
             raise
 
     def guarded(self, call: Callable[[], T], what: str) -> T:
-        """What a call of the client's returns that waits by itself; the heart-beat bounds it."""
+        """The result of a blocking call of the client, which its heartbeat bounds."""
         self._await_connection(Deadline(self.clock, self.timeout_s))
         try:
             return call()
@@ -131,7 +131,7 @@ class ClusterClient:
 
 
 def settings(address: Address, cluster: str, first: tuple[str, int] | None = None) -> Any:
-    """How the client is set up: everything bounded, nothing guessed, reconnecting for ever."""
+    """The configuration of the client: every wait bounded, no hidden retries, reconnecting for ever."""
     make: Any = Config  # which has no hints
     config = make()
     config.cluster_name = cluster
@@ -164,7 +164,7 @@ def _set_tls(config: Any, tls: Tls) -> None:
 
 _GIVEN_UP_S = 1.0
 _FOR_OTHERS = 0.5
-"""The part of the time-out that members which do not answer may cost."""
+"""The part of the time-out that may be spent on members that do not answer."""
 
 
 class PatientClient(HazelcastClient):
@@ -202,7 +202,7 @@ def bound_connecting(manager: Any, members: Callable[[], list[Any]], within_s: f
 
 
 def wait_for(future: Future[Any], within_s: float) -> bool:
-    """Whether a future of the client is done within some time; its own wait has no bound."""
+    """Wait for a future of the client; return whether it is done in time. Its own wait has no time-out."""
     if future.done():
         return True
     done = threading.Event()
@@ -211,7 +211,7 @@ def wait_for(future: Future[Any], within_s: float) -> bool:
 
 
 def start_client(config: Any, address: Address) -> HazelcastClient:
-    """A client that is connected; its constructor has no bound, so it runs on a thread."""
+    """Start a client within the time-out. Its constructor has no time-out, so it runs on a thread."""
     client = PatientClient.__new__(PatientClient)
     problems: list[BaseException] = []
     given_up = threading.Event()
@@ -246,7 +246,7 @@ def _start_problem(error: BaseException, address: Address) -> BaseException:
 
 
 class NoPickle(PythonObjectSerializer):
-    """What the client uses for objects that it would pickle: nothing is loaded, and nothing is written."""
+    """A serializer that refuses objects which the client would pickle."""
 
     def read(self, inp: Any) -> Any:
         """Refuse."""
@@ -262,7 +262,7 @@ class NoPickle(PythonObjectSerializer):
 
 
 def refuse_pickle(serialization: Any, server: str) -> None:
-    """Have a client load no pickled objects; ServerUnfit if its version can't be told so."""
+    """Make a client refuse pickled objects. Raises ServerUnfit if its version can't do that."""
     refusing: Any = NoPickle()
     registry: Any = getattr(serialization, "_registry", None)
     if not all(hasattr(registry, part) for part in ("_id_dict", "_python_serializer", "serializer_by_type_id")):
@@ -272,7 +272,7 @@ def refuse_pickle(serialization: Any, server: str) -> None:
 
 
 def patch_waking(client: Any) -> None:
-    """Have the client's thread woken for each call that is sent.
+    """Wake the client's thread for each call that is sent.
 
     The client wakes its thread only if it thinks that it is not awake. If a call comes while the thread goes through
     its wake-ups, the mark stays and nobody wakes it again: from then on every call waits for the thread to look by
@@ -291,7 +291,7 @@ def patch_waking(client: Any) -> None:
 
 
 def listen_to_lost_connections(client: Any, lost: Callable[[object], None]) -> None:
-    """Have something called when a connection is gone: before the client asks again elsewhere, or hears of members."""
+    """Call `lost` when a connection is gone, before the client asks another member."""
     manager: Any = getattr(client, "_connection_manager", None)
     if hasattr(manager, "add_listener"):
         manager.add_listener(None, lost)

@@ -31,11 +31,11 @@ PORT = 5701
 CLUSTER = "dev"
 OPTIONS = ("backups", "append_bytes")
 APPEND_BYTES = 32 << 20
-"""The cluster sets no limit but the memory of its members."""
+"""The default largest append; the cluster sets no limit but the memory of its members."""
 
 
 def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Mapping[str, str]) -> Bus:
-    """The bus at an address; see docs/howto/bus-hazelcast.md."""
+    """Open a bus on Hazelcast. Raises BadUrl, ServerRefused, ServerUnfit or ServerUnreachable."""
     address = parse_address("hazelcast", target, options, environ=environ, default_port=PORT, known=OPTIONS)
     prefix = check_prefix(address.prefix, address.safe_url)
     report_findings(login_findings(address), strict=address.strict)
@@ -72,10 +72,10 @@ class HazelcastDriver(Driver):
         self.catalogue: Catalogue = self._streams
 
     def make(self, known: StreamEntry) -> None:
-        """The ring was made before the entry in the catalogue."""
+        """Does nothing: the ring was created before the entry in the catalogue."""
 
     def alter(self, known: StreamEntry, config: StreamConfig) -> None:
-        """What a ring can hold is a setting of the members; beyond it, publishing fails."""
+        """Does nothing: the capacity of a ring is a setting of the members. Publishing fails beyond it."""
 
     def room(self, name: str) -> int:
         """How many messages the ring of a new stream would hold: a setting of the members, by the name of the ring."""
@@ -93,7 +93,7 @@ class HazelcastDriver(Driver):
         return RingTopic(self._client, self._ring(known), known, self._streams, self._append_bytes)
 
     def foreign(self, name: str) -> StreamEntry | None:
-        """Rings of others are not read."""
+        """None: rings of other programs are not read."""
         del name
         return None
 
@@ -124,7 +124,7 @@ class HazelcastDriver(Driver):
 
 
 def promises_of(members: int, backups: int) -> Promises:
-    """What a cluster of so many members keeps, if it is told to keep so many copies."""
+    """The promises of a bus on a cluster with this number of members and backups."""
     copies = min(backups, max(members - 1, 0))
     lost = "everything, if the member ends: the records are in its memory only"
     if copies:
@@ -143,7 +143,7 @@ BACKUPS_MAX = 6
 
 
 def cluster_findings(server: str, members: int, backups: int) -> list[Finding]:
-    """What the number of members and of copies means; costs nothing."""
+    """Findings about the number of members and backups; asks nobody."""
     found = []
     if members < 2:
         found.append(
@@ -181,7 +181,7 @@ def stream_findings(
 
 
 def needed_capacity(messages: int) -> int:
-    """The capacity of a ring that so many messages fit into."""
+    """The ring capacity that this number of messages needs."""
     capacity = messages + slack(messages)
     while capacity - slack(capacity) < messages:
         capacity += max(1, messages - capacity + slack(capacity))
@@ -203,7 +203,7 @@ def map_name(prefix: str) -> str:
 
 
 def check_prefix(prefix: str, url: str) -> str:
-    """The prefix itself, if names that begin with it can be told apart."""
+    """Return the prefix; raises BadUrl if names with it would be ambiguous."""
     if SEPARATOR in prefix or "*" in prefix:
         raise BadUrl(url=url, reason=f"its option prefix may hold neither @ nor *, which {prefix!r} does")
     return prefix

@@ -12,19 +12,19 @@ _REFUSED = (
 )  # fmt: skip
 _FULL = (hz.NativeOutOfMemoryError, hz.ReachedMaxSizeError)
 NOT_SENT = (hz.ClientOfflineError,)
-"""The client had no connection: nothing went out."""
+"""The client had no connection: nothing was sent."""
 NOT_DONE = (*_REFUSED, *_FULL, hz.SplitBrainProtectionError)
-"""The members said no before they did anything."""
+"""The members refused before they did anything."""
 
 
 def first_line(error: BaseException) -> str:
-    """One line that says what an error says, without the traces of the members."""
+    """The first line of an error, without the stack traces of the members."""
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:_LONGEST]
 
 
 def translated(error: BaseException, server: str, what: str) -> LockstepError:
-    """The error to raise for one of the client's; `what` is the stream or map that was used."""
+    """Our error for one of the client's; `what` is the stream or map that was used."""
     if isinstance(error, _REFUSED):
         return ServerRefused(server=server, reason=first_line(error))
     if isinstance(error, _FULL):

@@ -33,7 +33,7 @@ _SETTING = "the server to Hazelcast 4.0 or later"
 
 @dataclass(frozen=True, slots=True)
 class MemberInfo:
-    """What a member says of itself."""
+    """What a member tells about itself when a client logs in."""
 
     status: int
     version: str
@@ -41,7 +41,7 @@ class MemberInfo:
 
 
 def find_member(address: Address, cluster: str, identity: bytes, clock: Callable[[], float]) -> MemberInfo:
-    """The first member that lets us in; else the most telling reason why none does."""
+    """The first member that accepts the login. If none does, raise the most telling error."""
     end, problems = clock() + address.timeout_s, list[LockstepError]()
     for left, host in zip(range(len(address.hosts), 0, -1), address.hosts, strict=True):
         try:
@@ -79,7 +79,7 @@ def _connected(host: tuple[str, int], tls: Tls | None, within_s: float) -> socke
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """How an encrypted connection is checked."""
+    """The TLS context for an encrypted connection."""
     context = ssl.create_default_context(cafile=tls.ca)
     if tls.cert is not None:
         context.load_cert_chain(tls.cert, tls.key)
@@ -97,7 +97,7 @@ def _question(address: Address, cluster: str, identity: bytes) -> bytes:
 
 
 def _answer(connection: socket.socket) -> Any:
-    """The frames of one message; None if what comes is no such thing."""
+    """The frames of one message; None if it is not a message of Hazelcast."""
     message = None
     while True:
         size, flags = _HEADER.unpack(_exactly(connection, _HEADER.size))

@@ -20,13 +20,13 @@ _FIRST_COUNT, _GROWTH = 4, 8
 
 
 class ItemSizes:
-    """How large the items of a ring are, as far as they were seen."""
+    """The sizes of the items of a ring that were seen so far."""
 
     def __init__(self) -> None:
         self._mean = self._largest = 0.0
 
     def note(self, found: list[Item]) -> None:
-        """Take in what was read."""
+        """Add the sizes of items that were read."""
         sizes = [len(data) for _, data in found]
         mean = sum(sizes) / len(sizes)
         self._mean = (self._mean + mean) / 2 if self._mean else mean
@@ -41,7 +41,7 @@ class ItemSizes:
 
 
 class Cursor:
-    """One place from which somebody reads on."""
+    """One position from which a reader goes on, with what was read ahead."""
 
     def __init__(self, ring: Ring, sizes: ItemSizes, losses: int) -> None:
         self.losses = losses
@@ -49,7 +49,7 @@ class Cursor:
         self.at = -1
         """The sequence with which reading would go on."""
         self.last: Item | None = None
-        """What was handed out last."""
+        """The item that was returned last."""
         self._ring, self._sizes = ring, sizes
         self._items: deque[Item] = deque()
         self._under_way: Future[Any] | None = None
@@ -57,7 +57,7 @@ class Cursor:
         self._stayed: tuple[int, Item | None] = self.at, self.last
 
     def goes_on_from(self, start: int) -> bool:
-        """Whether this is where somebody reads on; those above ask for the message once more that they had last."""
+        """Whether reading goes on here; the layer above may ask once more for the last message it got."""
         return start == self.at or (self.last is not None and self.last[0] == start == self.at - 1)
 
     def stay(self) -> None:
@@ -128,7 +128,7 @@ class CursorSet:
         self._sizes = ItemSizes()
         self._cursors: deque[Cursor] = deque(maxlen=CURSORS)
         self._single_read_cursor = self._new()
-        """Where somebody looked at a single item last: not a reader yet, and no reason to give up one."""
+        """The cursor of the last read of a single item. It does not displace the cursor of a reader."""
 
     def at(self, start: int, max_bytes: int) -> Cursor:
         """The one that goes on from a sequence, or a new one."""

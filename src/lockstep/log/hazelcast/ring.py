@@ -33,26 +33,26 @@ class Ring:
         self.name, self._client = name, client
         self._proxy: Any = client.guarded(lambda: client.library.get_ringbuffer(name), name)
         self.capacity: int = client.ask(self._proxy.capacity, name)
-        """So many items it holds before it overwrites the oldest: a setting of the members."""
+        """How many items it holds before it overwrites the oldest: a setting of the members."""
         self.seen = -1
-        """The highest sequence that anybody in this process knows of."""
+        """The highest sequence that this process knows of."""
         self.seen_at = client.clock()
         self._lock = threading.Lock()
         self._wakes: list[Callable[[], None]] = []
         self._is_armed = False
 
     def mark(self) -> None:
-        """Make it a ring of a stream. Nobody else knows its name yet."""
+        """Add the mark, which makes it the ring of a stream. Nobody else knows its name yet."""
         self.saw(self._client.ask(lambda: self._proxy.add(bytearray(MARK)), self.name))
 
     def destroy(self) -> None:
-        """Take it away with all it holds."""
+        """Destroy the ring and its items."""
         # The client forgets a ring that it has destroyed once, and then asks nobody: have it look again.
         client, name = self._client, self.name
         client.guarded(lambda: client.library.get_ringbuffer(name).destroy(), name)
 
     def is_genuine(self) -> bool:
-        """Whether it is the ring that was marked, and not one that sprang up where that had been."""
+        """Whether it is the ring that was marked, and not a new, empty one of the same name."""
         found, tail = self._read(0, 1)
         is_marked = tail >= 0 and (not found or found[0][0] > 0 or found[0][1] == MARK)
         if is_marked:
@@ -69,7 +69,7 @@ class Ring:
         return head, tail
 
     def add(self, data: bytes) -> int:
-        """Store an item; Unanswered if it is not known whether it was."""
+        """Store an item and return its sequence. Raises Unanswered if it is not known whether it was stored."""
         item = bytearray(data)  # the client would pickle bytes; an array of bytes can be read by anybody
         call = self._proxy.add
         sequence: int = self._client.tell(lambda: call(item, OVERFLOW_POLICY_OVERWRITE), self.name, NOT_DONE)
@@ -83,19 +83,19 @@ class Ring:
         return found, tail
 
     def begin_read(self, start: int, count: int) -> Future[Any]:
-        """Ask for items, and don't wait."""
+        """Ask for items without waiting for them."""
         future: Future[Any] = self._proxy.read_many(start, 0, min(count, READ_MAX, self.capacity))
         return future
 
     def end_read(self, reading: Future[Any]) -> list[Item]:
-        """What was asked for."""
+        """The items that `begin_read` asked for."""
         found = self._items(self._client.answer(reading, self.name))
         if found:
             self.saw(found[-1][0])
         return found
 
     def saw(self, sequence: int) -> None:
-        """Take note of how far the ring goes."""
+        """Note the highest sequence."""
         with self._lock:
             self.seen = max(self.seen, sequence)
             self.seen_at = self._client.clock()
@@ -141,7 +141,7 @@ class Ring:
             raise DataError(reason=f"{reason}: {first_line(error)}.") from error
 
     def _woken(self, waited: Future[Any]) -> None:
-        """Something came, or waiting failed: either way it is time to look."""
+        """Wake watchers: something was added, or waiting failed."""
         del waited
         with self._lock:
             self._is_armed = False

@@ -62,7 +62,7 @@ class RingTopic(Topic):
         return Message(found[0][0] - 1, found[0][1]) if found else None
 
     def drop(self, before: int) -> None:
-        """A ring reuses its room by itself."""
+        """Only notes the number: a ring reuses its room by itself."""
         self._floor = max(self._floor, before)
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
@@ -158,7 +158,7 @@ class RingTopic(Topic):
             raise self._gone()
 
     def _gone(self) -> Exception:
-        """Deleted, or lost? If the catalogue has the stream, nobody deleted it."""
+        """The error for a lost ring: TopicGone if the stream was deleted, DataError if its records were lost."""
         known = self._catalogue.find(self._known.name)
         if known is None or known.identity != self._known.identity:
             return TopicGone()
@@ -174,5 +174,5 @@ class RingTopic(Topic):
 
 
 def slack(capacity: int) -> int:
-    """So much of a ring stays free, because several writers may find room at the same moment."""
+    """The part of a ring that stays free, because several writers may find room at the same moment."""
     return min(max(SLACK_LEAST, capacity // SLACK_PART), capacity // 4)

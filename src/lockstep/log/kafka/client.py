@@ -48,7 +48,7 @@ class Partition(NamedTuple):
 
 
 def partition_of(prefix: str, stream: str) -> Partition | None:
-    """Where a stream is, or None if no topic can have such a name."""
+    """The partition of a stream, or None if no topic can have such a name."""
     name, separator, shard = stream.partition(SEPARATOR)
     topic = prefix + name
     if not name or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
@@ -59,19 +59,19 @@ def partition_of(prefix: str, stream: str) -> Partition | None:
 
 
 def is_shard(stream: str) -> bool:
-    """Whether a name is that of one shard."""
+    """Whether a stream name is that of a shard."""
     return SEPARATOR in stream
 
 
 T = TypeVar("T")
 GONE_S = 0.5
-"""A topic is gone when no broker knows it for so long: one that was just made is not known to all at once."""
+"""A topic is gone if no broker knows it for this long; a new topic is not known to all brokers at once."""
 _PAUSE_S = 0.05
 _DOWN_S = 2.0
-"""A server that refuses connections for so long is not waited for when a bus is opened."""
+"""How long opening a bus waits for a server that refuses connections."""
 _TO_THE_END = -1
 _ATTEMPT = 0.25
-"""The part of the time-out that one try of an order may take."""
+"""The part of the time-out that one try of an admin call may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ class Layout:
     brokers: int
     partitions: int
     replicas: int
-    """Of the partition that has the fewest."""
+    """Replicas of the partition that has the fewest."""
     in_sync: int
     has_leaders: bool
 
 
 class LastErrors:
-    """The last trouble that a client met in the background."""
+    """The last errors that a client reported in the background."""
 
     def __init__(self) -> None:
         self.refused: KafkaError | None = None
@@ -101,7 +101,7 @@ class LastErrors:
             self.down = error
 
     def clear(self) -> None:
-        """Forget it: the server answers."""
+        """Forget the errors: the server answers."""
         self.refused = self.down = None
 
 
@@ -119,7 +119,7 @@ class Cluster:
         self._lock = threading.Lock()
 
     def connect(self, topic: str) -> int:
-        """Ask for a topic until a broker answers: how many there are. Raise as soon as it is clear that none will."""
+        """Wait until a broker answers and return the number of brokers; raise as soon as it is clear that none will."""
         begun, pause = self._runtime.monotonic(), min(0.5, self.address.timeout_s)
         while True:
             try:
@@ -152,7 +152,7 @@ class Cluster:
         )
 
     def ends(self, partition: Partition, within_s: float | None = None) -> Ends:
-        """Where a partition begins and ends now."""
+        """The first and the next number of a partition now."""
         asked = TopicPartition(*partition)
         first, after = self._with_retries(
             lambda left_s: self._consumer.get_watermark_offsets(asked, timeout=left_s), within_s, partition.topic
@@ -170,7 +170,7 @@ class Cluster:
         return {name: str(entry.value) for name, entry in found.items()}
 
     def topic_id(self, topic: str) -> str:
-        """What tells a topic from another of the same name, made later."""
+        """The id of a topic, which differs from that of a later topic with the same name."""
         return str(
             self._admin_call(
                 lambda admin, limits: _single(admin.describe_topics(TopicCollection([topic]), **limits))
@@ -178,7 +178,7 @@ class Cluster:
         )
 
     def create(self, topic: str, partitions: int, replicas: int, config: Mapping[str, str]) -> Layout:
-        """Make a topic and wait until it can be used: some brokers hear of it later than others."""
+        """Create a topic and wait until it can be used."""
         wanted = NewTopic(topic, partitions, replicas, config=dict(config))
         self._admin_call(
             lambda admin, limits: _single(admin.create_topics([wanted], **limits)), KafkaError.TOPIC_ALREADY_EXISTS
@@ -188,7 +188,7 @@ class Cluster:
         return found[-1]
 
     def delete(self, topic: str) -> None:
-        """Delete a topic and wait until it is gone; nothing happens if it is."""
+        """Delete a topic if it exists, and wait until it is gone."""
         self._admin_call(lambda admin, limits: _single(admin.delete_topics([topic], **limits)), *GONE)
         self._until(lambda: self.layout(topic) is None, f"the topic {topic} is deleted")
 
@@ -198,7 +198,7 @@ class Cluster:
         self._admin_call(lambda admin, limits: _single(admin.delete_records([wanted], **limits)))
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Store positions of a consumer group that nobody is a member of."""
+        """Store positions of a consumer group without members."""
         wanted = ConsumerGroupTopicPartitions(
             group, [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
         )
@@ -237,7 +237,7 @@ class Cluster:
         return self._with_retries(ask)
 
     def _forget_admin(self) -> None:
-        """A client remembers for minutes which broker takes orders, also if that one is dead; a new one asks."""
+        """Use a new admin client from now on: the old one remembers for minutes which broker was the controller."""
         with self._lock:
             self._admin_or_none = None
 
@@ -248,7 +248,7 @@ class Cluster:
             return self._admin_or_none
 
     def _with_retries(self, ask: Callable[[float], T], within_s: float | None = None, topic: str | None = None) -> T:
-        """Ask again while the trouble may be over in a moment; where a topic seems to be gone, make sure."""
+        """Ask, and ask again after transient errors. A topic that seems to be gone is looked up before that is believed."""
         deadline = Deadline(self._runtime.monotonic, within_s or self.address.timeout_s)
         retry = Retry(self._runtime, deadline, pause_s=_PAUSE_S)
         self.last_errors.clear()
@@ -289,7 +289,7 @@ class Cluster:
                 raise ServerUnreachable(server=self.address.servers, reason=f"it does not say that {what}")
 
     def _poll_errors(self) -> None:
-        """Have the client say what it met in the background; from one thread at a time."""
+        """Let the client report background errors; from one thread at a time."""
         if self._lock.acquire(blocking=False):
             try:
                 self._consumer.poll(0)
@@ -297,7 +297,7 @@ class Cluster:
                 self._lock.release()
 
     def _error_for(self, error: KafkaError, topic: str | None = None) -> Exception:
-        """What was met in the background says more than that there was no answer."""
+        """The error to raise; a background error says more than a time-out."""
         if error.code() in GONE and topic is not None:
             return ServerUnreachable(server=self.address.servers, reason=f"{error.str()} ({topic}, which is there)")
         told = self.last_errors.refused or (self.last_errors.down if error.code() in TRANSIENT else None) or error
@@ -311,7 +311,7 @@ def _is_led(layout: Layout | None, seen: list[Layout]) -> bool:
 
 
 def _retry_for_s(error: KafkaError) -> float | None:
-    """How long an answer is not taken for the last word; None: as long as there is time."""
+    """How long to try again after an error; None: until the deadline."""
     if error.code() in TRANSIENT:
         return None
     return GONE_S if error.code() in GONE else 0.0
@@ -329,7 +329,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 OPTIONS = ("mechanism", "replication", "min_insync", "max_message_bytes", "layout", "compression")
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 MESSAGE_BYTES = 64 << 20
-"""How large a message may be in topics that we make, unless the URL says otherwise."""
+"""The largest message in topics that a bus creates, unless the URL says otherwise."""
 MESSAGE_BYTES_MIN = 4096
 _MESSAGE_BYTES_MAX = 1_000_000_000
 READER_WAIT_MS, TAIL_WAIT_MS = 10, 50
@@ -341,7 +341,7 @@ _GIVEN_UP_MS = 5_000
 
 
 def common_settings(address: Address, on_error: ErrorCallback) -> dict[str, Any]:
-    """What every client needs: the servers, who we are, and bounds on every wait."""
+    """Settings of every client: servers, login, and bounds on every wait."""
     whole_ms = min(max(int(address.timeout_s * 1000), 10), _SOCKET_MS_MAX)
     return {
         "bootstrap.servers": address.servers,
@@ -361,7 +361,7 @@ def common_settings(address: Address, on_error: ErrorCallback) -> dict[str, Any]
 
 
 def producer_settings(address: Address, on_error: ErrorCallback) -> dict[str, Any]:
-    """A producer whose acknowledgements mean that every replica in sync has the message, once and in order."""
+    """Settings of a producer: acknowledged messages are on every replica in sync, once and in order."""
     whole_ms = max(int(address.timeout_s * 1000), 10)
     return {
         **common_settings(address, on_error),
@@ -376,7 +376,7 @@ def producer_settings(address: Address, on_error: ErrorCallback) -> dict[str, An
 
 
 def consumer_settings(address: Address, on_error: ErrorCallback, *, wait_ms: int, eof: bool) -> dict[str, Any]:
-    """A consumer that reads partitions it is given, belongs to no group and commits nothing."""
+    """Settings of a consumer that reads assigned partitions, belongs to no group and commits nothing."""
     return {
         **common_settings(address, on_error),
         "group.id": f"{address.prefix}_lockstep",  # wanted by the client, used for nothing
@@ -394,7 +394,7 @@ def consumer_settings(address: Address, on_error: ErrorCallback, *, wait_ms: int
 
 
 def choice_option(address: Address, name: str, known: tuple[str, ...]) -> str:
-    """An option that is one of some words; the first of them if it is not given."""
+    """An option that is one of some words, by default the first. Raises BadUrl for another word."""
     text = address.options.get(name, known[0])
     if text not in known:
         reason = f"its option {name} must be one of {', '.join(known)}, not {text!r}"

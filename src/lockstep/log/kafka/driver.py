@@ -70,7 +70,7 @@ _REPLICAS_WANTED = 3
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """How topics are to be made."""
+    """Settings of the topics that a bus creates."""
 
     replication: int
     min_insync: int
@@ -90,7 +90,7 @@ class TopicSettings:
 
 
 def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Mapping[str, str]) -> NetworkBus:
-    """The bus on the servers at an address."""
+    """Open a bus on Kafka. Raises BadUrl, ServerRefused, ServerUnfit or ServerUnreachable."""
     address = parse_address("kafka", target, options, environ=environ, default_port=PORT, known=OPTIONS)
     _check_address(address)
     report_findings(login_findings(address), strict=address.strict)
@@ -112,7 +112,7 @@ def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Ma
 
 
 def topic_settings(address: Address, brokers: int) -> TopicSettings:
-    """What the options of the address ask for, with what suits so many brokers (or copies) where they are silent."""
+    """The settings that the options ask for, with defaults that suit this number of brokers or copies."""
     replication = address.whole("replication", min(_REPLICAS_WANTED, brokers))
     min_insync = address.whole("min_insync", 2 if replication >= _REPLICAS_WANTED else 1)
     if not 1 <= min_insync <= replication:
@@ -126,7 +126,7 @@ def topic_settings(address: Address, brokers: int) -> TopicSettings:
 
 
 def promises_of(layout: Layout, config: Mapping[str, str]) -> Promises:
-    """What a cluster with such topics keeps."""
+    """The promises of a bus on a cluster with this layout and configuration."""
     in_sync = min(int(config.get("min.insync.replicas", "1")), layout.replicas)
     if layout.replicas == 1:
         may_lose = (
@@ -150,7 +150,7 @@ def promises_of(layout: Layout, config: Mapping[str, str]) -> Promises:
 
 
 def _check_address(address: Address) -> None:
-    """Refuse what can be refused without a server."""
+    """Raise BadUrl for options that are wrong whatever the server says."""
     if address.path:
         raise BadUrl(url=address.safe_url, reason="it takes no path")
     if partition_of(address.prefix, "x") is None:
@@ -190,7 +190,7 @@ _MESSAGE_BYTES_UNKNOWN = str(1 << 20)
 
 
 class KafkaCatalogue(TopicCatalogue):
-    """Remembers in the identity of a stream how its records are written."""
+    """A catalogue that also records in a stream's identity how its records are written."""
 
     def __init__(self, topic: Topic, monotonic: Callable[[], float], *, as_records: bool) -> None:
         super().__init__(topic, monotonic)
@@ -203,7 +203,7 @@ class KafkaCatalogue(TopicCatalogue):
 
 
 class CatalogueTopic(KafkaTopic):
-    """The topic of the catalogue; without it there is no bus."""
+    """The topic of the catalogue. If it is gone, the bus can't be used."""
 
     __slots__ = ()
 
@@ -214,7 +214,7 @@ class CatalogueTopic(KafkaTopic):
             raise self._lost() from gone
 
     def reread(self, number: int) -> Message | None:
-        """The message with a number, or the next one, from the server, whatever was fetched before."""
+        """The message with a number, or the next one, read from the server and not from what was fetched before."""
         try:
             return super().reread(number)
         except TopicGone as gone:
@@ -307,7 +307,7 @@ class KafkaDriver(Driver):
         return found + [finding for one in known for finding in self._check(one)]
 
     def commit_group(self, group: str, positions: Mapping[str, int]) -> None:
-        """Store positions of streams as those of a consumer group of Kafka, for its own tools to see."""
+        """Store positions of streams as those of a Kafka consumer group, for Kafka's own tools."""
         numbers = {}
         for name, position in positions.items():
             with closing(self._open(name)) as topic:
@@ -342,7 +342,7 @@ class KafkaDriver(Driver):
         return CatalogueTopic(self._clients, partition, CATALOGUE, CATALOGUE_IDENTITY, how, limits)
 
     def _largest(self, topic: str) -> int:
-        """How large a message of a topic may be; asked once."""
+        """The largest message that a topic takes; asked once."""
         if topic not in self._message_bytes:
             text = self._clients.cluster.config(topic).get("max.message.bytes", _MESSAGE_BYTES_UNKNOWN)
             self._message_bytes[topic] = int(text)
@@ -382,7 +382,7 @@ TIMESTAMP_TYPE, LOG_APPEND_TIME = "message.timestamp.type", "LogAppendTime"
 
 
 def copy_findings(server: str, topic: str, layout: Layout, config: Mapping[str, str]) -> list[Finding]:
-    """Whether enough brokers have a message before it is acknowledged."""
+    """Findings about how many brokers have a message before it is acknowledged."""
     found = []
     if layout.brokers == 1:
         problem = "there is one broker: what it had not yet written to disk is lost with its machine, all with its disk"
@@ -400,7 +400,7 @@ def copy_findings(server: str, topic: str, layout: Layout, config: Mapping[str, 
 
 
 def retention_findings(server: str, topic: str, config: Mapping[str, str]) -> list[Finding]:
-    """Whether the server deletes by itself what a stream still keeps."""
+    """Findings about settings by which the server deletes records that a stream still keeps."""
     found = []
     if "compact" in config.get("cleanup.policy", "delete"):
         problem = f"the topic {topic} is compacted: older messages of a key vanish"
@@ -414,7 +414,7 @@ def retention_findings(server: str, topic: str, config: Mapping[str, str]) -> li
 
 
 def timestamp_findings(server: str, topic: str, config: Mapping[str, str]) -> list[Finding]:
-    """Whether age is measured by the broker's clock, or by the clocks of those who write and read."""
+    """A finding if age is measured by the clocks of writers and not by that of the broker."""
     if config.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME:
         return []
     problem = f"the topic {topic} keeps the times of its writers, so that a writer's clock decides what is too old"
@@ -422,7 +422,7 @@ def timestamp_findings(server: str, topic: str, config: Mapping[str, str]) -> li
 
 
 def partition_findings(server: str, topic: str, has: int, wanted: int) -> list[Finding]:
-    """Whether a topic has the partitions that its stream has shards."""
+    """A finding if a topic has another number of partitions than its stream has shards."""
     if has == wanted:
         return []
     problem = f"the topic {topic} has {has} partitions, and the stream {wanted}: it would have no one order"
@@ -430,7 +430,7 @@ def partition_findings(server: str, topic: str, has: int, wanted: int) -> list[F
 
 
 def message_number(topic: Topic, position: int, stream: str) -> int:
-    """The message that a reader at a position needs next: one that it has read in part is still needed."""
+    """The number of the message that a reader at a position needs next; one that was read in part is still needed."""
     number, inside = divmod(position, topic.limits.stride)
     if not inside:
         return number

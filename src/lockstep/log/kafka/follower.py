@@ -46,17 +46,17 @@ class PartitionTail:
 
     @property
     def is_followed(self) -> bool:
-        """Whether messages come in."""
+        """Whether messages are coming in."""
         return self._next >= 0
 
     def begin(self, number: int) -> None:
-        """Messages come from a number on; -1: none come any more."""
+        """Start at a number; -1 stops."""
         with self._lock:
             self._numbers, self._messages, self._bytes = [], [], 0
             self._from = self._next = number
 
     def push(self, message: Message) -> None:
-        """The next message."""
+        """Add the next message."""
         number = message.offset() or 0
         with self._lock:
             if number < self._next or self._next < 0:
@@ -69,7 +69,7 @@ class PartitionTail:
                 self._forget_old()
 
     def take(self, number: int, max_bytes: int) -> list[Message]:
-        """Messages from a number on, if they are here."""
+        """Messages from a number on; empty if they are not here."""
         with self._lock:
             if not self._from <= number < self._next:
                 return []
@@ -110,7 +110,7 @@ class Follower:
         self._closed = False
 
     def find(self, partition: Partition, identity: str) -> PartitionTail | None:
-        """What is followed of a partition."""
+        """The followed messages of a partition, or None."""
         tail = self._tails.get(partition)
         return tail if tail is not None and tail.identity == identity else None
 
@@ -163,7 +163,7 @@ class Follower:
                 return
 
     def _follow_watched(self) -> None:
-        """Until nothing is watched any more."""
+        """Follow until nothing is watched any more."""
         following: dict[Partition, PartitionTail] = {}
         consumer = self._make(dict(self._set_up))
         try:
@@ -188,7 +188,7 @@ class Follower:
             return bool(self._tails)
 
     def _adjust(self, consumer: Consumer, following: dict[Partition, PartitionTail]) -> None:
-        """Follow what is watched since, and no longer what is not."""
+        """Assign partitions that are newly watched, and unassign those that no longer are."""
         with self._lock:
             wanted = dict(self._tails)
         for partition in [

@@ -19,12 +19,12 @@ _LOOK_S = 0.5
 
 
 class OutOfRange(Exception):
-    """The server holds no message of the number asked for, and others."""
+    """The server does not have the message that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLimit:
-    """How far a read goes: to the end that the server told, or to so many bytes."""
+    """Where a read stops: at the end of the partition, after so many bytes, or at the deadline."""
 
     end: int
     max_bytes: int
@@ -40,7 +40,7 @@ class Reader:
         self.topic = ""
         """The topic that was read last: the client knows its leader."""
         self._eof = -1
-        """Everything below was handed out, or is none of ours."""
+        """Every message below this number was returned, or is not visible."""
         self._held: Message | None = None
 
     def start(self, partition: Partition, number: int, within_s: float) -> None:
@@ -53,11 +53,11 @@ class Reader:
         self._eof, self._held = -1, None
 
     def ready(self, max_bytes: int) -> list[Message]:
-        """What was fetched already."""
+        """Messages that were fetched already."""
         return self._read(ReadLimit(sys.maxsize, max_bytes, Deadline(self._monotonic, 0.0))) or []
 
     def read(self, limit: ReadLimit) -> list[Message] | None:
-        """The next messages as soon as there are some; empty if there are none up to the end; None if time is over."""
+        """The next messages; empty if there are none up to the end, None if the deadline passed."""
         return self._read(limit)
 
     def stop(self) -> None:
@@ -120,7 +120,7 @@ class ReaderPool:
         return Reader(self._set_up, self._monotonic)
 
     def take_back(self, reader: Reader) -> None:
-        """A reader that is no longer used."""
+        """Take back a reader that is no longer used."""
         reader.stop()
         with self._lock:
             if len(self._free) < IDLE_READERS:
@@ -129,7 +129,7 @@ class ReaderPool:
         reader.close()
 
     def discard(self, reader: Reader) -> None:
-        """A reader that got no answer: its client may wait for a leader that is dead, and nobody gets it again."""
+        """Close a reader that got no answer: its client may go on waiting for a dead leader."""
         reader.close()
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from lockstep.log.kafka.client import Partition, Settings
 from lockstep.log.kafka.errors import error_of
 
 GRACE_S = 2.0
-"""The client looks for what is overdue once a second; so much later it is given up in any case."""
+"""How long after its time-out a message is given up if the client has not reported it."""
 _SERVE_S = 0.2
 _KNOWN_MAX = 10_000
 _EACH_BYTES = 24
@@ -30,17 +30,17 @@ class Outgoing:
 
     @property
     def size(self) -> int:
-        """About the bytes it takes."""
+        """About how many bytes it takes."""
         size = len(self.value) + len(self.key or b"")
         return size + sum(len(name) + len(item) for name, item in self.headers) + _EACH_BYTES * len(self.headers)
 
 
 class Overdue(Exception):
-    """Nothing is known about a message in time."""
+    """The time-out passed and nothing is known about a message."""
 
 
 class Unsent(Exception):
-    """A message was not stored, or is not known to be; carries the client's error."""
+    """A message failed, and may be stored or not; carries the client's error."""
 
     def __init__(self, error: KafkaError, *, is_partial: bool = False) -> None:
         """`is_partial`: other messages of the same call are stored."""
@@ -49,7 +49,7 @@ class Unsent(Exception):
 
 
 class NotSent(Unsent):
-    """A message never left; it is not stored."""
+    """A message was not sent, and so is not stored."""
 
 
 class _Job:
@@ -76,7 +76,7 @@ class Sender:
         self._known: set[str] = set()
 
     def send(self, partition: Partition, messages: Sequence[Outgoing]) -> list[int]:
-        """The number that each message got, when all are acknowledged. Unsent, NotSent or Overdue if one is not."""
+        """Send messages and return the number of each. Raises Unsent, NotSent or Overdue if one is not acknowledged."""
         producer, job = self._open(), _Job(len(messages))
         end = self._monotonic() + self._timeout_s + GRACE_S
         self._get_ready(producer, partition.topic)
@@ -94,7 +94,7 @@ class Sender:
         return job.numbers
 
     def close(self) -> None:
-        """End the connections; nobody waits for anything any more."""
+        """End the connections; outstanding messages are given up."""
         with self._changed:
             producer, self._producer = self._producer, None
         if producer is not None:
@@ -121,7 +121,7 @@ class Sender:
             self._known.add(topic)
 
     def _replace(self, broken: Producer) -> None:
-        """A producer that lost track of its own sequence can't go on; the next one begins a new one.
+        """Use a new producer from now on: this one lost track of its sequence numbers.
 
         Other threads that wait for this one are told that nothing is known of their messages.
         """
@@ -179,7 +179,7 @@ class Sender:
                 self._changed.notify_all()
 
     def _await(self, producer: Producer, job: _Job, end: float) -> None:
-        """One of those who wait serves the client; when it has its own answers, another one goes on."""
+        """Wait for acknowledgements. One waiting thread polls for all; when it is done, another one takes over."""
         with self._changed:
             while job.left > 0:
                 left_s = end - self._monotonic()
@@ -203,5 +203,5 @@ class Sender:
 
 
 def _is_fatal(error: KafkaError) -> bool:
-    """Whether the producer can't go on; of a message that it will not take any more, only the code says so."""
+    """Whether the producer can't go on. For a message that it refuses, only the error code says so."""
     return error.fatal() or error.code() == KafkaError._FATAL

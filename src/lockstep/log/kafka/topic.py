@@ -40,7 +40,7 @@ from lockstep.log.port import Limits
 from lockstep.runtime import Runtime, logger
 
 SLACK = 1024
-"""Of what a message may hold, so much is Kafka's own."""
+"""Bytes of a message that Kafka needs for itself."""
 REQUEST_BYTES = 1_000_000
 """The client puts no more than this into one request, unless one message alone is larger."""
 _DIAGNOSIS_S, _PAUSE_S = 1.0, 0.05
@@ -49,7 +49,7 @@ _NO_ANSWER = "nothing came back in time"
 
 @dataclass(frozen=True, slots=True)
 class KafkaClients:
-    """What all topics of a bus share."""
+    """The clients that all topics of a bus share."""
 
     url: str
     cluster: Cluster
@@ -60,7 +60,7 @@ class KafkaClients:
 
     @property
     def server(self) -> str:
-        """For people."""
+        """The servers, as shown in errors."""
         return self.cluster.address.servers
 
     @property
@@ -70,20 +70,20 @@ class KafkaClients:
 
 
 class Format(Protocol):
-    """How a message of ours is one of Kafka's."""
+    """How messages of a log are stored as messages of Kafka."""
 
     def limits(self, topic: str, message_bytes: int) -> Limits:
         """How offsets are numbered, and how much a message holds."""
 
     def out(self, data: bytes, stream: str) -> Outgoing:
-        """What is sent."""
+        """The Kafka message to send."""
 
     def back(self, message: KafkaMessage) -> Message:
-        """What is read."""
+        """The message of the log that was read."""
 
 
 class Appends(Format):
-    """One append is one message, as it is."""
+    """One append is one message, stored as it is."""
 
     def limits(self, topic: str, message_bytes: int) -> Limits:
         setting = f"max.message.bytes of the topic {topic}"
@@ -100,7 +100,7 @@ class Appends(Format):
 
 
 class Records(Format):
-    """One record is one message, as everybody writes and reads them."""
+    """One record is one plain message, as any Kafka program writes and reads it."""
 
     def limits(self, topic: str, message_bytes: int) -> Limits:
         setting = f"max.message.bytes of the topic {topic}"
@@ -125,13 +125,13 @@ class KafkaTopic(Topic):
     limits: Limits
     _reader: Reader | None = field(default=None, init=False)
     _position: int = field(default=-1, init=False)
-    """The number that the reader comes to next."""
+    """The number of the message that the reader returns next."""
     _last: Message | None = field(default=None, init=False)
     """The message that was returned last: a reader that goes on from its end asks for it again."""
 
     _is_closed: bool = field(default=False, init=False)
     _changing: threading.Lock = field(default_factory=threading.Lock, init=False)
-    """Held while the reader changes hands."""
+    """Held while the reader is taken or put back."""
 
     __hash__ = object.__hash__
 
@@ -179,13 +179,13 @@ class KafkaTopic(Topic):
         return self.clients.follower.watch(self.partition, self.identity, wake)
 
     def close(self) -> None:
-        """Another thread may be reading: it gives its reader back when it is done."""
+        """Return the reader to the pool. A thread that is reading returns it when it is done."""
         with self._changing:
             self._is_closed = True
         self._let_go()
 
     def _at_hand(self, number: int, max_bytes: int) -> list[KafkaMessage]:
-        """What was fetched before it was asked for."""
+        """Messages that were fetched in advance; empty if there are none."""
         tail = self.clients.follower.find(self.partition, self.identity)
         if tail is not None and (found := tail.take(number, max_bytes)):
             self._let_go()
@@ -227,27 +227,27 @@ class KafkaTopic(Topic):
                 raise ServerUnreachable(server=self.clients.server, reason=f"{self.stream} could not be read in time")
 
     def _check_transient(self, error: KafkaError, within_s: float) -> None:
-        """Raise what can't be over in a moment."""
+        """Raise an error that is not transient."""
         if error.code() in GONE:
             self.clients.cluster.check_there(self.partition.topic, within_s)
         elif error.code() not in TRANSIENT:
             raise translated(error, self.clients.server)
 
     def _borrowed(self) -> Reader:
-        """A reader, which is the caller's until it is kept, taken back or discarded."""
+        """A reader for the caller, who must keep it, give it back or discard it."""
         reader = self._taken()
         if reader is None:
             reader, self._position = self.clients.readers.lend(self.partition.topic), -1
         return reader
 
     def _start(self, reader: Reader, number: int) -> None:
-        """Have a reader come to this number next."""
+        """Make the reader return this number next."""
         if self._position != number:
             reader.start(self.partition, number, self.clients.timeout_s)
             self._position = number
 
     def _taken(self) -> Reader | None:
-        """The reader, out of reach of a thread that closes the topic while this one reads."""
+        """Take the reader, so that another thread can't close it while this one reads."""
         with self._changing:
             reader, self._reader = self._reader, None
         return reader
@@ -305,7 +305,7 @@ class KafkaTopic(Topic):
         return self._uncertain(unsent.error.str())
 
     def _uncertain(self, reason: str) -> Exception:
-        """Say more than that nothing came back, if the cluster tells."""
+        """AppendUncertain with the reason that the cluster gives, or TopicGone."""
         try:
             self.clients.cluster.check_there(self.partition.topic, _DIAGNOSIS_S)
             layout = self.clients.cluster.layout(self.partition.topic, _DIAGNOSIS_S)
@@ -331,7 +331,7 @@ def _reason_not_stored(layout: Layout) -> str:
 
 
 class EntryTopic(Topic):
-    """The name of a stream with shards: its records are in the shards, and it has none of its own."""
+    """The topic of a stream with shards: always empty, because the records are in the shards."""
 
     limits = Limits()
 
@@ -339,7 +339,7 @@ class EntryTopic(Topic):
         self._url, self._stream = url, stream
 
     def send(self, messages: Sequence[bytes]) -> list[int]:
-        """It can't."""
+        """Raises UnsupportedByBackend."""
         del messages
         raise UnsupportedByBackend(bus=self._url, feature=f"store in {self._stream} itself, only in its shards")
 
@@ -358,7 +358,7 @@ class EntryTopic(Topic):
         """Does nothing: there is nothing to drop."""
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Nothing is ever stored."""
+        """Does nothing: nothing is ever stored."""
         del wake
         return lambda: None
 
@@ -372,7 +372,7 @@ _NS_PER_MS = 1_000_000
 
 
 def to_kafka(sealed: bytes, stream: str) -> Outgoing:
-    """The message for a sealed batch of one record."""
+    """The Kafka message for a sealed batch of one record."""
     view = BatchView(0, sealed, stream)
     if view.count != 1:
         raise BadArgument(name="batches", value=f"{view.count} records", reason="one record makes one message here")
@@ -381,7 +381,7 @@ def to_kafka(sealed: bytes, stream: str) -> Outgoing:
 
 
 def from_kafka(message: KafkaMessage) -> Message:
-    """A message as a sealed batch of one record."""
+    """A Kafka message as a sealed batch of one record."""
     kind, stamp_ms = message.timestamp()
     producer, sequence = NO_PRODUCER, 0
     append_ns = created_ns = 0 if kind == TIMESTAMP_NOT_AVAILABLE else stamp_ms * _NS_PER_MS

@@ -50,11 +50,11 @@ class RabbitClient:
         self._closed = False
 
     def now(self) -> float:
-        """Seconds on a clock of this process."""
+        """The monotonic clock."""
         return self._runtime.monotonic()
 
     def deadline(self, seconds: float | None = None) -> Deadline:
-        """When a call that begins now has to end."""
+        """The deadline of a call that begins now."""
         return Deadline(self._runtime.monotonic, self.address.timeout_s if seconds is None else seconds)
 
     def with_retries(self, work: Callable[[Deadline], T], deadline: Deadline) -> T:
@@ -77,7 +77,7 @@ class RabbitClient:
         return self._first_of(deadline, lambda seed, within: self._pick(READ, seed, within, limit=None))
 
     def fresh(self, deadline: Deadline) -> Connection:
-        """A new connection to any of the servers; lose it after use."""
+        """A new connection to any of the servers, which the caller must lose after use."""
         return self._first_of(deadline, self._dial)
 
     def to_leader(self, purpose: str, stream: str, deadline: Deadline) -> Connection:
@@ -88,7 +88,7 @@ class RabbitClient:
         return self._pick(purpose, endpoint, deadline, limit=_SPREAD if purpose == READ else IDS)
 
     def topology(self, stream: str, deadline: Deadline) -> tuple[Endpoint, int]:
-        """The address of the leader of a stream as the servers tell it, and how many copies there are beside."""
+        """The advertised address of the leader of a stream, and the number of its replicas."""
         answer = self.any(deadline).ask(lambda number: schema.Metadata(number, [stream]), deadline)
         [found] = answer.metadata
         errors.check(found.response_code, server=self.address.servers, user=self.user, action="find", stream=stream)
@@ -106,7 +106,7 @@ class RabbitClient:
             io_loop.close()
 
     def _first_of(self, deadline: Deadline, reach: Callable[[Endpoint, Deadline], Connection]) -> Connection:
-        """What one of the servers gives, those with a connection first; one that hangs leaves time for the others."""
+        """The first result from one of the servers, connected ones first; each gets a share of the time."""
         fault: ServerUnreachable | None = None
         seeds = sorted(self.address.hosts, key=lambda seed: not self._is_connected(seed))
         for left, seed in zip(range(len(seeds), 0, -1), seeds, strict=True):

@@ -30,22 +30,22 @@ IDS = 200
 
 
 class Receiver(Protocol):
-    """Who gets what the server sends: a subscription or a publisher. Called from the thread that reads."""
+    """A subscription or publisher, which gets what the server sends. Called from the reading thread."""
 
     stream: str
 
     def on_chunk(self, chunk: frames.Chunk) -> None:
-        """Messages have come."""
+        """Messages have arrived."""
 
     def on_refusal(self, publishing_id: int, code: int) -> None:
-        """A message was not taken."""
+        """The server has refused a message."""
 
     def on_lost(self, reason: str) -> None:
-        """Nothing will come any more."""
+        """The connection is lost; nothing will arrive any more."""
 
 
 class Reply:
-    """An answer that is still to come."""
+    """The answer to a request."""
 
     def __init__(self, connection: Connection, then: Callable[[], None] | None = None) -> None:
         self._connection, self._then = connection, then
@@ -53,7 +53,7 @@ class Reply:
         self._frame: Any = None
 
     def set(self, frame: Any) -> None:
-        """It has come; None: it will not."""
+        """Set the answer; None: there will be none."""
         self._frame = frame
         self._event.set()
         if self._then is not None:
@@ -61,11 +61,11 @@ class Reply:
 
     @property
     def has_come(self) -> bool:
-        """Whether waiting ends at once."""
+        """Whether the answer is there."""
         return self._event.is_set()
 
     def wait(self, deadline: Deadline) -> Any:
-        """The answer; ServerUnreachable if it does not come in time, and the connection is given up then."""
+        """Return the answer. If it does not arrive in time, lose the connection and raise ServerUnreachable."""
         if not self._event.wait(deadline.left()):
             self._connection.lose("it did not answer in time")
         if self._frame is None:
@@ -74,7 +74,7 @@ class Reply:
 
 
 class Connection:
-    """A connection that is logged in. Anybody may write; one thread reads."""
+    """A connection that is logged in. Any thread may write; one thread reads."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Connection:
         return self.begin(deadline, build)[0].wait(deadline)
 
     def begin(self, deadline: Deadline, *builds: frames.Build, then: Callable[[], None] | None = None) -> list[Reply]:
-        """Send requests in one go; the answers come in order, and `then` is called at each."""
+        """Send requests at once. The answers arrive in order, and `then` is called for each."""
         replies, parts = [], []
         for build in builds:
             number = next(self._ids)
@@ -123,7 +123,7 @@ class Connection:
         return replies
 
     def write(self, data: bytes, deadline: Deadline) -> None:
-        """Hand everything to the system; ServerUnreachable if that can't be, and the last frame has not left then."""
+        """Write everything. Raises ServerUnreachable if that fails; the last frame was not sent completely then."""
         left = memoryview(data)
         with self._using:
             while left and self.is_alive:
@@ -140,19 +140,19 @@ class Connection:
             raise self.unreachable()
 
     def add_subscription(self, receiver: Receiver) -> int:
-        """The number of a new subscription."""
+        """Register a subscription and return its number."""
         return self._add(self._subscriptions, receiver)
 
     def add_publisher(self, receiver: Receiver) -> int:
-        """The number of a new publisher."""
+        """Register a publisher and return its number."""
         return self._add(self._publishers, receiver)
 
     def drop_subscription(self, number: int, receiver: Receiver) -> None:
-        """The number may be used again, unless somebody else has it already."""
+        """Free a number, unless another receiver has it already."""
         self._drop(self._subscriptions, number, receiver)
 
     def drop_publisher(self, number: int, receiver: Receiver) -> None:
-        """The number may be used again, unless somebody else has it already."""
+        """Free a number, unless another receiver has it already."""
         self._drop(self._publishers, number, receiver)
 
     def unreachable(self) -> ServerUnreachable:
@@ -160,7 +160,7 @@ class Connection:
         return ServerUnreachable(server=self.server, reason=self.why_lost or "the connection is closed")
 
     def lose(self, reason: str) -> None:
-        """Give it up; the thread that reads closes it."""
+        """Give the connection up and tell its receivers; the reading thread closes it."""
         with self._lock:
             if self.why_lost is not None:
                 return
@@ -173,7 +173,7 @@ class Connection:
             receiver.on_lost(reason)
 
     def on_readable(self) -> None:
-        """Read what is there and pass it on. Called from the thread that reads."""
+        """Read what has arrived and dispatch it. Called from the reading thread."""
         while self.is_alive:
             try:
                 with self._lock:
@@ -189,7 +189,7 @@ class Connection:
             self._take(piece)
 
     def on_tick(self) -> None:
-        """Say that we are there, and give up on a server that no longer does. Called from the thread that reads."""
+        """Send a heartbeat, and give up a server that sends none. Called from the reading thread."""
         now = self._clock()
         if now - self._heard > 2.5 * self._heartbeat_s:
             self.lose("it has been silent")
@@ -276,7 +276,7 @@ _CLOSED = "the bus is closed"
 
 
 class IoLoop:
-    """Reads connections, gives signs of life, and calls `tick` now and then.
+    """One thread that reads all connections, sends heartbeats, and calls `tick` now and then.
 
     A connection that can't be handled is lost, and the others go on. If the thread itself fails, all connections are
     lost, their users are told, and it goes on with those that are made from then on.
@@ -293,12 +293,12 @@ class IoLoop:
         self._thread.start()
 
     def add(self, connection: Connection) -> None:
-        """Read this one too, from now on; it is closed when it is lost."""
+        """Read this connection too, from now on, and close it when it is lost."""
         self._new.append(connection)
         self._wake()
 
     def close(self) -> None:
-        """Close all connections, and return when nothing runs any more."""
+        """Close all connections and wait until the thread has ended."""
         self._stopping = True
         self._wake()
         self._thread.join(_STOP_S)

@@ -22,11 +22,11 @@ _WORDS = {
 
 
 class NotReady(Exception):
-    """The stream has nobody to lead it at the moment; ask again soon."""
+    """The stream has no leader at the moment; try again soon."""
 
 
 def check(code: int, *, server: str, user: str, action: str, stream: str = "") -> None:
-    """Raise what fits unless the answer is yes; `action` says what was asked, as in 'read'."""
+    """Raise the error for a response code, unless it is OK; `action` says what was asked, as in 'read'."""
     if code != OK:
         _raise(code, server, user, action, stream)
 

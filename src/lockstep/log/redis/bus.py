@@ -87,7 +87,7 @@ _LAST_PAUSE_S = 0.05
 
 
 class RedisBus(Bus):
-    """Owned by one process; safe to share between threads."""
+    """A bus on one Redis server or cluster slot. Owned by one process; safe to share between threads."""
 
     def __init__(
         self, client: RedisClient, keys: Keys, facts: Facts, runtime: Runtime, *, wait_replicas: int, wait_ms: int
@@ -130,7 +130,7 @@ class RedisBus(Bus):
         return self.open(name)
 
     def stored(self, name: str) -> CatalogueEntry:
-        """What the catalogue says about a log now; StreamNotFound if there is none."""
+        """The catalogue entry of a log. Raises StreamNotFound."""
         return decode_entry(self._get(name))
 
     def delete(self, name: str) -> None:
@@ -152,7 +152,7 @@ class RedisBus(Bus):
         return RedisWaiter(self._listener, self.keys, self._runtime.waiter())
 
     def atomic(self, work: Callable[[Transaction], T]) -> T:
-        """The work is done again if somebody else changed what it is based on."""
+        """Run `work` as a transaction, again if others changed what it has read. Conflict if they go on doing so."""
         self.check_may_write()
         with self._my_turn():
             end, pause_s = self.monotonic() + self.client.timeout_s, 0.0
@@ -174,7 +174,7 @@ class RedisBus(Bus):
             yield View(self)
 
     def check(self) -> list[Finding]:
-        """What would break the promises."""
+        """Findings about the server: settings that would break a promise."""
         self.check_open()
         facts = ask_facts(self.client)
         return server_findings(facts, self.wait_replicas) + replica_findings(facts)
@@ -202,15 +202,15 @@ class RedisBus(Bus):
             raise nested_write()
 
     def now_ns(self) -> int:
-        """The wall clock, for stamps."""
+        """The wall clock, for append times."""
         return self._runtime.wall_ns()
 
     def monotonic(self) -> float:
-        """The clock for bounds."""
+        """The monotonic clock."""
         return self._runtime.monotonic()
 
     def handle(self, name: str, stored: CatalogueEntry) -> RedisLog:
-        """A log by what the catalogue says about it."""
+        """A handle on the log of a catalogue entry."""
         return RedisLog(self, name, stored.identity, stored.config, self._limits)
 
     def _find(self, name: str) -> bytes | None:
@@ -285,7 +285,7 @@ _FAILOVER = "; what a replica lacks when it is made the primary"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a server says about itself; None where it does not tell."""
+    """What a server tells about itself; None where it does not."""
 
     server: str
     version: tuple[int, int] | None = None
@@ -295,7 +295,7 @@ class Facts:
 
     @property
     def durability(self) -> str:
-        """When a write is answered; where the server does not tell, nothing is taken for granted."""
+        """When a write is acknowledged; the least, where the server does not tell."""
         if self.settings is None or self.settings.get("appendonly") != "yes":
             return "memory"
         always = self.settings.get("appendfsync") == "always" and not self.pauses_syncing
@@ -308,7 +308,7 @@ class Facts:
 
 
 def ask_facts(client: RedisClient, *, patient: bool = True) -> Facts:
-    """What the server says about itself; what this user may not ask stays unknown."""
+    """Ask the server about itself; what this user may not ask stays unknown."""
     info = _ask_info(client, patient=patient)
     settings = _ask_settings(client)
     version = str(info.get("redis_version", "")).split(".")
@@ -343,13 +343,13 @@ def promises_of(facts: Facts, wait_replicas: int) -> Promises:
 
 
 def limits_of(facts: Facts) -> Limits:
-    """How much the server takes at once."""
+    """How much the server takes in one append."""
     most = int((facts.settings or {}).get("proto-max-bulk-len", _BULK_BYTES_DEFAULT))
     return Limits(append_bytes=most - _BULK_OVERHEAD, append_setting="proto-max-bulk-len")
 
 
 def server_findings(facts: Facts, wait_replicas: int) -> list[Finding]:
-    """What is not as the promises need it; the first ones are the worst."""
+    """Findings about the server, the most serious first."""
     found = _about_server(facts) + (
         _about_settings(facts) if facts.settings is not None else [_unknown_settings(facts)]
     )
@@ -360,7 +360,7 @@ def server_findings(facts: Facts, wait_replicas: int) -> list[Finding]:
 
 
 def replica_findings(facts: Facts) -> list[Finding]:
-    """That nothing follows it: true of every server that is started to try something, so it is told on demand."""
+    """A finding if the server has no replica; reported on demand only, as every test server has none."""
     if facts.replicas != 0 or facts.is_replica:
         return []
     problem = "no replica follows it: if its disk is lost, the streams are"

@@ -24,13 +24,13 @@ _LAST_PAUSE_S = 0.25
 
 
 class RedisClient:
-    """A server, or a primary and its replicas. Safe to share between threads."""
+    """The connections of a bus to a server, or to a primary with replicas. Safe to share between threads."""
 
     def __init__(self, connector: Connector, runtime: Runtime) -> None:
         self.url, self.name = connector.address.safe_url, connector.address.servers
         self.timeout_s, self._patience_s = connector.address.timeout_s, connector.address.patience_s
         self.losses = 0
-        """How often a connection was lost, or another server was the primary: what was read may be gone since."""
+        """How often a connection was lost or the primary changed. What was read before may be gone."""
         self.connector = connector
         self._runtime = runtime
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
@@ -39,7 +39,7 @@ class RedisClient:
         self._closed = False
 
     def ask(self, *commands: Command, what: str = "", patient: bool = True) -> list[Any]:
-        """The answers to commands that may be run twice; they are sent again until there are answers, or patience ends.
+        """The answers to commands that may be run twice. They are sent again until `patience_s` has passed.
 
         An impatient caller is told at once that nobody answers.
         """
@@ -53,7 +53,7 @@ class RedisClient:
         return self._run(commands, what, again=False, patient=True)
 
     def close(self) -> None:
-        """Give back all connections; those in use go when they are done."""
+        """Close all connections; those in use are closed when they are done."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -163,7 +163,7 @@ def _reply(connection: Connection) -> Any:
 
 
 def _load_scripts(connection: Connection) -> redis.ResponseError | None:
-    """What the server has against it, or None."""
+    """Load all scripts; return the server's error, or None."""
     commands: list[Command] = [("SCRIPT", "LOAD", script.text) for script in SCRIPTS]
     connection.send_packed_command(connection.pack_commands(commands), check_health=False)
     replies = [_reply(connection) for _ in commands]
@@ -171,7 +171,7 @@ def _load_scripts(connection: Connection) -> redis.ResponseError | None:
 
 
 def _is_quiet(connection: Connection) -> bool:
-    """Whether nothing came while nobody used it: a server that went away has closed it."""
+    """Whether an idle connection is still good: a server that went away has closed it."""
     try:
         return not connection.can_read(0)
     except redis.RedisError:
@@ -183,7 +183,7 @@ _DB_KINDS = ("DB index is out of range", "SELECT is not allowed in cluster mode"
 
 
 class Connection(Protocol):
-    """As much as is used of a connection of redis-py."""
+    """The part of redis-py's connection that is used here."""
 
     def connect(self) -> None:
         """Connect, log in, choose the database."""
@@ -192,7 +192,7 @@ class Connection(Protocol):
         """Close the socket."""
 
     def pack_commands(self, commands: Sequence[Command]) -> list[bytes]:
-        """As they go over the wire."""
+        """Encode commands."""
 
     def send_packed_command(self, command: list[bytes], check_health: bool = True) -> None:
         """Send."""
@@ -201,11 +201,11 @@ class Connection(Protocol):
         """The next answer."""
 
     def can_read(self, timeout: float = 0) -> bool:
-        """Whether there is an answer, within a time."""
+        """Whether an answer arrives within a time."""
 
 
 class Connector:
-    """Where the server is, and how to get in."""
+    """Connects to the server that takes writes."""
 
     def __init__(self, address: Address, database: int) -> None:
         self.address = address

@@ -26,7 +26,7 @@ class Unanswered(Exception):
 
 
 def code_of(error: redis.RedisError) -> str:
-    """The word that a refusal begins with, as OOM or NOPERM."""
+    """The code that an error begins with, as OOM or NOPERM."""
     given = getattr(error, "status_code", None)
     return given or str(error).partition(" ")[0]
 
@@ -37,7 +37,7 @@ def is_transient(error: redis.RedisError) -> bool:
 
 
 def translate(error: redis.RedisError, server: str, what: str) -> LockstepError:
-    """Our error for a refusal of something that was asked for `what`: the name of a stream, or the bus."""
+    """Our error for one of the server's; `what` is the name of the stream, or the bus."""
     code, text = code_of(error), str(error)
     if code in ("NOAUTH", "WRONGPASS", "NOPERM", "DENIED") or isinstance(error, redis.AuthenticationError):
         return ServerRefused(server=server, reason=_sentence(text))
@@ -56,5 +56,5 @@ def translate(error: redis.RedisError, server: str, what: str) -> LockstepError:
 
 
 def _sentence(text: str) -> str:
-    """The sentence itself: what follows says where in our script it happened, which helps nobody."""
+    """The first sentence of an error, without the position in the script."""
     return text.splitlines()[0].partition(" script: ")[0].rstrip(".,") if text else "it gave no reason"

@@ -68,7 +68,7 @@ class Keys:
         self.undo = self._base + "undo"
 
     def log(self, name: str) -> LogKeys:
-        """The keys of the log of a name."""
+        """The keys of the log with a name."""
         kinds = ("row", "log", "sizes", "seen", "holds", "bell")
         return LogKeys(*(f"{self._base}{kind}:{name}" for kind in kinds))
 
@@ -88,7 +88,7 @@ _NAME_BYTES_MAX = 255
 
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
-    """What the catalogue says about a log."""
+    """The catalogue entry of a log."""
 
     identity: str
     config: StreamConfig
@@ -101,19 +101,19 @@ def check_name(name: str) -> None:
 
 
 def encode_entry(stored: CatalogueEntry, created_ns: int) -> bytes:
-    """An entry as the server keeps it."""
+    """Encode an entry for the server."""
     settings = {"identity": stored.identity, "created_ns": created_ns, "config": stored.config.to_dict()}
     return json.dumps(settings).encode()
 
 
 def altered_entry(entry: bytes, config: StreamConfig) -> bytes:
-    """An entry with another configuration."""
+    """An encoded entry with another configuration."""
     return json.dumps({**json.loads(entry), "config": config.to_dict()}).encode()
 
 
 @lru_cache(maxsize=1024)
 def decode_entry(entry: bytes) -> CatalogueEntry:
-    """An entry from the server; transactions ask for the same ones again and again."""
+    """Decode an entry from the server; cached, because transactions read the same ones often."""
     found = json.loads(entry)
     return CatalogueEntry(found["identity"], StreamConfig.from_dict(found["config"]))
 

@@ -24,7 +24,7 @@ from lockstep.log.redis.scripts import Command
 from lockstep.runtime import Runtime, Waiter, logger
 
 _LOOK_AGAIN_S = 1.0
-"""Nobody waits longer: a channel that can't be heard makes reading slow, never stuck."""
+"""The longest wait: a lost subscription makes reading slow, but never stops it."""
 _FIRST_PAUSE_S = 0.05
 _LAST_PAUSE_S = 1.0
 _JOIN_S = 10.0
@@ -49,7 +49,7 @@ class Listener:
         self._closed = False
 
     def watch(self, channel: str, wake: Wake) -> Callable[[], None]:
-        """Have `wake` called when a channel rings, until the returned function is called."""
+        """Call `wake` for each message of a channel, until the returned function is called."""
         token = object()
         with self._lock:
             if not self._closed:
@@ -138,7 +138,7 @@ class Listener:
 
     @property
     def quiet_s(self) -> float:
-        """After so long without a word the server is asked whether it is there."""
+        """How long the server may be silent before it is pinged."""
         return self._quiet_s
 
     def monotonic(self) -> float:
@@ -157,7 +157,7 @@ class _ListenerConnection:
         self._is_pinged = False
 
     def step(self) -> None:
-        """Listen to what is wanted until something happens."""
+        """Subscribe to the wanted channels and wait until something happens."""
         if self._connection is None:
             self._connection = self._listener.connect()
             self._asked, self._is_pinged, self._heard_at = set(), False, self._listener.monotonic()
@@ -169,7 +169,7 @@ class _ListenerConnection:
         self._check_alive(self._connection)
 
     def rest(self, seconds: float, connection: Connection | None = None) -> None:
-        """Until somebody nudges, or the server says something."""
+        """Wait until this process interrupts, or the server sends something."""
         sources: list[Any] = [self._wake_reader]
         if connection is not None:
             sources.append(connection._sock)  # type: ignore[attr-defined]
@@ -190,7 +190,7 @@ class _ListenerConnection:
             self._connection = None
 
     def close(self) -> None:
-        """Give back everything."""
+        """Close the connection and the socket pair."""
         self.hang_up()
         self._wake_reader.close()
 
@@ -254,7 +254,7 @@ class RedisWaiter(LogWaiter):
             stop()
 
     def fileno(self) -> int | None:
-        """There is none."""
+        """None: there is no descriptor."""
         return None
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ from lockstep.log.redis.scripts import Argument, Command
 _HOLDER_BYTES_MAX = 500
 _UNSURE_MAX = 10_000
 _CONFIG_S = 1.0
-"""So long a handle goes by the configuration that it knows."""
+"""How long a handle uses the configuration that it knows before it looks again."""
 
 
 class LogOwner(Protocol):
@@ -50,17 +50,17 @@ class LogOwner(Protocol):
         """The same, and IllegalState within a transaction of this thread."""
 
     def now_ns(self) -> int:
-        """The wall clock, for stamps."""
+        """The wall clock, for append times."""
 
     def monotonic(self) -> float:
-        """The clock for bounds."""
+        """The monotonic clock."""
 
     def stored(self, name: str) -> CatalogueEntry:
-        """What the catalogue says about a log now."""
+        """The catalogue entry of a log."""
 
 
 class RedisLog(Log):
-    """Safe to share between threads."""
+    """A log in one Redis stream. Safe to share between threads."""
 
     def __init__(self, bus: LogOwner, name: str, identity: str, config: StreamConfig, limits: Limits) -> None:
         self.name, self.identity, self.config, self.limits = name, identity, config, limits
@@ -131,7 +131,7 @@ class RedisLog(Log):
         return self._reader.base(batch, counted, before)
 
     def _refresh(self) -> None:
-        """Take over, now and then, what others altered."""
+        """Look at the catalogue once a second, to use a configuration that others have changed."""
         if self._bus.monotonic() < self._config_due:
             return
         self._config_due = self._bus.monotonic() + _CONFIG_S
@@ -149,7 +149,7 @@ class RedisLog(Log):
         raise refused(reply[0], self.name, self.config, self._bus.url)
 
     def _done(self, command: Command) -> bytes:
-        """Have something done that may be done twice."""
+        """Run a script that may be run twice. Raises StreamNotFound if the log is gone."""
         [reply] = self._client.ask(command, what=self.name)
         if reply == b"GONE":
             raise StreamNotFound(name=self.name, bus=self._bus.url)
@@ -161,7 +161,7 @@ class RedisLog(Log):
 
     @contextmanager
     def _noting(self, batches: Sequence[Batch]) -> Iterator[None]:
-        """Keep in mind what is uncertain: it stays so if it then can't be sent again."""
+        """Remember uncertain batches: they stay uncertain if they then can't be sent again."""
         try:
             yield
         except AppendUncertain:
@@ -191,7 +191,7 @@ def _origins(batches: Sequence[Batch]) -> set[tuple[bytes, int]]:
 def plan_arguments(
     config: StreamConfig, batches: Sequence[Batch], sealed: Sequence[bytes], now_ns: int, expected_next: int | None
 ) -> list[Argument]:
-    """What the scripts are told about an append."""
+    """The arguments of the scripts for an append."""
     age_ns = None if config.retain_age_s is None else int(config.retain_age_s * 1e9)
     ceiling = config.protect_bytes if config.protect else None
     limits = (expected_next, config.capacity, config.retain_bytes, age_ns, ceiling)
@@ -226,7 +226,7 @@ def _check_replicas(bus: LogOwner, stream: str, count: Any) -> None:
 
 
 def refused(code: bytes, name: str, config: StreamConfig, bus: str) -> StreamNotFound | StoreFull:
-    """The error for what a script says."""
+    """The error for the reply of a script."""
     if code == b"FULL":
         reason = f"groups have not confirmed enough to stay below protect_bytes = {config.protect_bytes}"
         return StoreFull(stream=name, reason=reason)

@@ -22,7 +22,7 @@ _TRIES = 20
 _CHECKSUM = slice(4, 8)
 _CHECKSUM_BYTES = 4
 _TIPS_MAX = 64
-"""So many readers of one handle are told if what they read last is gone."""
+"""How many readers of one handle can be told that what they read last is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Row:
 
     @classmethod
     def of(cls, reply: list[bytes | None]) -> Row:
-        """From what the server answers."""
+        """From the answer of the server."""
         identity, first, after, tip = reply
         if identity is None:
             return cls(None)
@@ -53,7 +53,7 @@ class _Found(NamedTuple):
 
     @classmethod
     def of(cls, reply: Any) -> _Found:
-        """From what the server answers."""
+        """From the answer of the server."""
         return cls([Entry(base_of(entry), _data(fields)) for entry, fields in reply], [fields for _, fields in reply])
 
     @property
@@ -68,7 +68,7 @@ class _Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Tip:
-    """The last batch that a read handed out: who reads on from its end has seen it."""
+    """The last batch that a read returned: a reader that goes on from its end has seen it."""
 
     base: int
     header: bytes
