@@ -76,7 +76,7 @@ class ClusterClient:
             raise translated(error, self.server, what) from error
 
     def tell(self, call: Callable[[], Future[T]], what: str, known: tuple[type[Exception], ...] = ()) -> T:
-        """The answer to a call that must not be made twice. Raises Unanswered unless it is certain that it had no effect.
+        """The answer to a call that must not be made twice. Raises Unanswered if it may have had an effect.
 
         `known` are the client's errors which say that.
         """

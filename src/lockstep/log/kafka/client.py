@@ -248,7 +248,7 @@ class Cluster:
             return self._admin_or_none
 
     def _with_retries(self, ask: Callable[[float], T], within_s: float | None = None, topic: str | None = None) -> T:
-        """Ask, and ask again after transient errors. A topic that seems to be gone is looked up before that is believed."""
+        """Ask, and ask again after transient errors. A topic that seems to be gone is looked up first."""
         deadline = Deadline(self._runtime.monotonic, within_s or self.address.timeout_s)
         retry = Retry(self._runtime, deadline, pause_s=_PAUSE_S)
         self.last_errors.clear()
