@@ -116,7 +116,7 @@ def _open_lmdb(target: str, options: dict[str, str], runtime: Runtime, create: b
     for name in options:
         if name not in known:
             raise BadUrl(url=f"lmdb:{target}", reason=f"it has no option {name!r}; there are {', '.join(known)}")
-    wish = StoreOptions(
+    asked = StoreOptions(
         durability=options.get("durability"),
         map_bytes=_whole_number("map_bytes", options.get("map_bytes")),
         replica=_absolute(options.get("replica")),
@@ -127,7 +127,7 @@ def _open_lmdb(target: str, options: dict[str, str], runtime: Runtime, create: b
     def open_history(url: str, stream: str) -> History:
         return _open_history(url, stream, folder, runtime)
 
-    return open_lmdb(folder, wish, create=create, runtime=runtime, url=f"lmdb:{target}", open_history=open_history)
+    return open_lmdb(folder, asked, create=create, runtime=runtime, url=f"lmdb:{target}", open_history=open_history)
 
 
 def _open_history(url: str, stream: str, bus_folder: Path, runtime: Runtime) -> History:

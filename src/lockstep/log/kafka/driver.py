@@ -99,12 +99,12 @@ def open_bus(target: str, options: dict[str, str], runtime: Runtime, environ: Ma
         undo.callback(cluster.close)
         topic = address.prefix + CATALOGUE
         brokers, found = cluster.connect(topic), cluster.layout(topic)
-        wish = topic_settings(address, found.replicas if found else brokers)  # brokers may be away just now
-        found = found or cluster.create(topic, 1, wish.replication, wish.config)
+        settings = topic_settings(address, found.replicas if found else brokers)  # brokers may be away just now
+        found = found or cluster.create(topic, 1, settings.replication, settings.config)
         config = cluster.config(topic)
         report_findings(copy_findings(address.servers, topic, found, config), strict=address.strict)
         driver = KafkaDriver(
-            _connect(cluster, address, runtime), promises_of(found, config), wish.config, wish.replication,
+            _connect(cluster, address, runtime), promises_of(found, config), settings.config, settings.replication,
             choice_option(address, "layout", LAYOUTS),
         )  # fmt: skip
         undo.pop_all()

@@ -35,11 +35,15 @@ MAY_LOSE = {
 
 
 def open_lmdb(
-    folder: Path, wish: StoreOptions, *, create: bool, runtime: Runtime, url: str, open_history: OpenHistory
+    folder: Path, options: StoreOptions, *, create: bool, runtime: Runtime, url: str, open_history: OpenHistory
 ) -> EmbeddedBus:
     """The bus in a folder."""
     settings = load_or_make(
-        folder, wish, create=create, identity=runtime.new_id().hex(), check=lambda found: _check_copies(folder, found)
+        folder,
+        options,
+        create=create,
+        identity=runtime.new_id().hex(),
+        check=lambda found: _check_copies(folder, found),
     )
     with ExitStack() as undo:
         environment = REGISTRY.acquire(folder, map_bytes=settings.map_bytes, durability=settings.durability)
@@ -103,8 +107,8 @@ def _copy_settings(folder: Path, target: Path, settings: Settings) -> Settings:
         raise BadConfig(field="replica", value=str(target), reason="a copy in the same folder protects nothing")
     if (target / FILE).is_file() and load(target).identity != settings.identity:
         raise BadConfig(field="replica", value=str(target), reason="it holds another store")
-    wish = StoreOptions(durability=settings.durability, map_bytes=settings.map_bytes)
-    stored = load_or_make(target, wish, create=True, identity=settings.identity)
+    options = StoreOptions(durability=settings.durability, map_bytes=settings.map_bytes)
+    stored = load_or_make(target, options, create=True, identity=settings.identity)
     return stored
 
 
