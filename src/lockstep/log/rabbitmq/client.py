@@ -18,7 +18,7 @@ from lockstep.log.network.address import Address
 from lockstep.log.network.retry import Deadline, Retry
 from lockstep.log.rabbitmq import errors
 from lockstep.log.rabbitmq.connection import IDS, Connection, IoLoop
-from lockstep.log.rabbitmq.handshake import Facts, Login, connect
+from lockstep.log.rabbitmq.handshake import Login, ServerInfo, connect
 from lockstep.runtime import Runtime
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class RabbitClient:
 
     def __init__(self, address: Address, login: Login, runtime: Runtime) -> None:
         self.address, self.user = address, login.user
-        self.facts: Facts | None = None
+        self.facts: ServerInfo | None = None
         self.watched: set[Callable[[], None]] = set()
         """Called about every second, so that waiters of a stream without a live subscription look again."""
         self._login, self._runtime = login, runtime

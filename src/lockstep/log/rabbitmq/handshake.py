@@ -35,7 +35,7 @@ class Login:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ServerInfo:
     """What a server says about itself."""
 
     version: str
@@ -45,7 +45,7 @@ class Facts:
 
 def connect(
     host: str, port: int, login: Login, deadline: Deadline, clock: Callable[[], float]
-) -> tuple[Connection, Facts]:
+) -> tuple[Connection, ServerInfo]:
     """A connection that is logged in, and what the server says about itself."""
     server = f"{host}:{port}"
     sock = _dial(host, port, login.tls, server, deadline)
@@ -54,7 +54,7 @@ def connect(
         version = greeting.introduce()
         frame_max, heartbeat = greeting.log_in(login)
         advertised = greeting.open(login.vhost)
-        return Connection(sock, (host, port), advertised, float(heartbeat), clock), Facts(version, frame_max)
+        return Connection(sock, (host, port), advertised, float(heartbeat), clock), ServerInfo(version, frame_max)
     except BaseException as error:
         sock.close()
         if isinstance(error, LockstepError) or not isinstance(error, OSError):
