@@ -12,11 +12,13 @@ from urllib.parse import urlencode, urlsplit
 from lockstep.console.administration import AdministrationViews
 from lockstep.console.app import ConsoleApp
 from lockstep.console.audit import AuditLog
+from lockstep.console.border import SafeHeaders
 from lockstep.console.credentials import CredentialStore
 from lockstep.console.home import HomeView
 from lockstep.console.mounts import Mount
 from lockstep.console.port import Pillar, Site
 from lockstep.console.sampler import Sampler
+from lockstep.console.settings import ServerFacts
 from lockstep.console.streams import StreamViews
 from lockstep.server.access import Role
 from lockstep.streams.client import Lockstep
@@ -53,7 +55,7 @@ class ConsoleWorld:
         self.credentials = CredentialStore(self.client, self.client.runtime)
         self.audit = AuditLog(self.client, self.client.runtime, "here")
         found = [StreamViews(site, self.sampler).pillar(), *self.pillars,
-                 AdministrationViews(self.credentials, self.audit).pillar()]  # fmt: skip
+                 AdministrationViews(site, self.credentials, self.audit, ServerFacts()).pillar()]  # fmt: skip
         self.app = ConsoleApp(
             site,
             [HomeView(found).pillar(), *found],
@@ -111,6 +113,6 @@ class ConsoleWorld:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        asyncio.run(self.app(scope, receive, send))
+        asyncio.run(SafeHeaders(self.app, is_tls=False)(scope, receive, send))
         told = {name.decode().lower(): text.decode() for name, text in sent[0]["headers"]}
         return Answer(sent[0]["status"], told, b"".join(message.get("body", b"") for message in sent[1:]))

@@ -40,7 +40,7 @@ def scheduled(world: ConsoleWorld, token: str | None):
 
 @pytest.mark.slow
 def test_events_are_scheduled_through_bigbens_api(world):
-    token = world.token(Role.OPERATOR)
+    token = world.token(Role.ADMIN)
     tenant = {"tenant": "default", "type": "MESSAGING", "props": {"topic": "out"}}
     assert world.post(f"{BIGBEN}/events/tenant/register", tenant, token).status == 200
     answer = scheduled(world, token)
@@ -57,8 +57,12 @@ def test_the_console_checks_who_asks_and_notes_changes(world):
     assert scheduled(world, world.token(Role.VIEWER)).status == 403
     assert scheduled(world, world.token(Role.OPERATOR, "fleet")).status == 403
     scheduled(world, world.token(Role.OPERATOR, "schedules"))
-    newest = world.audit.rows()[0]
-    assert (newest["what"], newest["path"]) == ("POST BigBen's API, and ours under /v2", f"{BIGBEN}/events/schedule")
+    what, path = "POST BigBen's API, and ours under /v2", f"{BIGBEN}/events/schedule"
+    rows = [row for row in world.audit.rows() if row["what"] == what][::-1]
+    assert [(row["path"], row["outcome"]) for row in rows] == [(path, "begun"), (path, "refused")]
+    assert rows[0]["more"]["body"][0]["id"] == "a"
+    assert rows[1]["more"]["status"] == 400, "there is no such tenant"
+    assert rows[0]["id"] == rows[1]["id"]
 
 
 @pytest.mark.slow

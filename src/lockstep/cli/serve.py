@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +37,8 @@ def _serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-cert", metavar="FILE", help="certificate with its chain, PEM; needed off loopback")
     parser.add_argument("--tls-key", metavar="FILE", help="its key, PEM")
     parser.add_argument("--behind-proxy", action="store_true", help="a proxy in front of it does TLS")
+    parser.add_argument("--grafana", action="store_true",
+                        help="print a dashboard over /metrics, to import into Grafana, and end")  # fmt: skip
     parser.add_argument("--sign-in", action="store_true", help="on loopback, too, only bearers of tokens may look")
 
 
@@ -69,6 +73,8 @@ TOP = alone(
 
 def serve(options: argparse.Namespace, output: Output) -> int:
     """Serve until asked to end."""
+    if options.grafana:
+        return _print_dashboard(output)
     from lockstep.console.assembly import opened_parts
     from lockstep.console.server import Console, check_exposure
     from lockstep.server.serving import bind
@@ -79,6 +85,7 @@ def serve(options: argparse.Namespace, output: Output) -> int:
         bound = closing.enter_context(bind(chosen.host, chosen.port, "The console"))
         client = closing.enter_context(opened(bus_url(options), create=True))
         parts = closing.enter_context(opened_parts(client, options.cluster, Path(options.state)))
+        chosen = replace(chosen, left_out=parts.left_out)
         console = closing.enter_context(
             Console(client, chosen, pillars=parts.pillars, mounts=parts.mounts, bound=bound)
         )
@@ -86,6 +93,13 @@ def serve(options: argparse.Namespace, output: Output) -> int:
         while not stopping.wait(_LOOK_S):
             pass
     return stopping.code
+
+
+def _print_dashboard(output: Output) -> int:
+    from lockstep.console.static import dashboard_text
+
+    output.line(dashboard_text().rstrip())
+    return 0
 
 
 def _options(options: argparse.Namespace) -> ConsoleOptions:
@@ -97,7 +111,7 @@ def _options(options: argparse.Namespace) -> ConsoleOptions:
     tls = None if options.tls_cert is None else TlsFiles(Path(options.tls_cert), Path(options.tls_key))
     return ConsoleOptions(
         host=options.host, port=options.http, cluster=options.cluster, tls=tls, behind_proxy=options.behind_proxy,
-        anonymous=False if options.sign_in else None,
+        anonymous=False if options.sign_in else None, state=options.state, environ=os.environ,
     )  # fmt: skip
 
 

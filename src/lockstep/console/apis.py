@@ -11,12 +11,14 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lockstep.console.mounts import Mount
+from lockstep.server.bodies import Reply
 from lockstep.server.errors import RouteNotFound
+from lockstep.server.routes import Call
 
 if TYPE_CHECKING:
     from lockstep.console.fleets import Fleets
@@ -56,7 +58,12 @@ class ScheduleApis:
 
     def mount(self) -> Mount:
         """Where they are."""
-        return Mount(SCHEDULE, "schedules", NamedApps(SCHEDULE, self._app), "BigBen's API, and ours under /v2")
+        from lockstep.server.schedule.app import routes_of
+        from lockstep.server.schedule.operation import OperationRoutes
+
+        site: Any = None  # no route is called
+        routes = routes_of(site, OperationRoutes(site), _uncalled)
+        return Mount(SCHEDULE, "schedules", NamedApps(SCHEDULE, self._app), "BigBen's API, and ours under /v2", routes)
 
     def close(self) -> None:
         """Begin nothing more."""
@@ -90,7 +97,12 @@ class MonitorApis:
 
     def mount(self) -> Mount:
         """Where they are."""
-        return Mount(MONITOR, "fleet", NamedApps(MONITOR, self._app), "Sensu's API, and ours")
+        from lockstep.server.monitor.app import routes_of
+        from lockstep.server.monitor.site import MonitorSite, TransportFigures
+
+        nothing: Any = None  # no route is called
+        routes = routes_of(MonitorSite(nothing, nothing, nothing, TransportFigures), _uncalled)
+        return Mount(MONITOR, "fleet", NamedApps(MONITOR, self._app), "Sensu's API, and ours", routes)
 
     def close(self) -> None:
         """End what goes on, and begin nothing more."""
@@ -108,3 +120,8 @@ class MonitorApis:
             if known not in self._apps:
                 self._apps[known] = MonitorApp(self._fleets.open(known).site(), self._reads, self._changes)
             return self._apps[known]
+
+
+def _uncalled(_call: Call) -> Reply:
+    message = "the routes of a document are not called"
+    raise AssertionError(message)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lockstep.console.apis import MonitorApis, ScheduleApis
+from lockstep.console.figures import FleetFigures, ProjectFigures, ScheduleFigures, StreamFigures
 from lockstep.console.fleet import FleetViews
 from lockstep.console.fleets import Fleets, lacking
 from lockstep.console.mounts import Mount
@@ -38,7 +39,8 @@ def opened_parts(client: Lockstep, cluster: str, state: Path) -> Iterator[Parts]
         sampler = Sampler(client)
         closing.callback(sampler.close)
         sampler.start()
-        parts.pillars.append(StreamViews(site, sampler).pillar())
+        figures = StreamFigures(client, sampler)
+        parts.pillars.append(replace(StreamViews(site, sampler).pillar(), metrics=figures.families))
         _add_projects(site, parts, closing)
         _add_schedules(site, parts, closing)
         _add_fleet(site, parts, closing, state)
@@ -53,13 +55,15 @@ def _add_projects(site: Site, parts: Parts, closing: ExitStack) -> None:
         return
     closing.callback(views.close)
     views.start()
-    parts.pillars.append(views.pillar())
+    figures = ProjectFigures(views.watch)
+    parts.pillars.append(replace(views.pillar(), metrics=figures.families, parts=figures.parts))
 
 
 def _add_schedules(site: Site, parts: Parts, closing: ExitStack) -> None:
     views = ScheduleViews(site)
     closing.callback(views.close)
-    parts.pillars.append(views.pillar())
+    figures = ScheduleFigures(views.schedulers)
+    parts.pillars.append(replace(views.pillar(), metrics=figures.families, parts=figures.parts))
     apis = ScheduleApis(views.schedulers)
     closing.callback(apis.close)
     parts.mounts.append(apis.mount())
@@ -70,10 +74,15 @@ def _add_fleet(site: Site, parts: Parts, closing: ExitStack, state: Path) -> Non
     if sentence is not None:
         parts.left_out.append(sentence)
         return
-    fleets = Fleets(site, state)
+    add_fleets(site, Fleets(site, state), parts, closing)
+
+
+def add_fleets(site: Site, fleets: Fleets, parts: Parts, closing: ExitStack) -> None:
+    """The pages, figures and APIs of monitors."""
     views = FleetViews(site, fleets)
     closing.callback(views.close)
-    parts.pillars.append(views.pillar())
+    figures = FleetFigures(fleets)
+    parts.pillars.append(replace(views.pillar(), metrics=figures.families, parts=figures.parts))
     apis = MonitorApis(fleets)
     closing.callback(apis.close)
     parts.mounts.append(apis.mount())

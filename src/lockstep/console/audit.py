@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,12 @@ STREAM = "console.audit"
 KEPT_S = 400 * 86_400.0
 KEPT_ROWS = 10_000
 """Records that a server holds for its page; the stream has all."""
-_SECRET = ("secret", "token", "password", "digest", "shown_once")
+_PAIR = re.compile(r"(?i)([?&;][^=&\s]*(?:token|secret|passw|pwd|key)[^=&\s]*=)[^&;\s]+")
+_USER = re.compile(r"(\w+://)[^/\s]+@")
+_SECRET = ("secret", "token", "password", "passwd", "pwd", "digest", "shown_once", "authorization", "api_key",
+           "private_key", "access_key", "cookie", "sasl.", "ssl.key")  # fmt: skip
+TEXT_MAX, ITEMS_MAX = 1_000, 50
+"""Of values in records: longer texts and lists are cut."""
 
 
 class AuditLog:
@@ -30,19 +36,22 @@ class AuditLog:
     def begun(self, act: Act, asked: Asked, before: Mapping[str, Any]) -> str:
         """Note what is about to be done; returns the number that the outcome goes with."""
         number = self._runtime.new_id().hex()
-        fields = {name: _shown(name, value) for name, value in asked.values.items()}
         self._append(number, asked.principal, asked.address, act.title, asked.path, "begun",
-                     {"fields": fields, "preview": dict(before)})  # fmt: skip
+                     {"fields": redacted(asked.values), "preview": redacted(before)})  # fmt: skip
         return number
 
     def ended(self, number: str, act: Act, asked: Asked, outcome: str, after: Mapping[str, Any]) -> None:
         """Note what became of it."""
-        shown = {name: _shown(name, value) for name, value in after.items()}
-        self._append(number, asked.principal, asked.address, act.title, asked.path, outcome, shown)
+        self._append(number, asked.principal, asked.address, act.title, asked.path, outcome, redacted(after))
 
-    def event(self, principal: Principal, address: str, what: str, path: str, outcome: str) -> None:
-        """Note something that is no act, as signing in."""
-        self._append(self._runtime.new_id().hex(), principal, address, what, path, outcome, {})
+    def event(
+        self, principal: Principal, address: str, what: str, path: str, outcome: str, *, number: str = "",
+        more: Mapping[str, Any] | None = None,
+    ) -> str:  # fmt: skip
+        """Note something that is no act, as signing in; returns the number that its outcome can go with."""
+        number = number or self._runtime.new_id().hex()
+        self._append(number, principal, address, what, path, outcome, redacted(more or {}))
+        return number
 
     def rows(self) -> list[dict[str, Any]]:
         """The last records, newest first."""
@@ -66,7 +75,7 @@ class AuditLog:
         self._ledger.append(
             {"id": number, "at_ms": self._runtime.wall_ns() // 10**6, "who": principal.name,
              "role": principal.role.label, "credential": principal.credential, "from": address, "what": what,
-             "path": path, "outcome": outcome, "server": self._server, "more": dict(more)}
+             "path": path[:TEXT_MAX], "outcome": outcome, "server": self._server, "more": dict(more)}
         )  # fmt: skip
 
     def _take(self, record: dict[str, Any]) -> None:
@@ -74,5 +83,17 @@ class AuditLog:
         del self._rows[:-KEPT_ROWS]
 
 
-def _shown(name: str, value: Any) -> Any:
-    return "***" if any(word in name.lower() for word in _SECRET) and value else value
+def redacted(tree: Any) -> Any:
+    """Plain data without what is secret in it: values whose names say so, passwords in URLs; long ones are cut."""
+    if isinstance(tree, Mapping):
+        items = list(tree.items())[:ITEMS_MAX]
+        return {str(name): "***" if _is_secret(str(name)) and value else redacted(value) for name, value in items}
+    if isinstance(tree, list | tuple):
+        return [redacted(value) for value in tree[:ITEMS_MAX]]
+    if isinstance(tree, str):
+        return _PAIR.sub(r"\1***", _USER.sub(r"\1***@", tree[:TEXT_MAX]))
+    return tree
+
+
+def _is_secret(name: str) -> bool:
+    return any(word in name.lower().replace("-", "_") for word in _SECRET)

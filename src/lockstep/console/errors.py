@@ -5,9 +5,9 @@ UsageError                                         exit 2
 NotFound                                           exit 3
   CredentialNotFound
 Forbidden                                          exit 5
-  SignInNeeded RoleNeeded FormForged
+  SignInNeeded RoleNeeded FormForged StreamReserved
 Unavailable                                        exit 6
-  TooFast
+  TooFast BundleBusy
 """
 
 from __future__ import annotations
@@ -63,6 +63,14 @@ class RoleNeeded(Forbidden):
     advice = "Ask an admin for a token with that role: 'lockstep access add NAME --role {role}'."
 
 
+class StreamReserved(Forbidden):
+    """A stream on which the server keeps tokens, sessions or the audit log."""
+
+    code = "STREAM_RESERVED"
+    template = "The stream {stream!r} holds the server's own records."
+    advice = "Only the server writes it, and only an admin reads it: use the pages Access and Audit."
+
+
 class FormForged(Forbidden):
     """A form that did not come from a page of this session."""
 
@@ -77,3 +85,11 @@ class TooFast(Unavailable):
     code = "TOO_FAST"
     template = "{name} sends more than {rate} requests a second to this route."
     advice = "Wait {seconds:.1f} s and try again."
+
+
+class BundleBusy(Unavailable):
+    """A debug bundle, while another one is being made."""
+
+    code = "BUNDLE_BUSY"
+    template = "A debug bundle is being made for somebody else."
+    advice = "Try again in a minute."

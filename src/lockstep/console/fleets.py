@@ -27,6 +27,7 @@ from lockstep.monitor.core.patterns import fits_glob
 from lockstep.runtime import Runtime
 
 if TYPE_CHECKING:
+    from lockstep.engine.run.takeovers import Lead
     from lockstep.monitor.view import FleetView
     from lockstep.server.monitor.site import MonitorSite
     from lockstep.streams.client import Lockstep
@@ -283,6 +284,16 @@ class Fleets:
             if found is None:
                 found = self._open[name] = opened_fleet(self._site.client, name, self._folder, self._closing)
             return found
+
+    def lead(self, name: str) -> Lead | None:
+        """The newest epoch of the servers of a monitor; None before one has led."""
+        from lockstep.engine.run.streams import ProjectStreams
+        from lockstep.engine.run.takeovers import leads
+
+        sequence = ProjectStreams(cluster=CLUSTER, project=name).sequence
+        bus = self._site.client.bus
+        found = leads(bus.open(sequence), 1) if sequence in bus.names() else []
+        return found[0] if found else None
 
     def close(self) -> None:
         """Follow no more."""

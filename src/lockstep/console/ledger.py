@@ -1,10 +1,15 @@
-"""Streams that the console keeps for itself: plain JSON records, written durably and folded by every server."""
+"""Streams that the console keeps for itself: plain JSON records, written durably and folded by every server.
+
+Their names begin with `console.`, and their records carry a header that nothing which callers of the server can reach
+writes: not the act that publishes, not a scheduler that delivers to a stream. A record without it is ignored, so that
+nobody makes himself an admin with a record of his own.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lockstep.log.config import StreamConfig
@@ -12,7 +17,15 @@ from lockstep.streams.client import Lockstep
 from lockstep.streams.publisher import Publisher
 from lockstep.streams.subscriber import Subscriber
 
+OWN = "console."
+"""What the names of these streams begin with."""
 _STORED_S = 10.0
+_MARK = "lockstep-console"
+
+
+def is_own(stream: str) -> bool:
+    """Whether a stream, or a shard of one, is one that the console keeps for itself."""
+    return stream.startswith(OWN)
 
 
 class Ledger:
@@ -31,7 +44,9 @@ class Ledger:
         with self._lock:
             if self._publisher is None:
                 self._publisher = self._client.publisher(self.stream, config=self._config, linger_s=0.0)
-            receipt = self._publisher.publish(json.dumps(record, separators=(",", ":")).encode())
+            receipt = self._publisher.publish(
+                json.dumps(record, separators=(",", ":")).encode(), headers=((_MARK, b"1"),)
+            )
         receipt.result(_STORED_S)
 
     def follow(self) -> None:
@@ -42,8 +57,9 @@ class Ledger:
                     return
                 self._subscriber = self._client.subscriber(self.stream, initial="earliest", create=False)
             while batch := self._subscriber.poll(0.0):
-                for value in batch.values():
-                    self._take(json.loads(value))
+                for record in batch:
+                    if any(name == _MARK for name, _ in record.headers):
+                        self._take(json.loads(record.value))
 
     def close(self) -> None:
         """Close what was opened."""
@@ -51,8 +67,3 @@ class Ledger:
             for opened in (self._publisher, self._subscriber):
                 if opened is not None:
                     opened.close()
-
-
-def parsed(values: Iterator[bytes]) -> Iterator[dict[str, Any]]:
-    """Records of a ledger as plain data."""
-    return (json.loads(value) for value in values)

@@ -20,6 +20,8 @@ class Rate:
 
 
 READS, CHANGES, SIGN_INS = Rate(200.0, 400), Rate(20.0, 60), Rate(0.5, 10)
+UNKNOWN_READS, UNKNOWN_CHANGES = Rate(20.0, 60), Rate(0.5, 20)
+"""Of callers whose credential is not valid, by address: what they try is noted, and must not fill the audit log."""
 
 
 class RateLimits:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from starlette.types import Receive, Send
 
-from lockstep.errors import LockstepError
+from lockstep.errors import Forbidden, LockstepError
 from lockstep.runtime import logger
 from lockstep.server.errors import TooManyRequests
 
@@ -30,6 +30,8 @@ class _Shared:
     number: int = 0
     message: bytes = b""
     digest: bytes = b""
+    is_over: bool = False
+    """Nobody may look at it any more."""
 
 
 class LivePages:
@@ -74,7 +76,7 @@ class LivePages:
         if shared is None:
             changed = asyncio.Condition()
             shared = _Shared(asyncio.ensure_future(asyncio.sleep(0)), changed)
-            shared.task = asyncio.ensure_future(self._keep(shared, render))
+            shared.task = asyncio.ensure_future(self._keep(key, shared, render))
             self._pages[key] = shared
         shared.viewers += 1
         return shared
@@ -86,10 +88,14 @@ class LivePages:
             if self._pages.get(key) is shared:
                 del self._pages[key]
 
-    async def _keep(self, shared: _Shared, render: Render) -> None:
+    async def _keep(self, key: str, shared: _Shared, render: Render) -> None:
         while not self._is_closing:
             try:
                 kind, text = "content", await render()
+            except Forbidden as error:  # the token or session was ended meanwhile
+                kind, text, shared.is_over = "ended", str(error), True
+                if self._pages.get(key) is shared:
+                    del self._pages[key]
             except LockstepError as error:
                 kind, text = "stale", str(error)
             except Exception as error:  # noqa: BLE001  # a defect: viewers see that the page stands still, the log says why
@@ -102,11 +108,13 @@ class LivePages:
                     shared.digest = digest
                     shared.message = f"id: {shared.number}\nevent: {kind}\ndata: {json.dumps(text)}\n\n".encode()
                 shared.changed.notify_all()
+            if shared.is_over:
+                return
             await asyncio.sleep(self._every_s)
 
     async def _follow(self, shared: _Shared, send: Send, gone: asyncio.Future[None]) -> None:
         seen, silent_s = 0, 0.0
-        while not self._is_closing and not gone.done():
+        while not self._is_closing and not gone.done() and not (shared.is_over and shared.number == seen):
             async with shared.changed:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(shared.changed.wait(), self._every_s * 2)

@@ -1,69 +1,107 @@
-"""Health, readiness and metrics: answered before anything else, so that they answer also when all slots are busy."""
+"""Health, readiness and metrics: answered before anything else, so that they answer also when all slots are busy.
+
+Everybody may ask whether the server is well. What it looks at, and metrics, which have the names of streams, are for
+those who may look at pages.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from lockstep.console.port import Site
+from lockstep.console.app import ConsoleApp
+from lockstep.console.border import error_reply
+from lockstep.console.metrics import ServerMetrics
+from lockstep.console.port import Pillar, Site
 from lockstep.errors import LockstepError
-from lockstep.server.bodies import TEXT, Reply, reply
+from lockstep.runtime import logger
+from lockstep.server.bodies import Reply, reply
 
 HEALTHZ, READYZ, METRICS = "/healthz", "/readyz", "/metrics"
 READY_KEPT_S = 1.0
+AWAY = "the bus does not answer; the log says why"
 
 
 class Operation:
     """Stands before the app; counts its answers."""
 
-    def __init__(self, app: ASGIApp, site: Site) -> None:
-        self._app, self._site = app, site
-        self._answers: Counter[int] = Counter()
-        self._ready: tuple[float, Reply] | None = None
-        self._looking: asyncio.Task[Reply] | None = None
+    def __init__(self, app: ConsoleApp, site: Site, pillars: Sequence[Pillar]) -> None:
+        self._app, self._site, self._pillars = app, site, pillars
+        self._metrics = ServerMetrics(site, pillars, lambda: app.live.viewers)
+        self._ready: tuple[float, bool, list[dict[str, Any]]] | None = None
+        self._looking: asyncio.Task[tuple[bool, list[dict[str, Any]]]] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As an ASGI app."""
-        path = scope["path"]
-        if path in (HEALTHZ, READYZ, METRICS) and scope["method"] in ("GET", "HEAD"):
-            await (await self._own(path)).response()(scope, receive, send)
-            return
+        path, began = scope["path"], self._site.runtime.monotonic()
+        is_own = path in (HEALTHZ, READYZ, METRICS) and scope["method"] in ("GET", "HEAD")
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._answers[message["status"]] += 1
+                route = path if is_own else self._app.label(scope)
+                took = None if route.endswith(("/live", "/changes")) else self._site.runtime.monotonic() - began
+                method = scope["method"] if scope["method"] in _METHODS else "other"
+                self._metrics.requests.add(method, route, message["status"], took)
             await send(message)
 
-        await self._app(scope, receive, counted)
+        if is_own:
+            await (await self._own(path, scope)).response()(scope, receive, counted)
+        else:
+            await self._app(scope, receive, counted)
 
-    async def _own(self, path: str) -> Reply:
+    async def _own(self, path: str, scope: Scope) -> Reply:
         if path == HEALTHZ:
             return reply({"status": "ok"})
-        if path == METRICS:
-            return await asyncio.to_thread(self._metrics)
+        try:
+            if path == METRICS:
+                return await asyncio.to_thread(self._figures, scope)
+            return await self._readiness(scope)
+        except LockstepError as error:
+            return error_reply(error)
+
+    def _figures(self, scope: Scope) -> Reply:
+        self._app.check_may_look(scope)
+        return self._metrics.reply()
+
+    async def _readiness(self, scope: Scope) -> Reply:
+        is_well, parts = await self._looked()
+        told: dict[str, Any] = {"status": "ok" if is_well else "away", "role": "console", "epoch": None}
+        if not is_well:  # everybody may ask, so where the bus is is not told
+            return reply({**told, "reason": AWAY}, 503, {"Retry-After": "1"})
+        with suppress(LockstepError):
+            await asyncio.to_thread(self._app.check_may_look, scope)
+            told["parts"] = parts
+        return reply(told)
+
+    async def _looked(self) -> tuple[bool, list[dict[str, Any]]]:
+        """At most once a second, by one thread at a time."""
         now = self._site.runtime.monotonic()
         if self._ready is not None and now - self._ready[0] < READY_KEPT_S:
-            return self._ready[1]
+            return self._ready[1:]
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(asyncio.to_thread(self._readiness))
+            self._looking = asyncio.ensure_future(asyncio.to_thread(self._look))
         return await asyncio.shield(self._looking)
 
-    def _readiness(self) -> Reply:
+    def _look(self) -> tuple[bool, list[dict[str, Any]]]:
+        parts: list[dict[str, Any]] = []
         try:
             self._site.client.bus.names()
-            found = reply({"status": "ok", "role": "console", "epoch": None})
-        except LockstepError:  # everybody may ask, so where the bus is is not told
-            found = reply({"status": "the bus is away; the log says why"}, 503, {"Retry-After": "1"})
-        self._ready = (self._site.runtime.monotonic(), found)
-        return found
+            is_well = True
+        except LockstepError as error:
+            logger.warning("The bus can't be read: %s", error, extra={"action": "not_ready", "reason": str(error)})
+            is_well = False
+        for pillar in self._pillars if is_well else ():
+            try:
+                parts += [dict(part) for part in pillar.parts()]
+            except LockstepError as error:
+                parts.append({"kind": pillar.name, "name": pillar.title, "role": "unknown", "leader": None,
+                              "epoch": None, "reason": error.code})  # fmt: skip
+        self._ready = (self._site.runtime.monotonic(), is_well, parts)
+        return is_well, parts
 
-    def _metrics(self) -> Reply:
-        lines = ["# HELP lockstep_console_answers_total Answers of the console by status",
-                 "# TYPE lockstep_console_answers_total counter"]  # fmt: skip
-        lines += [f'lockstep_console_answers_total{{status="{status}"}} {count}'
-                  for status, count in sorted(self._answers.items())]  # fmt: skip
-        lines += [f"process_time_seconds {time.process_time():.3f}", ""]
-        return Reply("\n".join(lines).encode(), media_type=TEXT)
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})

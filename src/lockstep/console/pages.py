@@ -12,8 +12,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lockstep.console import charts
+from lockstep.server.bodies import Reply
 from lockstep.streams.views import setting
 
+HTML = "text/html; charset=utf-8"
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
@@ -39,6 +41,11 @@ class Pages:
     def content(self, template: str, context: Mapping[str, Any]) -> str:
         """Only the part that follows changes."""
         return self._environment.get_template(template).render({**context, "base": "fragment.html"})
+
+
+def page_reply(text: str, status: int = 200) -> Reply:
+    """A page as it is answered."""
+    return Reply(text.encode("utf-8", "replace"), status, HTML)
 
 
 def time_element(ms: int | float | None, *, none: str = "-") -> Markup:

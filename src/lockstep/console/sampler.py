@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
 
+from lockstep.console.group_watch import GroupWatch
 from lockstep.errors import LockstepError
 from lockstep.runtime import Task, logger
 from lockstep.streams.client import Lockstep
@@ -31,6 +32,8 @@ class Sampler:
 
     def __init__(self, client: Lockstep, every_s: float = EVERY_S) -> None:
         self._client, self._every_s = client, every_s
+        self.groups = GroupWatch(client)
+        """Each round listens to groups, too."""
         self._rates: dict[str, Series] = {}
         self._lags: dict[str, Series] = {}
         self._next = {"streams": 0, "groups": 0}
@@ -97,7 +100,7 @@ class Sampler:
         return max(0, end - last[1]) / (now - last[0])
 
     def _sample_group(self, group: str, _series: Series) -> float | None:
-        return float(sum(progress.lag for progress in self._client.groups.describe(group).streams))
+        return float(sum(progress.lag for progress in self.groups.describe(group).view.streams))
 
 
 def _crashed(error: BaseException) -> None:

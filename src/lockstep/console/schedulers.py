@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lockstep.console.metrics import Histogram
 from lockstep.console.port import Asked, Parameter, Site
 from lockstep.core.agenda import Status
 from lockstep.errors import BadArgument, GroupNotFound, SchedulerNotFound, Trimmed
@@ -17,6 +19,7 @@ from lockstep.log.offsets import step_back
 from lockstep.log.port import Log
 from lockstep.schedule.assembly import DEFAULT_NAME, open_scheduler
 from lockstep.schedule.client import SchedulerClient
+from lockstep.schedule.explanation import heard_nodes
 from lockstep.schedule.requests import CRON_TYPES
 from lockstep.schedule.rows import event_key
 from lockstep.schedule.scheduler import Scheduler
@@ -36,12 +39,14 @@ FAILURES_MAX, TAIL_RECORDS, TAIL_AT_ONCE = 200, 5_000, 20_000
 RECENT_MS = 86_400_000
 TRIES_TOLD = 3
 """An event whose delivery failed so often is told, though it is tried again."""
+LATE_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 3600.0)
+_WHAT, _LATE = re.compile(rb'"what": ?"([a-z ]{1,32})"'), re.compile(rb'"lateMs": ?(-?\d{1,15})')
 _FAILURES = (b'"failed"', b'"missed"', b'"retry"')
 SKEW_MS = 5_000
 """Cards of nodes that are heard come within three seconds of each other, so a larger difference is one of clocks."""
 SCHEDULER = Parameter(
     name="scheduler", label="Scheduler", is_scope=True, characters_max=128,
-    help="which scheduler; by default the only one, or 'default'",
+    help="which scheduler; by default the only one, or 'default'", option="--name",
 )  # fmt: skip
 
 
@@ -101,6 +106,26 @@ class Schedulers:
             if watch is None or watch.scheduler is not scheduler:
                 watch = self._health[name] = _Watch(scheduler)
         return watch.look()
+
+    @property
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return self._site.now_ms
+
+    def tail(self, name: str) -> FailureTail:
+        """What is counted of the history of a scheduler that was looked at."""
+        self.health(name)
+        with self._lock:
+            return self._health[name].tail
+
+    def epoch(self, name: str) -> int | None:
+        """The newest epoch in which a node owns a shard; None before any does."""
+        scheduler = self.open(name)
+        try:
+            found = scheduler.bus.groups.describe(scheduler.streams.group).streams
+        except GroupNotFound:
+            return None
+        return max((progress.epoch for progress in found), default=None)
 
     def close(self) -> None:
         """Close all that were opened."""
@@ -185,18 +210,6 @@ def looked_at(scheduler: Scheduler, tail: FailureTail) -> Health:
     )  # fmt: skip
 
 
-def heard_nodes(scheduler: Scheduler) -> list[Mapping[str, Any]]:
-    """The newest cards of the nodes that are heard.
-
-    When all nodes have ended their cards stay the newest, so the group that shares the shards says who is silent.
-    """
-    try:
-        silent = scheduler.bus.groups.describe(scheduler.streams.group).silent
-    except GroupNotFound:  # no node has run yet
-        return []
-    return [card for card in scheduler.client.nodes() if card["member"] not in silent]
-
-
 def backlogs_of(scheduler: Scheduler, shards: int, now: int) -> list[Backlog]:
     """Tenants with unfired events that are due, the oldest first."""
     first_due: dict[str, int] = {}
@@ -269,6 +282,10 @@ class FailureTail:
         self._next = step_back(log, bounds.next, TAIL_RECORDS, bounds.first)
         self._found: deque[Mapping[str, Any]] = deque(maxlen=FAILURES_MAX)
         self.ticks: dict[str, Mapping[str, Any]] = {}
+        self._counted_from = bounds.next
+        self.outcomes: Counter[str] = Counter()
+        """Records by what happened, from when this was made."""
+        self.late = Histogram(LATE_S)
 
     def look(self) -> Sequence[Mapping[str, Any]]:
         """The failures up to now, oldest first. Of what comes faster than it is read, the older part is passed by."""
@@ -281,10 +298,21 @@ class FailureTail:
                     view = BatchView(entry.base, entry.data, self._log.name)
                     for value in view.values()[max(self._next - view.base, 0) :]:
                         self._take(value)
+                        if view.base >= self._counted_from:
+                            self._count(value)
                     self._next = view.end
         except Trimmed:
             self._next = self._log.bounds().first
         return list(self._found)
+
+    def _count(self, value: bytes) -> None:
+        what = _WHAT.search(value)
+        if what is None:
+            return
+        self.outcomes[what[1].decode()] += 1
+        late = _LATE.search(value) if what[1] == b"fired" else None
+        if late is not None:
+            self.late.add(int(late[1]) / 1000)
 
     def _take(self, value: bytes) -> None:
         is_failure = any(word in value for word in _FAILURES)

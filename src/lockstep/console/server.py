@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from lockstep.console.administration import AdministrationViews
 from lockstep.console.app import ConsoleApp
 from lockstep.console.audit import AuditLog
+from lockstep.console.border import ProxyAddress, SafeHeaders, body_limit, refusal
 from lockstep.console.credentials import CredentialStore
 from lockstep.console.home import HomeView
 from lockstep.console.mounts import Mount
-from lockstep.console.operation import HEALTHZ, READYZ, Operation
+from lockstep.console.operation import HEALTHZ, METRICS, READYZ, Operation
 from lockstep.console.port import Pillar, Site
+from lockstep.console.settings import LIMITS, ServerFacts
 from lockstep.server.guard import Guard, Limits
 from lockstep.server.serving import RestServer, TlsFiles, bind
 from lockstep.server.tokens import is_loopback
 from lockstep.streams.client import Lockstep
 
-LIMITS = Limits(requests=256, bodies=32, body_bytes=16 << 20, body_s=30.0)
-OPEN_PATHS = frozenset({HEALTHZ, READYZ})
+OPEN_PATHS = frozenset({HEALTHZ, READYZ, METRICS})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +38,19 @@ class ConsoleOptions:
     """Whether a proxy in front of it does TLS."""
     anonymous: bool | None = None
     """Whether callers without a credential may look; None: on loopback alone."""
+    state: str = ""
+    """The folder for views of fleets, as the page of settings shows it."""
+    left_out: Sequence[str] = ()
+    """Sentences about parts that are not there."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Of the process, for debug bundles."""
+
+    @property
+    def encryption(self) -> str:
+        """Who does TLS, in words."""
+        if self.tls is not None:
+            return "TLS with its own certificate"
+        return "TLS by a proxy in front of it" if self.behind_proxy else "none: it listens on loopback only"
 
 
 class Console:
@@ -59,18 +73,26 @@ class Console:
         site = Site(client, runtime, options.cluster)
         self.credentials = CredentialStore(client, runtime)
         self.audit = AuditLog(client, runtime, socket.gethostname())
-        found = [*pillars, AdministrationViews(self.credentials, self.audit).pillar()]
-        anonymous = is_local if options.anonymous is None else options.anonymous
+        is_open = is_local and not options.behind_proxy  # whom a proxy lets through is not on this machine
+        anonymous = is_open if options.anonymous is None else options.anonymous
+        is_secure = options.tls is not None or options.behind_proxy
+        bound = bound or bind(options.host, options.port, "The console")
+        facts = ServerFacts(
+            host=options.host, port=bound.getsockname()[1], encryption=options.encryption, anonymous=anonymous,
+            state=options.state, server=socket.gethostname(), started_ms=site.now_ms, left_out=options.left_out,
+            limits=limits, environ=options.environ,
+        )  # fmt: skip
+        found = [*pillars, AdministrationViews(site, self.credentials, self.audit, facts).pillar()]
         self.app = ConsoleApp(
             site, [HomeView(found).pillar(), *found], self.credentials, self.audit, mounts=mounts, anonymous=anonymous,
-            secure_cookie=options.tls is not None or options.behind_proxy,
+            secure_cookie=is_secure,
         )  # fmt: skip
-        check = None if is_local else _Everybody()
-        guard = Guard(Operation(self.app, site), token=None, check=check, runtime=runtime, limits=limits,
-                      open_paths=OPEN_PATHS)  # fmt: skip
-        self._server = RestServer(
-            guard, bound or bind(options.host, options.port, "The console"), options.host, tls=options.tls
-        )
+        operation = Operation(self.app, site, found)
+        guard = Guard(operation, token=None, check=None if is_open else _Everybody(), runtime=runtime, limits=limits,
+                      open_paths=OPEN_PATHS, refuse=refusal, body_limit=body_limit)  # fmt: skip
+        served = SafeHeaders(guard, is_tls=is_secure)
+        app = ProxyAddress(served) if options.behind_proxy else served
+        self._server = RestServer(app, bound, options.host, tls=options.tls)
         self.url = self._server.url
 
     def close(self) -> None:

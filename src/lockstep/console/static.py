@@ -12,12 +12,21 @@ _KINDS = {"console.css": "text/css; charset=utf-8", "console.js": "text/javascri
           "icon.svg": "image/svg+xml"}  # fmt: skip
 
 
+def dashboard_text() -> str:
+    """A dashboard over the metrics of the server, as Grafana imports it."""
+    return (files("lockstep.console") / "static" / "grafana.json").read_text()
+
+
 class StaticFiles:
     """Answers /static/NAME; a browser asks again whether it has changed."""
 
     def __init__(self) -> None:
         folder = files("lockstep.console") / "static"
         self._files = {name: (folder / name).read_bytes() for name in _KINDS}
+
+    def dashboard(self) -> Reply:
+        """The dashboard over /metrics, to import into Grafana."""
+        return Reply(dashboard_text().encode())
 
     def reply(self, path: str, known: bytes) -> Reply:
         """A file, or 304 for one that the browser has; RouteNotFound."""

@@ -30,8 +30,9 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def response(self) -> Response:
-        """As Starlette sends it."""
-        return Response(self.body, self.status, {**_SAFE, **self.headers}, media_type=self.media_type)
+        """As Starlette sends it. Nothing is of no type: it is no JSON."""
+        kind = self.media_type if self.body else None
+        return Response(self.body, self.status, {**_SAFE, **self.headers}, media_type=kind)
 
 
 def reply(tree: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:

@@ -33,6 +33,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Make room for it, and wait for a request."""
         super().connection_made(transport)
+        self.access_log = False  # addresses may hold what is secret; a program may have its own log of uvicorn
         self._await_request()
         if len(self.connections) <= connections_max():
             return

@@ -49,7 +49,8 @@ Refuse = Callable[[Request, LockstepError], Response]
 class Guard:
     """Lets requests through to the app that may pass. Without `token` all may look; `change_token` is for the rest.
 
-    `check` stands in place of a token. `open_paths` need none and are outside the limits.
+    `check` stands in place of a token. `body_limit` gives the largest body of a path. `open_paths` need
+    no token and are outside the limits.
     """
 
     def __init__(
@@ -63,9 +64,10 @@ class Guard:
         open_paths: frozenset[str] = frozenset({HEALTH}),
         refuse: Refuse = refusal,
         check: Check | None = None,
+        body_limit: Callable[[str, int], int] = lambda _path, most: most,
     ) -> None:
         self._app, self._runtime, self._limits = app, runtime, limits
-        self._open_paths, self._refusal = open_paths, refuse
+        self._open_paths, self._refusal, self._body_limit = open_paths, refuse, body_limit
         self._token: Check | None = check if token is None else TokenCheck(token)
         self._change_token = None if change_token is None else TokenCheck(change_token)
         self._at_work = self._coming_in = 0
@@ -117,21 +119,22 @@ class Guard:
         said = request.headers.get("content-length", "0")
         if request.method in _LOOKS or (said == "0" and "transfer-encoding" not in request.headers):
             return b""
-        if not said.isdecimal() or int(said) > self._limits.body_bytes:
-            raise BodyTooLarge(limit=self._limits.body_bytes)
+        limit = self._body_limit(path_of(request), self._limits.body_bytes)
+        if not said.isdecimal() or int(said) > limit:
+            raise BodyTooLarge(limit=limit)
         if self._coming_in >= self._limits.bodies:
             raise TooManyRequests(limit=self._limits.bodies)
         self._coming_in += 1
         try:
             async with asyncio.timeout(self._limits.body_s):
-                return await self._received(receive)
+                return await self._received(receive, limit)
         except TimeoutError:
             raise TimedOut(what="Receiving the request", seconds=self._limits.body_s) from None
         finally:
             self._coming_in -= 1
 
-    async def _received(self, receive: Receive) -> bytes | None:
-        limit, parts, size = self._limits.body_bytes, [], 0
+    async def _received(self, receive: Receive, limit: int) -> bytes | None:
+        parts, size = [], 0
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":

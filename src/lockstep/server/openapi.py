@@ -1,14 +1,14 @@
-"""The OpenAPI document, made from the routes and their examples."""
+"""OpenAPI documents, made from routes and their examples."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import lockstep
 from lockstep.server.bodies import JSON, NDJSON
-from lockstep.server.routes import Route
+from lockstep.server.routes import ByName, Route, Text
 
 _PART = re.compile(r"\{(\w+)\*?\}")
 _MEANINGS = {
@@ -20,6 +20,8 @@ _MEANINGS = {
     400: "refused; the message says why",
     404: "not found",
     409: "the state of the event or cron says no",
+    412: "not as it should be; the list says why",
+    500: "the fleet does not answer; the sentence says why",
     503: "not now; the message says what to do",
 }
 
@@ -30,7 +32,7 @@ def document(
     """Return the document of some routes, whose requests may need credentials of an HTTP scheme."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path.replace("*}", "}"), {})[route.method.lower()] = _operation(route)
+        paths.setdefault(route.path.replace("*}", "}"), {})[route.method.lower()] = operation(route)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -45,33 +47,57 @@ def document(
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
+def operation(route: Route) -> dict[str, Any]:
+    """What a document says of one route."""
     parameters = [_parameter(name, "path", required=True) for name in _PART.findall(route.path)]
     parameters += [_parameter(name, "query", text) for name, text in route.query.items()]
-    operation: dict[str, Any] = {"summary": route.summary, "tags": [route.tag], "parameters": parameters}
+    made: dict[str, Any] = {"summary": route.summary, "tags": [route.tag], "parameters": parameters}
     if route.body is not None:
-        kind = _schema(route.body)
-        operation["requestBody"] = {
+        made["requestBody"] = {
             "required": True,
-            "content": {route.body_type: {"schema": kind, "example": route.body}},
+            "content": {route.body_type: {"schema": shape(route.body), "example": route.body}},
         }
     answers = route.answers or {200: None}
-    operation["responses"] = {str(status): _answer(status, example) for status, example in answers.items()}
-    return operation
+    made["responses"] = {str(status): _answer(status, example) for status, example in answers.items()}
+    return made
+
+
+def operation_id(method: str, path: str) -> str:
+    """A name for an operation that is its own: the method and the parts of the path."""
+    parts = [part.strip("{}*").replace(".", "_").replace("-", "_") for part in path.split("/") if part]
+    return "_".join([method.lower(), *parts])
 
 
 def _parameter(name: str, place: str, text: str = "", *, required: bool = False) -> dict[str, Any]:
-    made = {"name": name, "in": place, "required": required, "schema": {"type": "string"}}
+    schema = {"type": "string", "minLength": 1} if place == "path" else {"type": "string"}
+    made = {"name": name, "in": place, "required": required, "schema": schema}
     return {**made, "description": text} if text else made
 
 
 def _answer(status: int, example: Any) -> dict[str, Any]:
     made: dict[str, Any] = {"description": _MEANINGS.get(status, "")}
-    if example is not None:
+    if isinstance(example, Text):
+        schema = {"type": "string"}
+        made["content"] = {example.media_type.partition(";")[0]: {"schema": schema, "example": example.text}}
+    elif example is not None:
         media = NDJSON if isinstance(example, str) else JSON
-        made["content"] = {media: {"schema": _schema(example), "example": example}}
+        made["content"] = {media: {"schema": shape(example, is_answer=True), "example": example}}
     return made
 
 
-def _schema(example: Any) -> dict[str, str]:
-    return {"type": "object" if isinstance(example, dict) else "array" if isinstance(example, list) else "string"}
+def shape(example: Any, *, is_answer: bool = False) -> dict[str, Any]:
+    """The schema of what looks like an example. Of answers, single values may be null where nothing is known."""
+    if isinstance(example, ByName):
+        return {"type": "object", "additionalProperties": shape(next(iter(example.values())), is_answer=is_answer)}
+    if isinstance(example, Mapping):
+        made = {"type": "object"}
+        if not is_answer:
+            return made  # what may be left out of a request, and what else may be sent, its summary says
+        return {**made, "properties": {name: shape(value, is_answer=True) for name, value in example.items()}}
+    if isinstance(example, list):
+        return {"type": "array", "items": shape(example[0], is_answer=is_answer) if example else {}}
+    kinds = {bool: "boolean", int: "integer", float: "number", str: "string"}
+    kind = kinds.get(type(example))
+    if kind is None:
+        return {}
+    return {"type": [kind, "null"]} if is_answer else {"type": kind}

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from lockstep.errors import BadArgument
+from lockstep.server.access import Role
 from lockstep.server.bodies import Reply
 from lockstep.server.errors import MethodNotAllowed, RouteNotFound
 
@@ -51,6 +52,18 @@ class Call:
 Handle = Callable[[Call], Reply]
 
 
+@dataclass(frozen=True, slots=True)
+class Text:
+    """An example of an answer that is no JSON."""
+
+    text: str
+    media_type: str
+
+
+class ByName(dict[str, Any]):
+    """An example of an object whose properties are names, each with a value of the same shape."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
     """A method and path with its handler and what OpenAPI says of it.
@@ -73,6 +86,13 @@ class Route:
     """An example of the answer for each status."""
     strict: bool = True
     """Refuse parameters of the query that are not known."""
+    role: Role | None = None
+    """What a caller of `lockstep serve` needs; by default an operator changes and a viewer looks."""
+
+    @property
+    def needs(self) -> Role:
+        """The role that is needed where callers have roles."""
+        return self.role or (Role.VIEWER if self.method == "GET" else Role.OPERATOR)
 
     @property
     def parts(self) -> list[str]:

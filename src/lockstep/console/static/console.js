@@ -45,6 +45,7 @@ function follow() {
   });
   source.addEventListener("same", () => { lastHeard = Date.now(); failed = ""; });
   source.addEventListener("stale", (event) => { failed = JSON.parse(event.data); });
+  source.addEventListener("ended", () => { source.close(); location.reload(); });
   source.onerror = () => { failed = failed || "the server does not answer"; };
 }
 // forms whose result is shown while they are filled in: the page is asked for again, and one part of it replaced

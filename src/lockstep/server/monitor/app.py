@@ -20,7 +20,7 @@ from lockstep.server.monitor.own import HEALTHZ, READYZ, OwnRoutes
 from lockstep.server.monitor.sensu import ALWAYS, SENSU, ClientRoutes, EventRoutes, OperationRoutes
 from lockstep.server.monitor.site import MonitorSite, answer
 from lockstep.server.openapi import document
-from lockstep.server.routes import Call, Route, Router, Work, parse_query
+from lockstep.server.routes import Call, Handle, Route, Router, Work, parse_query
 
 OPEN_PATHS = frozenset({HEALTHZ, READYZ})
 """Open to everybody, and outside the limits."""
@@ -28,18 +28,23 @@ OPENAPI = "/openapi.json"
 _REQUEST_ID, _ORIGIN = b"x-request-id", b"origin"
 
 
+def routes_of(site: MonitorSite, document: Handle) -> list[Route]:
+    """All routes; `document` answers with the OpenAPI document."""
+    groups = (ClientRoutes(site), EventRoutes(site), OperationRoutes(site), OwnRoutes(site))
+    own = Route(
+        method="GET", path=OPENAPI, handle=document, work=Work.INLINE, tag="monitor",
+        summary="The routes, with examples",
+    )  # fmt: skip
+    return [*(route for group in groups for route in group.routes()), own]
+
+
 class MonitorApp:
     """An ASGI app. The guard before it has received the whole body."""
 
     def __init__(self, site: MonitorSite, reads: ThreadPoolExecutor, changes: ThreadPoolExecutor) -> None:
         self._site, self._reads, self._changes = site, reads, changes
-        groups = (ClientRoutes(site), EventRoutes(site), OperationRoutes(site), OwnRoutes(site))
         self._changing = ChangeStreams(site.view, reads)
-        own = Route(
-            method="GET", path=OPENAPI, handle=lambda _: self._document, work=Work.INLINE, tag="monitor",
-            summary="The routes, with examples",
-        )  # fmt: skip
-        self.router = Router([*(route for group in groups for route in group.routes()), own])
+        self.router = Router(routes_of(site, lambda _: self._document))
         self._document = answer(
             document(self.router.routes, title="Lockstep monitor", summary="Sensu's HTTP API, and our own",
                      scheme="basic")

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from lockstep.server.access import Role
 from lockstep.server.bodies import TEXT, Reply
 from lockstep.server.monitor.changes import CHANGES, EVENT_STREAM
 from lockstep.server.monitor.sensu import parse_body
 from lockstep.server.monitor.site import MonitorSite, answer, empty
-from lockstep.server.routes import Call, Route, Work
+from lockstep.server.routes import Call, Route, Text, Work
 
 HEALTHZ, READYZ = "/healthz", "/readyz"
 _HISTORY_MAX = 1_000
+_ANSWERS: Mapping[str, Mapping[int, Any]] = {
+    "/why/{client}/{check}": {200: {}, 404: None}, "/deliveries": {200: {"items": [], "doubts": []}},
+    "/counters": {200: {}},
+    READYZ: {200: {"ready": True, "servers": []}, 503: {"ready": False, "servers": []}},
+}  # fmt: skip
+"""Examples of answers; of others it is a list."""
 
 
 class OwnRoutes:
@@ -35,25 +43,36 @@ class OwnRoutes:
             (READYZ, self.readyz, "200 if the view follows the fleet, else 503", {}),
         ]  # fmt: skip
         made = [
-            Route(method="GET", path=path, handle=handle, summary=summary, tag="monitor", query=query)
+            Route(
+                method="GET",
+                path=path,
+                handle=handle,
+                summary=summary,
+                tag="monitor",
+                query=query,
+                answers=_ANSWERS.get(path, {200: []}),
+            )
             for path, handle, summary, query in get
         ]
         ack = Route(
             method="POST", path="/ack", handle=self.ack, summary="Silence an event until it is resolved",
             work=Work.CHANGE, tag="monitor", body={"client": "web-1", "check": "disk", "by": "ann", "reason": "known"},
+            answers={201: {"id": "client:web-1:disk"}, 404: None},
         )  # fmt: skip
         reload = Route(
-            method="POST", path="/settings", handle=self.reload, summary="Put settings in force",
+            method="POST", path="/settings", handle=self.reload, summary="Put settings in force", role=Role.ADMIN,
             work=Work.CHANGE, tag="monitor", body={"settings": {"checks": {}}, "digest": "", "by": "ann"},
+            answers={200: {"digest": ""}},
         )  # fmt: skip
         health = Route(
             method="GET", path=HEALTHZ, handle=lambda _: Reply(b"ok\n", media_type=TEXT),
             summary="That the server answers",
-            work=Work.INLINE, tag="monitor",
+            work=Work.INLINE, tag="monitor", answers={200: Text("ok\n", TEXT)},
         )  # fmt: skip
         changes = Route(
             method="GET", path=CHANGES, handle=lambda _: Reply(b"", media_type=EVENT_STREAM),
             summary="Transitions as they come, as server-sent events", work=Work.INLINE, tag="monitor",
+            answers={200: Text("id: 1.0\ndata: {}\n\n", EVENT_STREAM)},
         )  # fmt: skip
         return [*made, ack, reload, health, changes]
 

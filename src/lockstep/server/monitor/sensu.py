@@ -10,6 +10,7 @@ from lockstep.monitor.core.documents import MESSAGE_MAX, REDACTED_KEYS, redact
 from lockstep.monitor.core.results import fault_of
 from lockstep.monitor.settings.services import look_at_client
 from lockstep.monitor.settings.validation import look_at
+from lockstep.server.access import Role
 from lockstep.server.bodies import Reply, check_tree, parse_json
 from lockstep.server.errors import BadBody
 from lockstep.server.monitor.site import PAGE, MonitorSite, answer, compact, empty
@@ -20,6 +21,10 @@ VERSION = "0.26.5"
 API_CLIENT = "sensu-api"
 _RESULT_REST = 256
 """Bytes of a record of a result around its check."""
+_ISSUED = {202: {"issued": 1_767_225_600}, 404: None}
+"""What is done soon; 404 for what does not exist."""
+_LIST: Mapping[int, Any] = {200: []}
+_OBJECT: Mapping[int, Any] = {200: {}, 404: None}
 SENSU = "sensu"
 """Marks Sensu's routes."""
 ALWAYS = frozenset({"/info", "/health"})
@@ -61,22 +66,29 @@ class ClientRoutes:
     def routes(self) -> list[Route]:
         """All of them."""
         return [
-            route("GET", "/clients", lambda call: self._site.page(call, "client"), "All clients", query=_FILTERED),
+            route("GET", "/clients", lambda call: self._site.page(call, "client"), "All clients", query=_FILTERED,
+                  answers=_LIST),
             route("POST", "/clients", self.put, "Register a client, or change it",
                   body={"name": "web-1", "address": "10.0.0.1", "subscriptions": ["web"]},
                   answers={201: {"name": "web-1"}}),
-            route("GET", "/clients/{client}", self.one, "A client"),
+            route("GET", "/clients/{client}", self.one, "A client", answers=_OBJECT),
             route("DELETE", "/clients/{client}", self.delete, "Resolve a client's events and forget it",
+                  role=Role.ADMIN, answers=_ISSUED,
                   query={"invalidate": "true: ignore what it sends from now on",
                          "invalidate_expire": "for so many seconds"}),
-            route("GET", "/clients/{client}/history", self.history, "The last statuses of a client's checks"),
-            route("GET", "/results", lambda call: self._site.page(call, "result"), "The last results", query=_FILTERED),
+            route("GET", "/clients/{client}/history", self.history, "The last statuses of a client's checks",
+                  answers={**_LIST, 404: None}),
+            route("GET", "/results", lambda call: self._site.page(call, "result"), "The last results", query=_FILTERED,
+                  answers=_LIST),
             route("POST", "/results", self.result, "Send a result",
                   body={"name": "backup", "output": "done", "status": 0, "source": "web-1"},
                   answers={202: {"issued": 1}}),
-            route("GET", "/results/{client}", self.results, "The last results of a client", query=_FILTERED),
-            route("GET", "/results/{client}/{check}", self.one_result, "The last result of a check"),
-            route("DELETE", "/results/{client}/{check}", self.delete_result, "Forget a result and its history"),
+            route("GET", "/results/{client}", self.results, "The last results of a client", query=_FILTERED,
+                  answers={**_LIST, 404: None}),
+            route("GET", "/results/{client}/{check}", self.one_result, "The last result of a check",
+                  answers=_OBJECT),
+            route("DELETE", "/results/{client}/{check}", self.delete_result, "Forget a result and its history",
+                  answers={204: None, 404: None}),
         ]  # fmt: skip
 
     def one(self, call: Call) -> Reply:
@@ -168,61 +180,126 @@ class EventRoutes:
         ]
 
     def _of_checks(self) -> Iterator[Route]:
-        yield route("GET", "/checks", self.checks, "The checks that are published", query=PAGE)
-        yield route("GET", "/checks/{check}", self.check, "A check's definition")
-        yield route("DELETE", "/checks/{check}", self._deleted("check-delete", "check"), "Forget a check's results")
+        yield route("GET", "/checks", self.checks, "The checks that are published", query=PAGE, answers=_LIST)
+        yield route("GET", "/checks/{check}", self.check, "A check's definition", answers=_OBJECT)
+        yield route(
+            "DELETE",
+            "/checks/{check}",
+            self._deleted("check-delete", "check"),
+            "Forget a check's results",
+            answers=_ISSUED,
+        )
         example = {"check": "disk", "subscribers": ["client:web-1"]}
         for path in ("/request", "/check/request"):
-            yield route("POST", path, self.request, "Have a check run now", body=example, answers={202: {"issued": 1}})
+            yield route("POST", path, self.request, "Have a check run now", body=example, answers=_ISSUED)
 
     def _of_events(self) -> Iterator[Route]:
         for path in ("/events", "/incidents"):
-            yield route("GET", path, lambda call: self._site.page(call, "event"), "The open events", query=_FILTERED)
-            yield route("GET", f"{path}/{{client}}", self.of_client, "The open events of a client", query=_FILTERED)
-            yield route("GET", f"{path}/{{client}}/{{check}}", self.event, "An open event")
+            yield route(
+                "GET",
+                path,
+                lambda call: self._site.page(call, "event"),
+                "The open events",
+                query=_FILTERED,
+                answers=_LIST,
+            )
+            yield route(
+                "GET",
+                f"{path}/{{client}}",
+                self.of_client,
+                "The open events of a client",
+                query=_FILTERED,
+                answers=_LIST,
+            )
+            yield route("GET", f"{path}/{{client}}/{{check}}", self.event, "An open event", answers=_OBJECT)
             yield route(
                 "DELETE",
                 f"{path}/{{client}}/{{check}}",
                 self._deleted("resolve", "client", "check"),
                 "Resolve an event",
+                answers=_ISSUED,
             )
         for path in ("/resolve", "/event/resolve"):
             yield route("POST", path, self.resolve, "Resolve an event", body={"client": "web-1", "check": "disk"},
-                        answers={202: {"issued": 1}})  # fmt: skip
+                        answers=_ISSUED)  # fmt: skip
 
     def _of_aggregates(self) -> Iterator[Route]:
         age = {"max_age": "results that are older, in seconds, count as stale"}
-        yield route("GET", "/aggregates", self.aggregates, "The aggregates", query=PAGE)
-        yield route("GET", "/aggregates/{name}", self.aggregate, "How many results of each severity", query=age)
-        yield route("DELETE", "/aggregates/{name}", self._deleted("aggregate-delete", "name"), "Forget an aggregate")
-        yield route("GET", "/aggregates/{name}/clients", self.aggregate_clients, "Members by client")
-        yield route("GET", "/aggregates/{name}/checks", self.aggregate_checks, "Members by check")
+        yield route(
+            "GET", "/aggregates", self.aggregates, "The aggregates", query=PAGE, answers={200: [{"name": "disks"}]}
+        )
+        yield route(
+            "GET", "/aggregates/{name}", self.aggregate, "How many results of each severity", query=age, answers=_OBJECT
+        )
+        yield route(
+            "DELETE",
+            "/aggregates/{name}",
+            self._deleted("aggregate-delete", "name"),
+            "Forget an aggregate",
+            answers={204: None, 404: None},
+        )
+        yield route(
+            "GET",
+            "/aggregates/{name}/clients",
+            self.aggregate_clients,
+            "Members by client",
+            answers={200: [{"name": "web-1", "checks": ["disk"]}], 404: None},
+        )
+        yield route(
+            "GET",
+            "/aggregates/{name}/checks",
+            self.aggregate_checks,
+            "Members by check",
+            answers={200: [{"name": "disk", "clients": ["web-1"]}], 404: None},
+        )
         yield route("GET", "/aggregates/{name}/results/{severity}", self.aggregate_results,
-                    "Members of a severity, grouped by what they say", query=age)  # fmt: skip
+                    "Members of a severity, grouped by what they say", query=age,
+                    answers={**_LIST, 400: None, 404: None})  # fmt: skip
 
     def _of_silences(self) -> Iterator[Route]:
         example = {"subscription": "client:web-1", "check": "disk", "expire": 3600, "reason": "new disk"}
-        yield route("GET", "/silenced", self.silences, "The silences", query=PAGE)
-        yield route("POST", "/silenced", self.silence, "Silence a subscription, a check, or both", body=example)
-        yield route("POST", "/silenced/clear", self.clear, "End a silence", body={"id": "client:web-1:disk"})
-        yield route("GET", "/silenced/ids/{id}", self.silence_by_id, "A silence")
+        yield route("GET", "/silenced", self.silences, "The silences", query=PAGE, answers=_LIST)
+        yield route(
+            "POST",
+            "/silenced",
+            self.silence,
+            "Silence a subscription, a check, or both",
+            body=example,
+            answers={201: {"id": "client:web-1:disk"}},
+        )
+        yield route(
+            "POST",
+            "/silenced/clear",
+            self.clear,
+            "End a silence",
+            body={"id": "client:web-1:disk"},
+            answers={204: None, 404: None},
+        )
+        yield route("GET", "/silenced/ids/{id}", self.silence_by_id, "A silence", answers=_OBJECT)
         yield route(
             "GET",
             "/silenced/subscriptions/{subscription}",
             self._silences_by("subscription"),
             "Of a subscription",
             query=PAGE,
+            answers=_LIST,
         )
-        yield route("GET", "/silenced/checks/{check}", self._silences_by("check"), "Of a check", query=PAGE)
+        yield route(
+            "GET", "/silenced/checks/{check}", self._silences_by("check"), "Of a check", query=PAGE, answers=_LIST
+        )
 
     def _of_stashes(self) -> Iterator[Route]:
-        yield route("GET", "/stashes", self.stashes, "The stashes", query=PAGE)
+        yield route("GET", "/stashes", self.stashes, "The stashes", query=PAGE, answers=_LIST)
         yield route("POST", "/stashes", self.put_stash, "Store a stash",
                     body={"path": "note", "content": {"by": "ann"}}, answers={201: {"path": "note"}})  # fmt: skip
         for path in ("/stash/{path*}", "/stashes/{path*}"):
-            yield route("GET", path, self.stash, "A stash's content")
-            yield route("POST", path, self.put_stash_at, "Store a stash", body={"by": "ann"})
-            yield route("DELETE", path, self._deleted("stash-delete", "path"), "Remove a stash")
+            yield route("GET", path, self.stash, "A stash's content", answers=_OBJECT)
+            yield route(
+                "POST", path, self.put_stash_at, "Store a stash", body={"by": "ann"}, answers={201: {"path": "note"}}
+            )
+            yield route(
+                "DELETE", path, self._deleted("stash-delete", "path"), "Remove a stash", answers={204: None, 404: None}
+            )
 
     def _deleted(self, order: str, *names: str) -> Handle:
         return lambda call: self._site.ask(order, **{name: call.names[name] for name in names})
@@ -425,9 +502,22 @@ class OperationRoutes:
         """All of them."""
         limits = {"consumers": "at least so many on each queue", "messages": "at most so many waiting"}
         return [
-            route("GET", "/info", self.info, "Version, transport and servers"),
-            route("GET", "/health", self.health, "204 if the queues are as asked, else 412", query=limits),
-            route("GET", "/settings", self.settings, "The settings in force; what is secret is not shown"),
+            route("GET", "/info", self.info, "Version, transport and servers", answers={200: {}}),
+            route(
+                "GET",
+                "/health",
+                self.health,
+                "204 if the queues are as asked, else 412",
+                query=limits,
+                answers={204: None, 412: ["results has 0 consumers"]},
+            ),
+            route(
+                "GET",
+                "/settings",
+                self.settings,
+                "The settings in force; what is secret is not shown",
+                answers={200: {}},
+            ),
         ]
 
     def info(self, _call: Call) -> Reply:

@@ -16,7 +16,7 @@ from lockstep.schedule.times import java_text
 from lockstep.schedule.validation import ID_BYTES_MAX
 from lockstep.server.bodies import Reply, reply
 from lockstep.server.openapi import document
-from lockstep.server.routes import Call, Route, Router, Work, parse_query
+from lockstep.server.routes import Call, Handle, Route, Router, Work, parse_query
 from lockstep.server.schedule.bigben import BigBenRoutes
 from lockstep.server.schedule.cron_routes import CronRoutes
 from lockstep.server.schedule.documents import error_reply, failure_reply
@@ -51,16 +51,21 @@ class Pools:
         self.reads.shutdown(wait=False, cancel_futures=True)
 
 
+def routes_of(site: ScheduleSite, operation: OperationRoutes, document: Handle) -> list[Route]:
+    """All routes; `document` answers with the OpenAPI document."""
+    groups = (BigBenRoutes(site), EventRoutes(site), CronRoutes(site), TenantRoutes(site), operation)
+    own = Route(method="GET", path="/openapi.json", handle=document, work=Work.INLINE, tag="operation",
+                summary="This document")  # fmt: skip
+    return [*(route for group in groups for route in group.routes()), own]
+
+
 class ScheduleApp:
     """An ASGI app. The guard before it has received the whole body."""
 
     def __init__(self, site: ScheduleSite, pools: Pools, node: str) -> None:
         self._site, self._pools, self._node = site, pools, node
         self.operation = OperationRoutes(site)
-        groups = (BigBenRoutes(site), EventRoutes(site), CronRoutes(site), TenantRoutes(site), self.operation)
-        own = Route(method="GET", path="/openapi.json", handle=self._document, work=Work.INLINE, tag="operation",
-                    summary="This document")  # fmt: skip
-        self.router = Router([*(route for group in groups for route in group.routes()), own])
+        self.router = Router(routes_of(site, self.operation, self._document))
         made = document(
             self.router.routes, title="Lockstep scheduler", summary="BigBen's HTTP API, and our own under /v2",
             description="Write a slash in a tenant or id as %2F.",

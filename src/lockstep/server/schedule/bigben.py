@@ -12,9 +12,10 @@ from lockstep.schedule import bodies
 from lockstep.schedule.requests import ALL_TYPES, DryRun, PutCron, RemoveCron
 from lockstep.schedule.times import java_text
 from lockstep.schedule.validation import checked_cron, cron_type, event_id
+from lockstep.server.access import Role
 from lockstep.server.bodies import Reply, parse_json, reply, rows_reply
 from lockstep.server.errors import BadBody
-from lockstep.server.routes import Call, Route, Work
+from lockstep.server.routes import ByName, Call, Route, Work
 from lockstep.server.schedule import examples
 from lockstep.server.schedule.documents import parse_object
 from lockstep.server.schedule.durations import parse_duration
@@ -41,12 +42,13 @@ class BigBenRoutes:
             Route(method="GET", path="/ping", handle=self.ping, work=Work.INLINE, strict=False,
                   summary="Whether the server answers", answers={200: OK}),
             Route(method="GET", path="/events/cluster", handle=self.cluster, strict=False,
-                  summary="All nodes, and which of them is the Master", answers={200: examples.CLUSTER}),
+                  summary="All nodes, and which of them is the Master", answers={200: ByName(examples.CLUSTER)}),
             Route(method="POST", path="/events/tenant/register", handle=self.register, work=Work.CHANGE, strict=False,
                   summary="Register a tenant, or give it other settings; answers with all tenants",
-                  body=examples.TENANT, answers={200: {"mail": examples.TENANT_MASKED}, 400: examples.NO_TENANT}),
+                  role=Role.ADMIN, body=examples.TENANT,
+                  answers={200: ByName(mail=examples.TENANT_MASKED), 400: examples.NO_TENANT}),
             Route(method="GET", path="/events/tenants", handle=self.tenants, strict=False,
-                  summary="All tenants, without their secrets", answers={200: {"mail": examples.TENANT_MASKED}}),
+                  summary="All tenants, without their secrets", answers={200: ByName(mail=examples.TENANT_MASKED)}),
             Route(method="POST", path="/events/schedule", handle=self.schedule, work=Work.CHANGE, strict=False,
                   summary="Schedule, change and remove events: 206 if some were rejected, 400 if all were",
                   body=[examples.EVENT], answers={200: [examples.ACCEPTED], 206: [examples.ACCEPTED, examples.REJECTED],
@@ -58,7 +60,7 @@ class BigBenRoutes:
                   answers={200: examples.FOUND, 404: NOT_FOUND}),
             Route(method="POST", path="/generation/random", handle=self.generate, work=Work.CHANGE, strict=False,
                   summary="Schedule events at random times, for load tests", body=examples.GENERATION,
-                  answers={200: {"2027-01-01T00:00Z": 600, "2027-01-01T00:01Z": 400}}),
+                  answers={200: ByName({"2027-01-01T00:00Z": 600, "2027-01-01T00:01Z": 400})}),
             Route(method="POST", path="/cron", handle=self.put_cron, work=Work.CHANGE, strict=False,
                   summary="Set up a cron, or replace the one of the same tenant, id and type", body=examples.CRON,
                   answers={200: {"cron": examples.CRON, "description": "every 5 seconds"},

@@ -69,7 +69,8 @@ class EventRoutes:
             Route(method="POST", path="/v2/events", handle=self.batch, work=Work.CHANGE, tag="events", body_type=NDJSON,
                   summary=f"Up to {EVENTS_MAX:,} requests, one a line; one line is answered for each",
                   body=json.dumps(examples.EVENT) + "\n",
-                  answers={200: json.dumps(examples.ACCEPTED) + "\n"}),
+                  answers={200: json.dumps(examples.ACCEPTED) + "\n", 206: json.dumps(examples.REJECTED) + "\n",
+                           400: json.dumps(examples.REJECTED) + "\n"}),
             Route(method="GET", path="/v2/buckets", handle=self.buckets, tag="events", query=span,
                   summary="How many events each minute has, by status", answers={200: examples.BUCKETS}),
         ]  # fmt: skip

@@ -10,7 +10,7 @@ from lockstep.runtime import logger
 from lockstep.schedule.counts import Backlog, NodeCounts
 from lockstep.schedule.times import java_text
 from lockstep.server.bodies import TEXT, Reply, reply
-from lockstep.server.routes import Call, Route, Work
+from lockstep.server.routes import Call, Route, Text, Work
 from lockstep.server.schedule import examples
 from lockstep.server.schedule.documents import UNAVAILABLE
 from lockstep.server.schedule.site import ScheduleSite
@@ -42,7 +42,8 @@ class OperationRoutes:
             Route(method="GET", path=READYZ, handle=self.ready, tag="operation",
                   summary="Whether requests are carried out", answers={200: ok, 503: {"status": NOBODY}}),
             Route(method="GET", path="/metrics", handle=self.metrics, tag="operation",
-                  summary="Counters of this node for Prometheus", answers={}),
+                  summary="Counters of this node for Prometheus",
+                  answers={200: Text("lockstep_schedule_fired_total 7.0\n", TEXT)}),
             Route(method="GET", path="/v2/nodes", handle=self.nodes, tag="operation",
                   summary="The nodes that were heard lately", answers={200: examples.NODES}),
             Route(method="GET", path="/v2/shards", handle=self.shards, tag="operation",

@@ -144,8 +144,14 @@ def parse_moment(text: str | None, name: str) -> int | None:
 
 
 def parse_lines(data: bytes) -> list[Any]:
-    """Return the plain data of each line that is not blank; a Rejection for a line that is not JSON."""
-    return [_parsed_line(line) for line in data.split(b"\n") if line.strip()]
+    """Return the plain data of each line that is not blank; a Rejection for a line that is not JSON.
+
+    BadBody if there is no line.
+    """
+    lines = [_parsed_line(line) for line in data.split(b"\n") if line.strip()]
+    if not lines:
+        raise BadBody(reason="it has no line")
+    return lines
 
 
 def _parsed_line(line: bytes) -> Any:

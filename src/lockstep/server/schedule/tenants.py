@@ -6,6 +6,7 @@ from typing import Any
 
 from lockstep.errors import BadArgument
 from lockstep.schedule.tenants import Tenant
+from lockstep.server.access import Role
 from lockstep.server.bodies import Reply, reply
 from lockstep.server.routes import Call, Route, Work
 from lockstep.server.schedule import examples
@@ -35,9 +36,10 @@ class TenantRoutes:
                   answers={200: examples.TENANT_SHOWN, **missing}),
             Route(method="PUT", path=PATH, handle=self.put, work=Work.CHANGE, tag="tenants", body=examples.TENANT_PUT,
                   summary="Register a tenant, or give it other settings; `rate` is events in a second at most",
+                  role=Role.ADMIN,
                   answers={200: {**examples.TENANT_SHOWN, "rate": 50.0}}),
             Route(method="DELETE", path=PATH, handle=self.delete, work=Work.CHANGE, tag="tenants",
-                  summary="Remove a tenant; its events wait until it is registered again",
+                  summary="Remove a tenant; its events wait until it is registered again", role=Role.ADMIN,
                   answers={200: OK, **missing}),
             Route(method="POST", path=f"{PATH}/pause", handle=self.pause, work=Work.CHANGE, tag="tenants",
                   summary="Have a tenant's events wait", answers={200: examples.TENANT_SHOWN, **missing}),
