@@ -550,7 +550,7 @@ def test_what_is_kept_of_leaders_is_kept_once(world, console, opened):
 
 
 def test_a_project_that_was_made_anew_has_a_history_of_its_own():
-    bus, clock = Grid().bus(VirtualRuntime()), VirtualRuntime()
+    bus, clock = MemoryBroker().bus(VirtualRuntime()), VirtualRuntime()
     history = LeadHistory(bus, clock)
     lead = PastLead(epoch=1, incarnation="a1", at_ns=5)
     assert history.merged("one", [lead], 9) == [lead]
