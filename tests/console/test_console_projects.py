@@ -32,7 +32,7 @@ from lockstep.engine.model.windows import AggregateWindow, SourceWindow
 from lockstep.engine.runtime.control.status import project_status
 from lockstep.engine.runtime.sequence.entries import Decision, Statement, encode
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.server.access import Role
 from lockstep.streams.client import Lockstep
 from lockstep.testing import VirtualRuntime
@@ -170,7 +170,7 @@ def test_the_home_page_looks_at_a_bounded_number_and_says_so(world, console, mon
 
 def test_without_a_project_the_page_says_how_to_begin(opened):
     clock = VirtualRuntime()
-    console = opened(Grid().bus(clock), clock)
+    console = opened(MemoryBroker().bus(clock), clock)
     assert "lockstep engine run MODEL" in console.page("/projects")
     assert console.views.figures() == [("projects", "0", "/projects")]
     assert console.world.get("/api/v1/projects/nix").tree["error"]["code"] == "NOT_FOUND"
@@ -550,7 +550,7 @@ def test_what_is_kept_of_leaders_is_kept_once(world, console, opened):
 
 
 def test_a_project_that_was_made_anew_has_a_history_of_its_own():
-    bus, clock = Grid().bus(VirtualRuntime()), VirtualRuntime()
+    bus, clock = MemoryBroker().bus(VirtualRuntime()), VirtualRuntime()
     history = LeadHistory(bus, clock)
     lead = PastLead(epoch=1, incarnation="a1", at_ns=5)
     assert history.merged("one", [lead], 9) == [lead]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from lockstep.engine.runtime.requests.channel import Request, RequestClient, RequestServer
 from lockstep.engine.runtime.sequence.streams import REQUESTS, ProjectStreams
 from lockstep.log.batch import NO_PRODUCER, pack
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.testing.virtual import VirtualRuntime
 
 STREAMS = ProjectStreams(cluster="local", project="trades")
@@ -21,7 +21,7 @@ class World:
 
     def __init__(self) -> None:
         self.clock = VirtualRuntime()
-        self.bus = Grid().bus(self.clock)
+        self.bus = MemoryBroker().bus(self.clock)
         self.log = self.bus.create(STREAMS.requests, REQUESTS)
         self.asker = RequestClient(self.bus, STREAMS, self.clock)
         self.failed: list[BaseException] = []

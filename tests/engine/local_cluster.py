@@ -46,11 +46,11 @@ from lockstep.events.positions import Position
 from lockstep.events.subscribing import OutSource, SubscribeOptions, Subscription
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.port import Log
 from lockstep.streams.client import Lockstep
 from lockstep.testing.virtual import VirtualRuntime
-from memory_wire import MemoryServer
+from memory_driver import MemoryServer
 
 LEASE_S = 0.5
 SETTLE_S = 60.0
@@ -251,7 +251,7 @@ class LocalCluster:
         self.graph, self.wanted, self.folder, self.seed = graph, wanted, folder, seed
         self.shards, self.patience_s = int(options.get("shards", 1)), patience_s
         self.name = f"{folder.name}-{id(self)}"
-        self.clock, self.grid = VirtualRuntime(seed), server or Grid(dedupe=False)
+        self.clock, self.grid = VirtualRuntime(seed), server or MemoryBroker(dedupe=False)
         self.random = random.Random(f"cluster {seed}")
         self.bus = self.grid.bus(self.clock)
         self.streams = ProjectStreams(cluster="local", project=graph.project.name)

@@ -14,7 +14,7 @@ from lockstep.engine.runtime.sequence.beats import last_beat
 from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.events.positions import Position
 from lockstep.events.subscribing import OutSource, SubscribeOptions, Subscription
-from memory_wire import MemoryServer
+from memory_driver import MemoryServer
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from model_strategies import models, scripts, shardable_models
 
 from lockstep.engine.runtime.output import publisher
 from lockstep.engine.runtime.worker import divided_input, history, shard_worker
-from memory_wire import MemoryServer
+from memory_driver import MemoryServer
 
 SETTINGS = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 PAUSES = [0.0, 0.05, 0.3, 1.0]

@@ -15,7 +15,7 @@ from lockstep.engine.runtime.output.outlet import is_barrier
 from lockstep.engine.runtime.sequence.model_statement import project_graph, project_statement
 from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.engine.runtime.worker import shard_worker
-from memory_wire import MemoryServer
+from memory_driver import MemoryServer
 
 pytestmark = pytest.mark.slow
 

@@ -35,7 +35,7 @@ from lockstep.errors import BadArgument, StreamNotFound
 from lockstep.events.connection import ProjectEvents
 from lockstep.log.config import StreamConfig
 from lockstep.testing.virtual import VirtualRuntime
-from memory_wire import MemoryServer
+from memory_driver import MemoryServer
 
 ALL = StreamConfig(capacity=None)
 PRODUCER = b"p" * 16

@@ -33,7 +33,7 @@ from lockstep.errors import (
     StreamNotFound,
 )
 from lockstep.log.batch import NO_PRODUCER, pack
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 
@@ -296,7 +296,7 @@ def test_with_too_many_to_tell_apart_nothing_is_swept(world, monkeypatch):
 
 def test_many_askers_at_once_each_get_their_own():
     runtime = ThreadRuntime()
-    bus = Grid().bus(runtime)
+    bus = MemoryBroker().bus(runtime)
     log = bus.create(STREAMS.requests, REQUESTS)
     answerer, ended, waiter = RequestServer(bus, STREAMS, "one", runtime), threading.Event(), bus.waiter()
     waiter.watch(log)

@@ -27,7 +27,7 @@ from lockstep.engine.runtime.sequence.entries import BlockCounter, Decision, Seq
 from lockstep.engine.runtime.sequence.reader import RangeReader
 from lockstep.engine.runtime.sequence.streams import CONTROL_STREAM
 from lockstep.errors import DataError
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.runtime import ThreadRuntime
 
 ANNA, BERT = b"a" * 16, b"b" * 16
@@ -65,7 +65,7 @@ def test_a_record_of_a_newer_kind_stops_the_reader():
 
 def test_only_entries_that_count_are_seen():
     # Given two leaders' records on one log: what the first one writes after the second's mark does not count
-    log = Grid().bus(ThreadRuntime()).create("s", CONTROL_STREAM)
+    log = MemoryBroker().bus(ThreadRuntime()).create("s", CONTROL_STREAM)
     first = [Entry(1, "old", number, "", "") for number in (1, 2)]
     states = []
     put(log, encode(Mark(1, "old")), encode(first[0]))

@@ -18,7 +18,7 @@ from lockstep.engine.runtime.sequence.model_statement import inputs_of
 from lockstep.engine.runtime.sequence.reader import RangeReader, values_between
 from lockstep.engine.runtime.sequence.sequencer import Sequencer, SequencerOptions
 from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.testing.virtual import VirtualRuntime
 
 STREAMS = ProjectStreams(cluster="c", project="p")
@@ -30,7 +30,7 @@ class Lab:
     def __init__(self, graph: Graph | None = None) -> None:
         self.graph = graph or sums_graph()
         self.runtime = VirtualRuntime()
-        self.grid = Grid()
+        self.grid = MemoryBroker()
         self.bus = self.grid.bus(self.runtime)
         STREAMS.create(self.bus, self.graph, frozenset())
         self.inputs = [self.bus.open(STREAMS.input(node)) for node in sources(self.graph)]

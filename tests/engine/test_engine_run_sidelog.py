@@ -12,7 +12,7 @@ from lockstep.engine.runtime.output.side_streams import SideLog
 from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.log.batch import Batch, BatchView
 from lockstep.log.config import StreamConfig
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.port import Log
 from lockstep.testing.faults import FaultyBus
 from lockstep.testing.virtual import VirtualRuntime
@@ -44,7 +44,7 @@ def clock():
 
 @pytest.fixture
 def bus(clock):
-    return FaultyBus(Grid(dedupe=False).bus(clock))
+    return FaultyBus(MemoryBroker(dedupe=False).bus(clock))
 
 
 @pytest.fixture

@@ -29,9 +29,10 @@ from lockstep.dev import errors as dev_errors
 from lockstep.drill import errors as drill_errors
 from lockstep.engine import errors as engine_errors
 from lockstep.esp import errors as esp_errors
-from lockstep.log import batch, codecs
+from lockstep.log import batch
+from lockstep.log.batch import CODECS
 from lockstep.log.embedded.tables import TABLES
-from lockstep.log.lmdb.settings import MAP_BYTES_DEFAULT, Settings, Wish
+from lockstep.log.lmdb.settings import MAP_BYTES_DEFAULT, Settings, StoreOptions
 from lockstep.monitor import client as monitor_client
 from lockstep.monitor.agent import errors as agent_errors
 from lockstep.monitor.settings import errors as settings_errors
@@ -238,7 +239,7 @@ def test_fields_of_a_record():
 def test_options_of_an_lmdb_url():
     table = rows(section(DOCS / "reference" / "urls.md", "Options of lmdb"))
     written = {plain(name): plain(default) for name, default, _ in table}
-    assert list(written) == [item.name for item in dataclasses.fields(Wish)]
+    assert list(written) == [item.name for item in dataclasses.fields(StoreOptions)]
     assert written["durability"] == Settings(identity="").durability
     assert int(written["map_bytes"]) == MAP_BYTES_DEFAULT
 
@@ -306,7 +307,7 @@ def test_batch_flags_and_codecs():
     flags = {plain(name): int(value) for name, value, _ in rows(section(page, "Body")) if value}
     assert flags == {name: getattr(batch, name) for name in ("VARIED", "TIMES", "KEYS", "HEADERS")}
     written = {int(number): plain(name) for number, name in rows(section(page, "Codecs"))}
-    assert written == {codec.number: codec.name for codec in codecs.CODECS}
+    assert written == {codec.number: codec.name for codec in CODECS}
 
 
 def test_tables_of_the_store():

@@ -22,8 +22,8 @@ from lockstep.errors import (
     StreamNotFound,
     UnsupportedByBackend,
 )
-from lockstep.log import codecs, port
-from lockstep.log.batch import NO_PRODUCER, Batch, Headers, pack
+from lockstep.log import port
+from lockstep.log.batch import NO_PRODUCER, Batch, Headers, codec_by_name, pack
 from lockstep.log.port import Bus, Log
 from lockstep.runtime import Runtime
 from lockstep.streams import arguments
@@ -154,7 +154,7 @@ class Transaction:
             [record.value for record in records],
             producer=NO_PRODUCER,
             sequence=0,
-            codec=codecs.by_name(log.config.compression),
+            codec=codec_by_name(log.config.compression),
             created_ns=[now if record.created_ns is None else record.created_ns for record in records],
             keys=[record.key for record in records] if any(record.key is not None for record in records) else None,
             headers=[record.headers for record in records] if any(record.headers for record in records) else None,

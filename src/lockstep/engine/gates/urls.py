@@ -17,7 +17,7 @@ from dataclasses import replace
 from lockstep.engine.gates.port import Gate
 from lockstep.errors import BadConfig, BadUrl
 from lockstep.log.network.address import Address, parse_address
-from lockstep.log.network.checks import judge, of_login
+from lockstep.log.network.driver import login_findings, report_findings
 from lockstep.log.urls import split_url
 from lockstep.runtime import Runtime
 
@@ -48,7 +48,7 @@ def open_gate(url: str, runtime: Runtime, environ: Mapping[str, str], *, group: 
     if not url:
         return None
     address = gate_address(url, environ)
-    judge(of_login(address), strict=address.strict)
+    report_findings(login_findings(address), strict=address.strict)
     if address.scheme == ZOOKEEPER:
         from lockstep.engine.gates.zookeeper import open_zookeeper
 

@@ -19,7 +19,7 @@ from typing import Any
 from lockstep.engine.gates.port import Gate, needed
 from lockstep.errors import ServerRefused, ServerUnreachable
 from lockstep.log.network.address import Address
-from lockstep.log.network.checks import Finding, judge
+from lockstep.log.network.driver import Finding, report_findings
 from lockstep.runtime import Runtime, logger
 
 PREFIX = "server-n_"
@@ -127,7 +127,7 @@ def open_zookeeper(address: Address, runtime: Runtime, group: str) -> ZooKeeperG
     """Connect, and check what can be checked; the engine is not in line yet."""
     kazoo = needed("kazoo.client", "zookeeper")
     facts = ask_facts(address)
-    judge(judge_facts(address, facts), strict=address.strict)
+    report_findings(judge_facts(address, facts), strict=address.strict)
     session_s = min(address.timeout_s, (facts.session_ms or 3_600_000) / 1000)
     client = kazoo.KazooClient(
         hosts=address.servers, timeout=address.timeout_s, connection_retry=dict(_RETRY),

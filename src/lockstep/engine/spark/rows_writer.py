@@ -25,8 +25,7 @@ from lockstep.engine.spark.rows_columns import Rows, record_form
 from lockstep.engine.spark.rows_options import WriteOptions
 from lockstep.engine.spark.sources import OpenBus, check_host, open_shared, opened, this_host
 from lockstep.errors import BadConfig, Conflict, DataError, NotFound, StreamNotFound, UnsupportedByBackend
-from lockstep.log import codecs
-from lockstep.log.batch import HEADER, NO_PRODUCER, Batch, BatchView, pack
+from lockstep.log.batch import HEADER, NO_PRODUCER, Batch, BatchView, codec_by_name, pack
 from lockstep.log.config import StreamConfig
 from lockstep.log.port import Bus, Entry, Log, Transaction
 from lockstep.runtime import Runtime, ThreadRuntime
@@ -224,7 +223,7 @@ def _packed(rows: Rows, target: Log, stream: str) -> Batch:
         created_ns=rows.times_ns,
         keys=rows.keys if any(key is not None for key in rows.keys) else None,
         headers=rows.headers if any(rows.headers) else None,
-        codec=codecs.by_name(target.config.compression),
+        codec=codec_by_name(target.config.compression),
     )
 
 

@@ -28,8 +28,7 @@ from lockstep.engine.events.frames import FrameHead, read_head
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY, LengthCheck
 from lockstep.errors import DataError, Trimmed
 from lockstep.log.batch import NO_PRODUCER, Batch, BatchView, pack
-from lockstep.log.fitting import appends
-from lockstep.log.port import Log
+from lockstep.log.port import Log, split_appends
 from lockstep.runtime import Runtime, logger
 
 _KIND = "barrier"
@@ -158,7 +157,7 @@ class Outlet:
         now, self._sent = self._runtime.wall_ns(), self._sent + 1
         values = [encode_barrier(record)] if isinstance(record, Barrier) else self._frames
         try:
-            for part in appends([pack_record(value, now) for value in values], self._log.limits):
+            for part in split_appends([pack_record(value, now) for value in values], self._log.limits):
                 base = self._log.append(part)[0]
                 self._length.appended(base, self.at, self.out.last)
         except BUS_AWAY as error:  # done means read back: what is not is sent again

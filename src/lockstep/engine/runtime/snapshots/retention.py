@@ -13,7 +13,7 @@ from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources
 from lockstep.engine.runtime.snapshots.format import HEAD, decode_head
 from lockstep.engine.runtime.snapshots.store import SnapshotInfo, SnapshotStore
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.checks import Finding
+from lockstep.log.network.driver import Finding
 from lockstep.log.port import Bus, Log
 
 FIRST_SHARD = 0
