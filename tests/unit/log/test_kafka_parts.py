@@ -456,6 +456,39 @@ def test_who_got_no_answer_asks_with_a_new_client(monkeypatch):
     assert cluster.ends(Partition("t", 0)) == Ends(0, 7)
 
 
+class LateConsumer:
+    """Asks brokers of which the first ones asked have not heard of a new topic yet."""
+
+    unaware = 0
+
+    def __init__(self, *_arguments, **_options) -> None:
+        self.asked = 0
+
+    def list_topics(self, topic, timeout):
+        assert timeout > 0
+        self.asked += 1
+        if self.asked <= self.unaware:
+            error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+            return SimpleNamespace(topics={topic: SimpleNamespace(error=error, partitions={})}, brokers={})
+        partition = SimpleNamespace(replicas=[1, 2], isrs=[1, 2], leader=1)
+        return SimpleNamespace(
+            topics={topic: SimpleNamespace(error=None, partitions={0: partition})}, brokers={1: 1, 2: 2}
+        )
+
+    def poll(self, _timeout):
+        """Nothing is to be said."""
+
+
+@pytest.mark.parametrize(("unaware", "is_found"), [(3, True), (10**6, False)])
+def test_a_topic_that_a_broker_has_not_heard_of_yet_is_not_missing(monkeypatch, unaware, is_found):
+    monkeypatch.setattr(cluster_module, "Consumer", LateConsumer)
+    monkeypatch.setattr(LateConsumer, "unaware", unaware)
+    cluster = cluster_module.Cluster(address(timeout_s="5"), ThreadRuntime())
+    assert (cluster.layout("t", is_expected=True) is not None) is is_found
+    monkeypatch.setattr(LateConsumer, "unaware", 1)
+    assert cluster_module.Cluster(address(timeout_s="5"), ThreadRuntime()).layout("t") is None
+
+
 class Pool:
     """Readers as a topic sees them: notes what becomes of each."""
 

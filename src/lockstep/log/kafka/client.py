@@ -31,7 +31,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from lockstep.errors import BadUrl, ServerUnreachable
 from lockstep.log.kafka.errors import GONE, LOGIN, TRANSIENT, error_of, translated
 from lockstep.log.network.address import Address
-from lockstep.log.network.driver import Ends
+from lockstep.log.network.driver import Ends, TopicGone
 from lockstep.log.network.retry import Deadline, Retry
 from lockstep.runtime import Runtime
 
@@ -137,9 +137,15 @@ class Cluster:
                 self.last_errors.clear()
                 return len(found.brokers)
 
-    def layout(self, topic: str, within_s: float | None = None) -> Layout | None:
-        """How a topic is laid out; None if there is none of that name."""
-        found = self._with_retries(lambda left_s: self._metadata(topic, left_s), within_s)
+    def layout(self, topic: str, within_s: float | None = None, *, is_expected: bool = False) -> Layout | None:
+        """How a topic is laid out; None if there is none of that name.
+
+        `is_expected`: brokers that do not know it are asked again, for a broker learns of a new topic a little later.
+        """
+        try:
+            found = self._with_retries(lambda left_s: self._metadata(topic, left_s, must_be=is_expected), within_s)
+        except TopicGone:
+            return None
         partitions = found.topics[topic].partitions.values()
         if not partitions:
             return None

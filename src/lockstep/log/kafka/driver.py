@@ -352,7 +352,7 @@ class KafkaDriver(Driver):
         partition, server = self._partition(known.name), self._clients.server
         if known.config.shards > 1 and known.name != f"{known.name.partition('/')[0]}/0":
             return []  # once for all of its shards
-        layout = self._clients.cluster.layout(partition.topic)
+        layout = self._clients.cluster.layout(partition.topic, is_expected=True)
         if layout is None:
             return [Finding(server, f"the topic {partition.topic} is missing", f"nothing: create {known.name} again")]
         config = self._clients.cluster.config(partition.topic)
