@@ -3,7 +3,7 @@
     LockstepError
       UsageError                                       exit 2
         BadName BadUrl BadConfig BadOffset BadArgument BadRecord RecordTooLarge AppendTooLarge BackendUnknown
-        ExtraMissing PackageMissing CronInvalid ZoneUnknown
+        ExtraMissing PackageMissing CheckoutNeeded CronInvalid ZoneUnknown
       NotFound                                         exit 3
         StreamNotFound GroupNotFound StoreNotFound ParentMissing RecordNotFound PositionNotFound PathMissing
         ProfileNotFound SchedulerNotFound
@@ -146,6 +146,14 @@ class PackageMissing(UsageError):
     code = "PACKAGE_MISSING"
     template = "{what} needs the package {package}, which is not installed."
     advice = "Install it with: pip install {package}."
+
+
+class CheckoutNeeded(UsageError):
+    """Something of the source tree that no package holds: benchmarks and simulation."""
+
+    code = "CHECKOUT_NEEDED"
+    template = "{what} is part of Lockstep's source tree and not of the installed package."
+    advice = "Clone the repository, run `make setup` in it, and give the command there."
 
 
 class CronInvalid(UsageError, ValueError):

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from setuptools import find_packages
 
 from lockstep.cli.main import EXTRAS
 
@@ -21,7 +22,7 @@ from importlib.abc import MetaPathFinder
 
 class Absent(MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {absent!r}:
+        if name.partition(".")[0] in {absent!r} or name in {absent!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Absent())
@@ -32,6 +33,7 @@ sys.exit(main(sys.argv[1:]))
 
 def without_extras(*arguments: str, folder: Path, given: str = "") -> subprocess.CompletedProcess[str]:
     absent = {package for packages in EXTRAS.values() for package in packages} - {"google"}
+    absent |= {"lockstep.bench", "lockstep.simulation"}
     command = [sys.executable, "-c", WITHOUT.format(absent=absent), *arguments]
     return subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, timeout=60, check=False)
 
@@ -68,6 +70,21 @@ def test_a_command_that_needs_an_extra_says_which(tmp_path, command, extra):
     refused = without_extras(*command, folder=tmp_path)
     assert refused.returncode == 2
     assert f"pip install 'lockstep-events[{extra}]'" in refused.stderr
+
+
+def test_benchmarks_and_the_simulator_are_in_the_source_tree_alone(tmp_path):
+    find = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
+    packed = find_packages(str(ROOT / find["where"][0]), exclude=find["exclude"])
+    assert "lockstep.drill" in packed
+    assert not [name for name in packed if name.startswith(("lockstep.bench", "lockstep.simulation"))]
+    refused = without_extras("bench", "streams", folder=tmp_path)
+    assert (refused.returncode, "[CHECKOUT_NEEDED]" in refused.stderr) == (2, True), refused.stderr
+
+
+def test_the_command_is_a_module_too(tmp_path):
+    said = subprocess.run([sys.executable, "-m", "lockstep", "--version"], cwd=tmp_path, capture_output=True, text=True,
+                          timeout=60, check=False)  # fmt: skip
+    assert (said.returncode, said.stdout.startswith("lockstep ")) == (0, True), said.stderr
 
 
 def test_the_extras_that_messages_name_bring_those_packages():

@@ -58,6 +58,7 @@ MAY_IMPORT = {
         "monitor/transport",
     },
     "windows": {"engine"},
+    "__main__": {"cli"},
     "events": {"errors", "runtime", "log", "core", "streams", "engine", "events"},
     "server": {"errors", "runtime", "log", "core", "cron", "streams", "schedule", "engine", "monitor", "server", ""}
     | {"monitor/core", "monitor/settings"},

@@ -20,7 +20,7 @@ from lockstep.cli import profiles
 from lockstep.cli.commands import NOUNS
 from lockstep.cli.output import Output, check_standard_streams, clean
 from lockstep.cli.parser import build, parse
-from lockstep.errors import ExtraMissing, LockstepError, from_os_error
+from lockstep.errors import CheckoutNeeded, ExtraMissing, LockstepError, from_os_error
 
 OK, INTERRUPTED, TERMINATED = 0, 130, 143
 EXTRAS = {
@@ -33,6 +33,7 @@ EXTRAS = {
 _OF_NOUNS = {"schedule": "schedule", "tenant": "schedule", "monitor": "monitor", "serve": "console", "top": "console",
              "access": "console"}  # fmt: skip
 """The extra that brings what the commands of a noun need: it is named instead of a part of it, or of a larger one."""
+_OF_CHECKOUTS = {"lockstep.bench": "lockstep bench", "lockstep.simulation": "The simulator"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,6 +85,9 @@ def _fail(error: LockstepError, *, as_json: bool, verbose: bool) -> int:
 
 
 def _missing(error: ModuleNotFoundError, given: Sequence[str]) -> LockstepError:
+    own = ".".join((error.name or "").split(".")[:2])
+    if own in _OF_CHECKOUTS:
+        return CheckoutNeeded(what=_OF_CHECKOUTS[own])
     package = (error.name or "").partition(".")[0]
     extra = next((extra for extra, packages in EXTRAS.items() if package in packages), None)
     whole = next((_OF_NOUNS[word] for word in given if word in _OF_NOUNS), extra)
