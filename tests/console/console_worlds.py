@@ -49,7 +49,7 @@ class ConsoleWorld:
 
     def __post_init__(self) -> None:
         site = Site(self.client, self.client.runtime, "lockstep")
-        self.sampler = Sampler(self.client)
+        self.sampler = Sampler(site)
         self.credentials = CredentialStore(self.client, self.client.runtime)
         self.audit = AuditLog(self.client, self.client.runtime, "here")
         found = [StreamViews(site, self.sampler).pillar(), *self.pillars,

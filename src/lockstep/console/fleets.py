@@ -239,6 +239,12 @@ def _indexed(view: FleetView) -> OpenEvents:
     return OpenEvents(found, left_out, worst, counts)
 
 
+def _monitors(logs: Sequence[str]) -> list[str]:
+    names = set(logs)
+    found = (name[len(PREFIX) : -len(SUFFIX)] for name in logs if name.startswith(PREFIX) and name.endswith(SUFFIX))
+    return sorted(name for name in found if name and f"{name}.input" in names)
+
+
 class Fleets:
     """The monitors of a bus; each is followed from when it is first looked at until this is closed."""
 
@@ -251,10 +257,7 @@ class Fleets:
 
     def names(self) -> list[str]:
         """Every monitor that a server has run on the bus."""
-        names = set(self._site.client.bus.names())
-        found = (name[len(PREFIX) : -len(SUFFIX)] for name in names
-                 if name.startswith(PREFIX) and name.endswith(SUFFIX))  # fmt: skip
-        return sorted(name for name in found if name and f"{name}.input" in names)
+        return list(self._site.names.derived("monitors", _monitors))
 
     def name_of(self, wanted: str) -> str | None:
         """The name that is meant; None if there is no monitor and none was named."""
