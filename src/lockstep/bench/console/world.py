@@ -199,7 +199,8 @@ def _messages(hosts: int) -> Iterator[tuple[bytes, bytes]]:
         is_open = number % OPEN_SHARE == 0
         check = {
             "name": f"check-{number % 200:03d}", "status": 2 if is_open else 0,
-            "output": "97 % full" if is_open else "ok", "issued": now, "executed": now, "command": "check", "interval": 60,
+            "output": "97 % full" if is_open else "ok", "issued": now, "executed": now, "command": "check",
+            "interval": 60,
         }  # fmt: skip
         yield f"r:{name}".encode(), json.dumps({"client": name, "check": check}).encode()
 
