@@ -411,22 +411,29 @@ class ConsoleApp:
         if view is None or not view.is_live:
             raise BadArgument(name="path", value=path, reason="it is no page that follows changes")
         principal = await self._in_thread(self._admit, request, view.role, view.area)
-        asked = self._asked(view, wanted, names, principal)
+        # Viewers of a role and scope share what is rendered, so nothing of one caller's session may be in it.
+        shared = Principal("", principal.role, principal.scope)
+        asked = self._asked(view, wanted, names, shared)
 
         def rendered() -> str:
-            self._still_admitted(request, view)
             return self._pages.content(view.template, self._context(view, asked, view.load(asked)))
 
         async def render() -> str:
             return str(await self._in_thread(rendered))
 
-        key = f"{principal.credential}\0{principal.session}\0{path}?{query}"
-        await self.live.serve(key, render, receive, send)
+        async def still_may() -> bool:
+            return bool(await self._in_thread(self._is_still, principal, request, view))
 
-    def _still_admitted(self, request: _Request, view: View) -> None:
-        principal = self._principal(request)
-        if not principal.may(view.role, view.area):
-            raise SignInNeeded()
+        key = f"{principal.role.label}\0{','.join(principal.scope)}\0{path}?{query}"
+        await self.live.serve(key, render, receive, send, still_may if principal.credential else None)
+
+    def _is_still(self, principal: Principal, request: _Request, view: View) -> bool:
+        """Whether who opened a live page has the same credential as then, and it still allows that."""
+        try:
+            now = self._principal(request)
+        except SignInNeeded:
+            return False
+        return now.credential == principal.credential and now.may(view.role, view.area)
 
     async def _pass_on(self, mount: Mount, request: _Request, scope: Scope, receive: Receive, send: Send) -> None:
         is_change = request.method not in ("GET", "HEAD")

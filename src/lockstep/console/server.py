@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from lockstep.console.administration import AdministrationViews
-from lockstep.console.app import ConsoleApp
+from lockstep.console.app import LIVE, ConsoleApp
 from lockstep.console.audit import AuditLog
 from lockstep.console.credentials import CredentialStore
 from lockstep.console.home import HomeView
 from lockstep.console.mounts import Mount
 from lockstep.console.operation import HEALTHZ, READYZ, Operation
 from lockstep.console.port import Pillar, Site
+from lockstep.server.connections import Connection
 from lockstep.server.guard import Guard, Limits
 from lockstep.server.serving import RestServer, TlsFiles, bind
 from lockstep.server.tokens import is_loopback
@@ -67,9 +68,13 @@ class Console:
         )  # fmt: skip
         check = None if is_local else _Everybody()
         guard = Guard(Operation(self.app, site), token=None, check=check, runtime=runtime, limits=limits,
-                      open_paths=OPEN_PATHS)  # fmt: skip
+                      open_paths=OPEN_PATHS, lasting_paths=frozenset({LIVE}))  # fmt: skip
         self._server = RestServer(
-            guard, bound or bind(options.host, options.port, "The console"), options.host, tls=options.tls
+            guard,
+            bound or bind(options.host, options.port, "The console"),
+            options.host,
+            tls=options.tls,
+            connection=ConsoleConnection,
         )
         self.url = self._server.url
 
@@ -93,6 +98,13 @@ def check_exposure(options: ConsoleOptions) -> None:
 
     if not is_loopback(options.host) and options.tls is None and not options.behind_proxy:
         raise TlsNeeded(host=options.host)
+
+
+class ConsoleConnection(Connection):
+    """Every live page keeps a connection, so there may be more than an engine's REST has."""
+
+    most = 1_024
+    share = 2
 
 
 class _Everybody:
