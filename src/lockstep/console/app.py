@@ -16,7 +16,15 @@ from starlette.types import Receive, Scope, Send
 
 from lockstep.console.audit import AuditLog
 from lockstep.console.credentials import SESSION_S, CredentialStore
-from lockstep.console.errors import FormForged, FormInvalid, NotConfirmed, RoleNeeded, SignInNeeded, TooFast
+from lockstep.console.errors import (
+    ActRepeated,
+    FormForged,
+    FormInvalid,
+    NotConfirmed,
+    RoleNeeded,
+    SignInNeeded,
+    TooFast,
+)
 from lockstep.console.limits import CHANGES, READS, SIGN_INS, RateLimits
 from lockstep.console.live import LivePages
 from lockstep.console.mounts import Mount
@@ -43,7 +51,8 @@ _POLICY = (
 _PAGE_HEADERS = {"Content-Security-Policy": _POLICY, "Referrer-Policy": "same-origin", "X-Frame-Options": "DENY"}
 _FORM = b"application/x-www-form-urlencoded"
 _HEADERS_OF = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
-_OWN = frozenset({"_form", "_step", "confirm", "dry_run"})
+_OWN = frozenset({"_form", "_step", "_once", "confirm", "dry_run"})
+_ONCE_MAX = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,10 @@ class _Request:
             return ""
         found = cookies.get(COOKIE)
         return "" if found is None else found.value
+
+    def once(self) -> str:
+        """The mark of a request that must not be carried out twice, or nothing."""
+        return self.headers.get(b"idempotency-key", b"").decode("latin-1")[:_ONCE_MAX]
 
     def bearer(self) -> str | None:
         """The token of the Authorization header; None without one."""
@@ -290,33 +303,39 @@ class ConsoleApp:
             wrong = Asked(path=path, names=names, values=values, principal=principal, address=request.address)
             return self._form_page(act, wrong, step="form", fault=str(error.params["faults"]), status=422)
         if is_api:
-            return self._run_for_api(act, asked, given)
+            return self._run_for_api(act, asked, given, request.once())
         if given.get("_step") != "run":
             return self._form_page(act, asked, step="preview", preview=act.preview(asked))
         if act.confirm and given.get("confirm") != asked.names[act.confirm]:
             fault = f"Type {asked.names[act.confirm]} to confirm."
             return self._form_page(act, asked, step="preview", preview=act.preview(asked), fault=fault, status=422)
-        done = self._run(act, asked)
+        try:
+            done = self._run(act, asked, given.get("_once", "")[:_ONCE_MAX])
+        except ActRepeated as error:  # as after a second click: where the first one led to
+            if error.params["outcome"] != "done":
+                raise
+            done = {}
         if done.get("shown_once"):
             return self._form_page(act, asked, step="done", preview=done)
         where = link(_path_of(act.done, names), _scope(act, asked.values))
         return Reply(b"", 303, HTML, {**_PAGE_HEADERS, "Location": where})
 
-    def _run_for_api(self, act: Act, asked: Asked, given: Mapping[str, Any]) -> Reply:
+    def _run_for_api(self, act: Act, asked: Asked, given: Mapping[str, Any], once: str) -> Reply:
         if DRY_RUN.read(given.get("dry_run")):
             return reply({"dry_run": True, **act.preview(asked)})
         if act.confirm and given.get("confirm") != asked.names[act.confirm]:
             raise NotConfirmed(what=act.title, name=asked.names[act.confirm])
-        return reply(self._run(act, asked))
+        return reply(self._run(act, asked, once))
 
-    def _run(self, act: Act, asked: Asked) -> Mapping[str, Any]:
-        """Carry out an act between two records of the audit log."""
+    def _run(self, act: Act, asked: Asked, once: str) -> Mapping[str, Any]:
+        """Carry out an act between two records of the audit log; ActRepeated if that was begun before."""
+        self._audit.check_new(act, asked, once)
         try:
             preview = act.preview(asked)
         except LockstepError:
             self._audit.event(asked.principal, asked.address, act.title, asked.path, "refused")
             raise
-        number = self._audit.begun(act, asked, preview)
+        number = self._audit.begun(act, asked, preview, once)
         try:
             done = act.run(asked)
         except LockstepError as error:
@@ -367,7 +386,8 @@ class ConsoleApp:
         status: int = 200,
     ) -> Reply:  # fmt: skip
         context = {**self._context(act, asked, preview or {}), "act": act, "step": step, "fault": fault,
-                   "confirm": asked.names.get(act.confirm, ""), "acts": []}  # fmt: skip
+                   "confirm": asked.names.get(act.confirm, ""), "acts": [],
+                   "once": self._site.runtime.new_id().hex()}  # fmt: skip
         return self._html(self._pages.page("act.html", context), status)
 
     # sessions

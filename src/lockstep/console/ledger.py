@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lockstep.log.config import StreamConfig
+from lockstep.log.offsets import step_back
 from lockstep.streams.client import Lockstep
 from lockstep.streams.publisher import Publisher
 from lockstep.streams.subscriber import Subscriber
@@ -19,8 +20,15 @@ class Ledger:
     """One such stream: records are appended by any server, and every server sees all of them in one order."""
 
     def __init__(
-        self, client: Lockstep, stream: str, config: StreamConfig, take: Callable[[dict[str, Any]], None]
+        self,
+        client: Lockstep,
+        stream: str,
+        config: StreamConfig,
+        take: Callable[[dict[str, Any]], None],
+        newest: int | None = None,
     ) -> None:
+        """`newest`: a server that starts takes only so many of the records that are there already."""
+        self._newest = newest
         self._client, self.stream, self._config, self._take = client, stream, config, take
         self._publisher: Publisher[Any, Any] | None = None
         self._subscriber: Subscriber[Any, Any] | None = None
@@ -41,6 +49,11 @@ class Ledger:
                 if self.stream not in self._client.bus.names():
                     return
                 self._subscriber = self._client.subscriber(self.stream, initial="earliest", create=False)
+                if self._newest is not None:
+                    [log] = self._client.logs(self.stream)
+                    bounds = log.bounds()
+                    first = step_back(log, bounds.next, self._newest, bounds.first)
+                    self._subscriber.seek(first, stream=log.name)
             while batch := self._subscriber.poll(0.0):
                 for value in batch.values():
                     self._take(json.loads(value))
