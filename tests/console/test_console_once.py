@@ -130,3 +130,14 @@ def test_a_server_that_starts_reads_the_newest_records_of_the_audit_log_alone(cl
     assert len(rows) == 20
     assert rows[0]["outcome"] == "done"
     late.close()
+
+
+def test_a_session_that_one_server_has_just_begun_is_known_to_the_other(client, servers):
+    first, second = servers
+    token = first.token(Role.OPERATOR)
+    assert second.get("/api/v1/streams", token).status == 200  # it has just read what there is
+    cookie = first.sign_in(token)
+    page = second.ask("GET", "/streams/orders/publish", headers={"cookie": cookie, "accept": "text/html"})
+    assert page.status == 200
+    late = first.token(Role.OPERATOR)
+    assert second.get("/api/v1/streams", late).status == 200

@@ -57,6 +57,7 @@ function heard() { lastHeard = Date.now(); failed = ""; retryMs = 1000; }
 // Connect again, sooner or later, at different moments for different viewers: the server that answers then is as good.
 function retry() {
   unfollow();
+  lastTried = Date.now();
   clearTimeout(retrying);
   retrying = setTimeout(follow, retryMs * (0.5 + Math.random()));
   retryMs = Math.min(2 * retryMs, 10000);
