@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from lockstep.errors import StreamNotFound
 from lockstep.log.config import StreamConfig
 from lockstep.log.offsets import step_back
 from lockstep.streams.client import Lockstep
@@ -46,9 +47,10 @@ class Ledger:
         """Take what has come since the last call."""
         with self._lock:
             if self._subscriber is None:
-                if self.stream not in self._client.bus.names():
+                try:
+                    self._subscriber = self._client.subscriber(self.stream, initial="earliest", create=False)
+                except StreamNotFound:  # nothing was written yet
                     return
-                self._subscriber = self._client.subscriber(self.stream, initial="earliest", create=False)
                 if self._newest is not None:
                     [log] = self._client.logs(self.stream)
                     bounds = log.bounds()

@@ -142,12 +142,13 @@ def make_schedules(client: Lockstep, size: WorldSize) -> None:
         tenants = [f"tenant-{number:03d}" for number in range(size.tenants)]
         for tenant in tenants:
             scheduler.register(tenant, "MESSAGING", {"topic": "fired"})
-        for requests in _parts(_requests(scheduler, tenants, size), 5 * _AT_ONCE):
+        for requests in _parts(scheduled(scheduler, tenants, size), 5 * _AT_ONCE):
             scheduler.client.send(list(requests))
         _wait_applied(scheduler, tenants[0])
 
 
-def _requests(scheduler: Scheduler, tenants: Sequence[str], size: WorldSize) -> Iterator[Request]:
+def scheduled(scheduler: Scheduler, tenants: Sequence[str], size: WorldSize) -> Iterator[Request]:
+    """Requests for the events, 20 seconds apart from an hour from now on, and for the crons."""
     now = scheduler.bus.runtime.wall_ns() // 10**6
     for number in range(size.events):
         made = event_id(scheduler.bus.runtime.new_id, Option.FULL_EVENT)
