@@ -205,6 +205,10 @@ class LiveStream:
         message = f"{text!r} was not shown within {seconds:.0f} s"
         raise AssertionError(message)
 
+    def lines(self, count: int) -> list[bytes]:
+        """The next lines."""
+        return [self._answer.readline() for _ in range(count)]
+
     def wait_end(self) -> None:
         """Read until it ends."""
         with suppress(OSError, http.client.HTTPException):

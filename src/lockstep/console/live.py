@@ -22,6 +22,8 @@ CONTENT_MAX = 2_000_000
 """Characters of a page that is followed; of a larger one viewers are told that it is not."""
 PIECE = 65_536
 """Bytes that are given to a connection at a time: one that does not read holds no more than two of these."""
+IDLE_MAX = 32
+"""Pages that are kept for a second though nobody looks any more."""
 EVERY_S, ALIVE_S = 1.0, 15.0
 Render = Callable[[], Awaitable[str]]
 StillMay = Callable[[], Awaitable[bool]]
@@ -52,6 +54,8 @@ class LivePages:
         self._viewers = 0
         self._rendering = asyncio.Semaphore(RENDERS_MAX)
         self._is_closing = False
+        self._over: asyncio.Future[None] | None = None
+        """Done when all viewers are to go."""
 
     @property
     def viewers(self) -> int:
@@ -64,8 +68,18 @@ class LivePages:
         return len(self._pages)
 
     def close(self) -> None:
-        """End the streams of all viewers, within a second."""
+        """End the streams of all viewers. May be called from any thread."""
         self._is_closing = True
+        if self._over is not None:
+            with suppress(RuntimeError):  # the loop has ended, and so have they
+                self._over.get_loop().call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+        for shared in self._pages.values():
+            if shared.task is not None:
+                shared.task.cancel()
 
     async def serve(
         self, key: str, render: Render, receive: Receive, send: Send, still_may: StillMay | None = None
@@ -73,6 +87,9 @@ class LivePages:
         """Serve one viewer until it goes, or may look no longer; TooManyRequests before anything is sent."""
         if self._viewers >= VIEWERS_MAX:
             raise TooManyRequests(limit=VIEWERS_MAX)
+        loop = asyncio.get_running_loop()
+        if self._over is None or self._over.get_loop() is not loop:
+            self._over = loop.create_future()
         self._viewers += 1
         shared = self._join(key, render)
         gone = asyncio.ensure_future(_until_gone(receive))
@@ -83,7 +100,7 @@ class LivePages:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self._viewers -= 1
-            shared.viewers -= 1
+            self._leave(shared)
             gone.cancel()
             with suppress(asyncio.CancelledError):
                 await gone
@@ -95,6 +112,12 @@ class LivePages:
             shared.task = asyncio.ensure_future(self._keep(key, shared, render))
         shared.viewers += 1
         return shared
+
+    def _leave(self, shared: _Shared) -> None:
+        shared.viewers -= 1
+        idle = sum(known.viewers == 0 for known in self._pages.values())
+        if shared.viewers == 0 and idle > IDLE_MAX and shared.task is not None:
+            shared.task.cancel()
 
     async def _keep(self, key: str, shared: _Shared, render: Render) -> None:
         """Render a page until nobody looks: a viewer that comes back within a second costs nothing."""
@@ -120,9 +143,9 @@ class LivePages:
         seen, silent_s = 0, 0.0
         while not self._is_closing and not gone.done():
             if shared.number == seen:
-                async with shared.changed:
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(shared.changed.wait(), self._every_s * 2)
+                await self._news(shared, gone)
+                if gone.done() or self._is_closing:
+                    return
             if still_may is not None and not await still_may():
                 await _send(send, _event("ended", "The session has ended, or its token was revoked."), gone)
                 return
@@ -133,6 +156,24 @@ class LivePages:
             elif seen and silent_s >= min(ALIVE_S, 3 * self._every_s):
                 silent_s = 0.0  # says that the page is as it was, so that it is not marked as stale
                 await _send(send, b"event: same\ndata: 1\n\n", gone)
+
+    async def _news(self, shared: _Shared, gone: asyncio.Future[None]) -> None:
+        """Return when the page was looked at anew, the viewer has gone, or nothing of that came for a while."""
+        assert self._over is not None
+        waiting = asyncio.ensure_future(_changed(shared))
+        try:
+            await asyncio.wait(
+                {waiting, gone, self._over}, timeout=self._every_s * 2, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            waiting.cancel()
+            with suppress(asyncio.CancelledError):
+                await waiting
+
+
+async def _changed(shared: _Shared) -> None:
+    async with shared.changed:
+        await shared.changed.wait()
 
 
 async def _rendered(render: Render) -> tuple[str, str]:

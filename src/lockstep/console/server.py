@@ -13,7 +13,7 @@ from lockstep.console.audit import AuditLog
 from lockstep.console.credentials import CredentialStore
 from lockstep.console.home import HomeView
 from lockstep.console.mounts import Mount
-from lockstep.console.operation import HEALTHZ, READYZ, Operation
+from lockstep.console.operation import HEALTHZ, METRICS, READYZ, Operation
 from lockstep.console.port import Pillar, Site
 from lockstep.server.connections import Connection
 from lockstep.server.guard import Guard, Limits
@@ -68,7 +68,7 @@ class Console:
         )  # fmt: skip
         check = None if is_local else _Everybody()
         guard = Guard(Operation(self.app, site), token=None, check=check, runtime=runtime, limits=limits,
-                      open_paths=OPEN_PATHS, lasting_paths=frozenset({LIVE}))  # fmt: skip
+                      open_paths=OPEN_PATHS, lasting_paths=frozenset({LIVE, METRICS}))  # fmt: skip
         self._server = RestServer(
             guard,
             bound or bind(options.host, options.port, "The console"),
