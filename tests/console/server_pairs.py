@@ -187,9 +187,10 @@ def asked(
 class LiveStream:
     """The events of a live page, as they come."""
 
-    def __init__(self, url: str, path: str, timeout: float = 30.0) -> None:
+    def __init__(self, url: str, path: str, timeout: float = 30.0, token: str = "") -> None:
         self._connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=timeout)
-        self._connection.request("GET", f"/live?{urlencode({'path': path})}")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._connection.request("GET", f"/live?{urlencode({'path': path})}", headers=headers)
         self._answer = self._connection.getresponse()
         self.status = self._answer.status
 
@@ -209,11 +210,13 @@ class LiveStream:
         """The next lines."""
         return [self._answer.readline() for _ in range(count)]
 
-    def wait_end(self) -> None:
-        """Read until it ends."""
+    def wait_end(self) -> bytes:
+        """Read until it ends; what came."""
+        found = b""
         with suppress(OSError, http.client.HTTPException):
-            while self._answer.readline():
-                pass
+            while line := self._answer.readline():
+                found += line
+        return found
 
     def close(self) -> None:
         self._connection.close()

@@ -93,6 +93,9 @@ def test_a_viewer_that_does_not_read_holds_little_and_is_ended(client, opened, m
     path = "/streams/orders/records?count=60"
     slow = connected(console.url)
     slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    until(lambda: connections_of(console), "it is connected")
+    for each in connections_of(console):  # so that the system takes little of it
+        each.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32_768)
     slow.sendall(f"GET /live?path={quote(path, safe='')} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
     until(lambda: console.app.live.viewers == 1, "the slow viewer is there")
     quick = LiveStream(console.url, path)
@@ -111,6 +114,7 @@ def test_a_viewer_that_does_not_read_holds_little_and_is_ended(client, opened, m
 
 def test_silent_connections_end_where_there_are_too_many_and_health_answers(opened, monkeypatch):
     monkeypatch.setattr(ConsoleConnection, "most", 40)
+    monkeypatch.setattr(ConsoleConnection, "request_s", 600.0)
     console = opened()
     threads = threading.active_count()
     viewer = LiveStream(console.url, "/streams")
