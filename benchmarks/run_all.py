@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -62,6 +63,7 @@ def measure(name: str, given: argparse.Namespace) -> tuple[dict[str, Any], list[
         facts["peers"] = not given.no_peers
         rows = list(monitor_rows(given))
     elif name == "console":
+        facts["nice"] = os.nice(0)
         rows = list(console_rows(given))
     elif name == "streams":
         rows = list(all_rows(quick=given.quick, say=say))

@@ -19,7 +19,7 @@ EVERY_S = 5.0
 KEPT = 120
 LOOKS_MAX = 1_000
 """Streams, groups or streams of dead letters that one round looks at; of more, each round takes the next ones."""
-ROUND_S = 0.15
+ROUND_S = 0.25
 """After so long a round leaves the rest for the next one: at any scale, measuring takes a few percent of a core."""
 LOOKS_LEAST = 50
 """So many are looked at in any case."""
