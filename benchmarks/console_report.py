@@ -58,5 +58,6 @@ _WHAT = """## What it costs, and why
 - Open events and hosts are folded from the changes of a fleet's view.
 - What a page reads does not grow with streams, groups, schedules or hosts: `tests/console/test_console_scale.py`.
 - Another HTTP parser or event loop (httptools, uvloop) was not taken in: a thousand requests of health and metrics a
-  second, with what the demo's server does besides, take about a fifth of a core.
+  second, with what the demo's server does besides, take about a quarter of a core.
+
 """.splitlines()

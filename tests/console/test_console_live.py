@@ -66,7 +66,7 @@ def test_a_viewer_whose_token_is_revoked_is_told_and_ended_and_others_go_on(cons
         assert streams[1].lines(1) != [b""]
 
 
-def test_a_console_that_is_closed_ends_its_live_pages_at_once(console):
+def test_a_console_that_is_closed_ends_its_live_pages_at_once(console, caplog):
     console.app.live._every_s = 60.0
     stream = LiveStream(console.url, "/counted")
     stream.wait_content("role")
@@ -74,3 +74,4 @@ def test_a_console_that_is_closed_ends_its_live_pages_at_once(console):
     stream.wait_end()
     stream.close()
     assert console.app.live.pages == 0
+    assert "Cancel" not in caplog.text, "the server had to end none of them by force"

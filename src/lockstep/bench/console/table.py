@@ -87,9 +87,10 @@ def run(options: ConsoleBench, progress: Say | None = None) -> dict[str, Any]:
 def _scale(options: ConsoleBench, say: Say) -> Iterator[Row]:
     """First bytes of all pages beside a large world."""
     with scratch_folder() as folder:
-        url = f"lmdb:{folder / 'bus'}"
+        url, making = f"lmdb:{folder / 'bus'}", measure.Others()
         with lockstep.connect(url) as client:
             took = make_world(client, url, folder, options.world, say)
+        made_beside = making.cores()
         say("loading pages")
         others = measure.Others()
         with processes.serve(url, folder) as server:
@@ -97,7 +98,8 @@ def _scale(options: ConsoleBench, say: Say) -> Iterator[Row]:
             cpu_s = server.cpu_s()
             memory, threads = processes.memory_mb(server.pid), processes.threads_of(server.pid)
         cores = others.cores()
-    yield Row(name=f"{options.world.text}: made in", value=sum(took.values()), unit="s", details=dict(took))
+    yield Row(name=f"{options.world.text}: made in", value=sum(took.values()), unit="s", details=dict(took),
+              others_cores=made_beside)  # fmt: skip
     for kind, label in (("cold_s", "first request after the start"), ("later_s", f"worst of {ROUNDS} later requests")):
         worst = max(found[kind], key=lambda path: found[kind][path])
         yield Row(
