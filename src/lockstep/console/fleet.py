@@ -193,8 +193,7 @@ class FleetViews:
         if fleet is None:
             return {**about, "hosts": [], "page": paged([], asked)[1]}
         open_events = fleet.events()
-        names = sorted(fleet.view.clients("client"), key=lambda name: (-open_events.worst.get(name, 0), name))
-        shown, page = paged(names, asked)
+        shown, page = paged(open_events.hosts, asked)
         rows = [(name, fleet.view.row("client", name)) for name in shown]
         return {**about, "page": page, "hosts": [
             host_row(row, open_events.counts.get(name, 0), open_events.worst.get(name, 0))

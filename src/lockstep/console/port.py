@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from lockstep.console.names import NameIndex
 from lockstep.errors import BadArgument
 from lockstep.runtime import Runtime
 from lockstep.server.access import ANONYMOUS, Principal, Role
@@ -150,6 +151,8 @@ class View:
     """An example of the data, for the OpenAPI document."""
     is_live: bool = True
     """Whether its page follows changes."""
+    is_personal: bool = False
+    """Whether it shows who asks, so that callers of one role don't share what is rendered."""
 
     @property
     def area(self) -> str:
@@ -236,6 +239,12 @@ class Site:
     client: Lockstep
     runtime: Runtime
     cluster: str
+    names_s: float = 0.0
+    """How old the names of streams and groups that pages show may be."""
+    names: NameIndex = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", NameIndex(self.client, self.runtime, self.names_s))
 
     @property
     def now_ms(self) -> int:

@@ -339,7 +339,7 @@ class ProjectViews:
     def _records(self, streams: Sequence[str]) -> list[dict[str, Any]]:
         from lockstep.log.offsets import records_between
 
-        present = set(self._watch.bus.names())
+        present = self._site.names.present()
         rows = []
         for name in sorted(present.intersection(streams)):
             log = self._watch.bus.open(name)

@@ -25,7 +25,7 @@ function showTimes(within = document) {
 function showOrigin(within = document) { for (const element of within.querySelectorAll("[data-origin]")) element.textContent = location.origin; }
 
 // what follows changes
-let source = null, isPaused = false, lastHeard = Date.now(), failed = "";
+let source = null, isPaused = false, lastHeard = Date.now(), failed = "", retrying = 0, retryMs = 1000, lastTried = 0;
 function state(text, kind = "live") {
   const place = find("live");
   if (!place) return;
@@ -35,18 +35,32 @@ function state(text, kind = "live") {
 function isBusy() { const at = document.activeElement; return at && find("content").contains(at) && /INPUT|TEXTAREA|SELECT/.test(at.tagName); }
 function follow() {
   const path = document.body.dataset.live;
+  clearTimeout(retrying);
+  lastTried = Date.now();
   if (!path || isPaused || document.hidden) return;
   source = new EventSource(`/live?path=${encodeURIComponent(path + location.search)}`);
   source.addEventListener("content", (event) => {
-    lastHeard = Date.now(); failed = "";
+    heard();
     if (isBusy() || String(getSelection())) return;
     find("content").innerHTML = JSON.parse(event.data);
     showTimes(find("content"));
   });
-  source.addEventListener("same", () => { lastHeard = Date.now(); failed = ""; });
+  source.addEventListener("same", heard);
   source.addEventListener("stale", (event) => { failed = JSON.parse(event.data); });
   source.addEventListener("ended", () => { source.close(); location.reload(); });
-  source.onerror = () => { failed = failed || "the server does not answer"; };
+  source.onerror = () => {
+    failed = failed || "the server does not answer";
+    if (source && source.readyState === EventSource.CLOSED) retry(); // refused, as by a proxy: browsers do not try again
+  };
+}
+function heard() { lastHeard = Date.now(); failed = ""; retryMs = 1000; }
+// Connect again, sooner or later, at different moments for different viewers: the server that answers then is as good.
+function retry() {
+  unfollow();
+  lastTried = Date.now();
+  clearTimeout(retrying);
+  retrying = setTimeout(follow, retryMs * (0.5 + Math.random()));
+  retryMs = Math.min(2 * retryMs, 10000);
 }
 // forms whose result is shown while they are filled in: the page is asked for again, and one part of it replaced
 let typing = 0;
@@ -68,6 +82,8 @@ document.addEventListener("input", (event) => {
 function unfollow() { if (source) source.close(); source = null; }
 function tell() {
   const seconds = Math.round((Date.now() - lastHeard) / 1000);
+  // Nothing comes though the connection is there: the server hangs. Another one may answer.
+  if (!isPaused && !document.hidden && document.body.dataset.live && seconds > 10 && Date.now() - lastTried > 10000) retry();
   if (isPaused) state(`paused, as of ${seconds} s ago`, "paused");
   else if (failed || seconds > 10) state(`stale: updated ${seconds} s ago. ${failed}`, "stale");
   else state(`live, updated ${seconds} s ago`);
