@@ -355,16 +355,18 @@ class TestActsOnEvents:
 
 
 class TestProblems:
-    def test_critical_events_are_told_by_check_until_they_are_silenced(self, console):
+    def test_open_events_are_told_by_check_until_they_are_silenced_the_worst_first(self, console):
         console.events()
-        [problem] = console.pillar.problems()
+        problem, other = console.pillar.problems()
+        assert (other.title, other.severity) == ("load is warning on web-2", "warning")
+        assert problem.severity == "critical"
         assert problem.title == "disk is critical on 2 hosts"
         assert problem.reason == "web-1: disk 99 % used"
         assert [event["check"] for event in console.caller.data(problem.link)["events"]] == ["disk", "disk"]
         console.caller.act("/fleet/silence", subscription="client:web-1", check="disk", reason="known")
         console.world.check("web-1", "disk", 2)
         console.tick()
-        [problem] = console.pillar.problems()
+        problem, _ = console.pillar.problems()
         assert problem.title == "disk is critical on web-2"
         assert console.caller.data(problem.link)["event"]["client"] == "web-2"
         assert "disk is critical on web-2" in console.caller.page("/")

@@ -199,7 +199,7 @@ def test_every_page_names_a_command_and_a_request(world, client):
     client.create("orders")
     page = world.get("/streams/orders", accept="text/html").text
     assert "lockstep stream show orders" in page
-    assert "/api/v1/streams/orders</code>" in page
+    assert '/api/v1/streams/orders"</code>' in page
 
 
 def test_openapi_describes_every_route(world):

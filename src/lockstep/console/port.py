@@ -180,6 +180,24 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Trend:
+    """Values of the last minutes, for a chart of the home page."""
+
+    label: str
+    unit: str
+    values: Sequence[float | None]
+    every_s: float
+    """The time between two values."""
+    at_ms: int | None
+    """When the last one was measured."""
+    link: str
+
+    def tree(self) -> dict[str, Any]:
+        """As plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
 class Pillar:
     """What one part of the platform puts into the console."""
 
@@ -191,6 +209,8 @@ class Pillar:
     """What is wrong now; bounded in calls, as the home page asks all pillars."""
     figures: Callable[[], Sequence[tuple[str, str, str]]] = tuple
     """Figures of the home page: label, value, link."""
+    trends: Callable[[], Sequence[Trend]] = tuple
+    """Charts of the home page."""
 
     @property
     def pages(self) -> list[View]:

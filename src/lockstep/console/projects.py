@@ -353,6 +353,10 @@ class ProjectViews:
         worst = max((row.lag_s for row in map(_worst_standby, found) if row is not None), default=None)
         if worst is not None:
             figures.append(("lag of the worst standby", f"{worst:,.1f} s", "/projects"))
+        if found:
+            figures.append(
+                ("takeovers since the engines started", f"{sum(status.takeovers for status in found):,}", "/projects")
+            )
         return figures
 
     def problems(self) -> list[Problem]:

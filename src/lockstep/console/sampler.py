@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
@@ -24,6 +24,8 @@ class Series:
 
     values: deque[float | None] = field(default_factory=lambda: deque(maxlen=KEPT))
     last: tuple[float, int] | None = None
+    known: float | None = None
+    """What was measured last; it stays when a round does not look."""
 
 
 class Sampler:
@@ -33,10 +35,22 @@ class Sampler:
         self._client, self._every_s = client, every_s
         self._rates: dict[str, Series] = {}
         self._lags: dict[str, Series] = {}
+        self._totals = {"streams": Series(), "groups": Series()}
+        self._at_ms: int | None = None
         self._next = {"streams": 0, "groups": 0}
         self._lock = Lock()
         self._waiter = client.runtime.waiter()
         self._task: Task | None = None
+
+    @property
+    def every_s(self) -> float:
+        """The time between two values."""
+        return self._every_s
+
+    @property
+    def at_ms(self) -> int | None:
+        """When the last round was, in milliseconds since 1970; None before the first."""
+        return self._at_ms
 
     @property
     def seconds(self) -> float:
@@ -62,11 +76,22 @@ class Sampler:
         with self._lock:
             return list(self._lags[group].values) if group in self._lags else []
 
+    def total_rates(self) -> list[float | None]:
+        """Records a second that were appended to all streams; unknown until each was looked at twice."""
+        with self._lock:
+            return list(self._totals["streams"].values)
+
+    def total_lags(self) -> list[float | None]:
+        """Records that all groups had before them; unknown until each was looked at."""
+        with self._lock:
+            return list(self._totals["groups"].values)
+
     def sample(self) -> None:
         """One round."""
         with suppress(LockstepError):  # the bus is away: what was not seen stays unknown
             self._round("streams", self._client.streams(), self._rates, self._sample_stream)
             self._round("groups", self._client.groups.names(), self._lags, self._sample_group)
+            self._at_ms = self._client.runtime.wall_ns() // 10**6
 
     def _step(self) -> float:
         self.sample()
@@ -88,6 +113,11 @@ class Sampler:
                 value = look(name, series)
                 with self._lock:
                     series.values.append(value)
+                    series.known = value
+        with self._lock:
+            for name in found.keys() - set(chosen):
+                found[name].values.append(None)
+            self._totals[kind].values.append(_sum(names, found))
 
     def _sample_stream(self, stream: str, series: Series) -> float | None:
         end, now = sum(log.bounds().next for log in self._client.logs(stream)), self._client.runtime.monotonic()
@@ -98,6 +128,14 @@ class Sampler:
 
     def _sample_group(self, group: str, _series: Series) -> float | None:
         return float(sum(progress.lag for progress in self._client.groups.describe(group).streams))
+
+
+def _sum(names: Sequence[str], found: Mapping[str, Series]) -> float | None:
+    """Of what was measured last; None if something was never measured."""
+    if not names:
+        return None
+    known = [found[name].known if name in found else None for name in names]
+    return None if None in known else float(sum(value for value in known if value is not None))
 
 
 def _crashed(error: BaseException) -> None:

@@ -267,6 +267,8 @@ class ScheduleViews:
             health = self.schedulers.health(name)
             of = "" if name == "default" else f" of {name}"
             found.append((f"scheduler nodes{of}", f"{len(health.nodes):,}", f"/nodes?scheduler={name}"))
+            overdue = link("/schedules", {"scheduler": name, "status": "overdue", "from": "begin"})
+            found.append((f"overdue events{of}", _overdue_text(health), overdue))
             found.append((f"tenants{of}", f"{health.tenants:,}", f"/tenants?scheduler={name}"))
         return found
 
@@ -280,6 +282,11 @@ class ScheduleViews:
         except LockstepError as error:
             return [Problem(severity="critical", title=f"Scheduler {name} can't be read", reason=str(error),
                             link=f"/nodes?scheduler={name}", command="lockstep bus check", area="nodes")]  # fmt: skip
+
+
+def _overdue_text(health: Health) -> str:
+    count = sum(backlog.count for backlog in health.backlogs)
+    return f"more than {count:,}" if any(backlog.has_more for backlog in health.backlogs) else f"{count:,}"
 
 
 def problems_of(name: str, health: Health) -> list[Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lockstep.console import records
-from lockstep.console.port import PAGED, Act, Asked, Kind, Parameter, Pillar, Problem, Site, Tree, View, paged
+from lockstep.console.port import PAGED, Act, Asked, Kind, Parameter, Pillar, Problem, Site, Tree, Trend, View, paged
 from lockstep.console.sampler import Sampler
 from lockstep.errors import LockstepError
 from lockstep.log.config import StreamConfig
@@ -48,7 +48,7 @@ class StreamViews:
 
     def pillar(self) -> Pillar:
         """All of it."""
-        return Pillar("streams", "Streams", self._views(), self._acts(), self.problems, self.figures)
+        return Pillar("streams", "Streams", self._views(), self._acts(), self.problems, self.figures, self.trends)
 
     def _views(self) -> list[View]:
         return [
@@ -130,6 +130,7 @@ class StreamViews:
             "name": name, "config": config, "bounds": views.bounds(self._client, name), "groups": readers,
             "groups_left_out": len(groups) - len(known), "promises": views.promises(self._client),
             "rate": self._sampler.rates(name), "rate_s": self._sampler.seconds,
+            "rate_every_s": self._sampler.every_s, "rate_at_ms": self._sampler.at_ms,
             "letters": f"{name}{SUFFIX}" if f"{name}{SUFFIX}" in self._client.bus.names() else None,
         }  # fmt: skip
 
@@ -224,7 +225,8 @@ class StreamViews:
         """Members, owners, positions and the lag of the last minutes."""
         found = views.group_detail(self._client.groups.describe(asked.names["group"]))
         name = asked.names["group"]
-        return {**found, "lags": self._sampler.lags(name), "lags_s": self._sampler.seconds}
+        return {**found, "lags": self._sampler.lags(name), "lags_s": self._sampler.seconds,
+                "lags_every_s": self._sampler.every_s, "lags_at_ms": self._sampler.at_ms}  # fmt: skip
 
     def reset(self, asked: Asked) -> Tree:
         """Move a group."""
@@ -293,6 +295,14 @@ class StreamViews:
         groups = self._client.groups.names()
         streams = [name for name in names if not name.startswith("_") and "/" not in name]
         return [("streams", f"{len(streams):,}", "/streams"), ("groups", f"{len(groups):,}", "/groups")]
+
+    def trends(self) -> list[Trend]:
+        """What was appended, and what waits for groups, over the last minutes."""
+        every_s, at_ms = self._sampler.every_s, self._sampler.at_ms
+        return [
+            Trend("Appended to all streams", "records/s", self._sampler.total_rates(), every_s, at_ms, "/streams"),
+            Trend("Lag of all groups", "records", self._sampler.total_lags(), every_s, at_ms, "/groups"),
+        ]
 
     def problems(self) -> list[Problem]:
         """Groups with silent members or without anybody while records wait, and dead letters."""
