@@ -175,7 +175,7 @@ def test_dead_letters_are_shown_with_their_reason_and_sent_back(world, client, o
     row = world.get("/api/v1/letters/orders.dlq").tree["records"][0]
     assert (row["from"], row["from_offset"], row["group"]) == ("orders", "0", "g")
     assert "no stock" in row["reason"]
-    assert "dead letters in orders.dlq" in json.dumps(world.get("/api/v1/").tree)
+    assert "1 dead letter in orders.dlq" in json.dumps(world.get("/api/v1/").tree)
     sent = world.post("/api/v1/letters/orders.dlq/redrive", {"confirm": "orders.dlq"}, operator).tree
     assert sent == {"sent": 1}
     assert client.bounds("orders").next == 2

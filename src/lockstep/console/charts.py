@@ -14,7 +14,7 @@ LEFT, RIGHT, TOP, BOTTOM = 58, 14, 14, 28
 COLUMN, ROW, NODE_WIDTH, NODE_HEIGHT = 310, 92, 196, 62
 """Of a graph: from one layer to the next, from one row to the next, and a node; rates are written between nodes."""
 _TICKS = 4
-_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+_STEPS = (1.0, 2.0, 4.0, 6.0, 8.0, 10.0)
 
 
 def sparkline(values: Sequence[float | None], width: int = 110, height: int = 22) -> Markup:
@@ -101,9 +101,9 @@ def _edge(start: tuple[int, int], end: tuple[int, int], text: str) -> Markup:
     x1, y1 = 16 + NODE_WIDTH + COLUMN * start[0], 12 + NODE_HEIGHT / 2 + ROW * start[1]
     x2, y2 = 16 + COLUMN * end[0], 12 + NODE_HEIGHT / 2 + ROW * end[1]
     middle = (x1 + x2) / 2
-    at = x2 - (COLUMN - NODE_WIDTH) / 2 + (14 if y1 != y2 else 0)
+    at = x2 - (COLUMN - NODE_WIDTH) / 2 + (22 if y1 != y2 else 0)
     label = Markup('<text class="rate" x="{}" y="{}" text-anchor="middle">{}</text>').format(
-        at, y2 - 8 if y1 == y2 else y2 - (8 if y2 > y1 else -18), text
+        at, y2 - 8 if y1 == y2 else y2 + (20 if y2 > y1 else -10), text
     )
     is_busy = text[:1].isdigit() and not text.startswith("0/")
     return Markup('<path class="edge{}" d="M{} {} C{} {} {} {} {} {}" marker-end="url(#arrow)"/>{}').format(

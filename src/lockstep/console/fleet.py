@@ -26,7 +26,7 @@ from lockstep.console.fleet_rows import (
     verdict_rows,
 )
 from lockstep.console.fleets import CLUSTER, MONITOR, STALE_S, Fleet, Fleets, OpenEvent, hides
-from lockstep.console.pages import link, part_of_path
+from lockstep.console.pages import link, noun, part_of_path
 from lockstep.console.port import (
     PAGE,
     PAGED,
@@ -91,7 +91,7 @@ class FleetViews:
 
     def _views(self) -> list[View]:
         return [
-            View(path="/fleet", title="Fleet", summary="Open events, the worst first, grouped by check",
+            View(path="/fleet", title="Events", summary="Open events, the worst first, grouped by check",
                  load=self.events, template="fleet.html", cli="lockstep monitor events",
                  parameters=(MONITOR, Q, SEVERITY, OF_CHECK, OF_HOST, IS_SILENCED, PAGE, SIZE)),
             View(path="/fleet/hosts", title="Hosts", summary="Hosts, those with the worst events first",
@@ -399,10 +399,11 @@ class FleetViews:
         for name in self._fleets.names()[:MONITORS_LOOKED_AT]:
             fleet = self._fleets.open(name)
             counters, of = fleet.view.row("counters"), "" if name == "monitor" else f" of {name}"
-            hosts = "unknown" if counters is None else f"{counters['clients']:,}"
-            events = "unknown" if counters is None else f"{len(fleet.events().events):,}"
-            found.append((f"hosts{of}", hosts, link("/fleet/hosts", {"monitor": name})))
-            found.append((f"open events{of}", events, link("/fleet", {"monitor": name})))
+            hosts = None if counters is None else counters["clients"]
+            events = None if counters is None else len(fleet.events().events)
+            rows = ((hosts, "host", "/fleet/hosts"), (events, "open event", "/fleet"))
+            found += [(f"{noun(count, one)}{of}", "unknown" if count is None else f"{count:,}",
+                       link(path, {"monitor": name})) for count, one, path in rows]  # fmt: skip
         return found
 
     def problems(self) -> list[Problem]:

@@ -67,7 +67,12 @@ def story(sentence: str) -> Markup:
 
 def count_text(count: int | None, one: str, many: str = "") -> str:
     """A number and its noun, in singular or plural."""
-    return f"{number_text(count)} {one if count == 1 else many or one + 's'}"
+    return f"{number_text(count)} {noun(count, one, many)}"
+
+
+def noun(count: int | None, one: str, many: str = "") -> str:
+    """A noun in singular or plural."""
+    return one if count == 1 else many or f"{one}s"
 
 
 def menu_page(path: str, pages: Sequence[View]) -> str:

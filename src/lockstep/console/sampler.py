@@ -25,7 +25,7 @@ class Series:
     values: deque[float | None] = field(default_factory=lambda: deque(maxlen=KEPT))
     last: tuple[float, int] | None = None
     known: float | None = None
-    """What was measured last; it stays when a round does not look."""
+    """What was measured last, as the total counts it; it stays when a round does not look."""
 
 
 class Sampler:
@@ -82,7 +82,7 @@ class Sampler:
             return list(self._totals["streams"].values)
 
     def total_lags(self) -> list[float | None]:
-        """Records that all groups had before them; unknown until each was looked at."""
+        """Records that wait on streams of which a group has confirmed some; unknown until each group was looked at."""
         with self._lock:
             return list(self._totals["groups"].values)
 
@@ -113,7 +113,6 @@ class Sampler:
                 value = look(name, series)
                 with self._lock:
                     series.values.append(value)
-                    series.known = value
         with self._lock:
             for name in found.keys() - set(chosen):
                 found[name].values.append(None)
@@ -124,10 +123,14 @@ class Sampler:
         last, series.last = series.last, (now, end)
         if last is None or now <= last[0]:
             return None
-        return max(0, end - last[1]) / (now - last[0])
+        series.known = max(0, end - last[1]) / (now - last[0])
+        return series.known
 
-    def _sample_group(self, group: str, _series: Series) -> float | None:
-        return float(sum(progress.lag for progress in self._client.groups.describe(group).streams))
+    def _sample_group(self, group: str, series: Series) -> float | None:
+        streams = self._client.groups.describe(group).streams
+        # A group of engines or nodes only elects: it confirms nothing, and what it has not confirmed is no lag.
+        series.known = float(sum(progress.lag for progress in streams if progress.confirmed is not None))
+        return float(sum(progress.lag for progress in streams))
 
 
 def _sum(names: Sequence[str], found: Mapping[str, Series]) -> float | None:

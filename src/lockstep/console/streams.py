@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lockstep.console import records
+from lockstep.console.pages import count_text, noun
 from lockstep.console.port import PAGED, Act, Asked, Kind, Parameter, Pillar, Problem, Site, Tree, Trend, View, paged
 from lockstep.console.sampler import Sampler
 from lockstep.errors import LockstepError
@@ -153,7 +154,8 @@ class StreamViews:
 
     def _would_create(self, asked: Asked) -> Tree:
         days, shards = asked.values["days"], asked.values["shards"]
-        return {"effect": f"Stream {asked.values['name']} is made with {shards} shards and keeps {days} days."}
+        kept = f"{count_text(shards, 'shard')} and keeps records for {count_text(days, 'day')}"
+        return {"effect": f"Stream {asked.values['name']} is made with {kept}."}
 
     def publish(self, asked: Asked) -> Tree:
         """Publish a record, or some copies of it."""
@@ -167,7 +169,9 @@ class StreamViews:
     def _would_publish(self, asked: Asked) -> Tree:
         size = len(asked.values["value"].encode())
         self._client.config(asked.names["stream"])
-        return {"effect": f"{asked.values['count']} records of {size} bytes are appended to {asked.names['stream']}."}
+        count = asked.values["count"]
+        many = f"{count_text(count, 'record')} of {count_text(size, 'byte')} {noun(count, 'is', 'are')}"
+        return {"effect": f"{many} appended to {asked.names['stream']}."}
 
     def alter(self, asked: Asked) -> Tree:
         """Keep records for so many days."""
@@ -215,9 +219,12 @@ class StreamViews:
         rows = []
         for name in shown:
             try:
-                row = views.group_row(self._client.groups.describe(name))
+                found = self._client.groups.describe(name)
+                confirms = any(progress.confirmed is not None for progress in found.streams)
+                row = {**views.group_row(found), "confirms": confirms}
             except LockstepError as error:
-                row = {"name": name, "members": None, "silent": 0, "streams": [], "lag": None, "error": error.code}
+                row = {"name": name, "members": None, "silent": 0, "streams": [], "lag": None, "confirms": False,
+                       "error": error.code}  # fmt: skip
             rows.append({**row, "lags": self._sampler.lags(name)[-30:]})
         return {"groups": rows, "page": page}
 
@@ -294,14 +301,24 @@ class StreamViews:
         names = self._client.bus.names()
         groups = self._client.groups.names()
         streams = [name for name in names if not name.startswith("_") and "/" not in name]
-        return [("streams", f"{len(streams):,}", "/streams"), ("groups", f"{len(groups):,}", "/groups")]
+        return [
+            (noun(len(streams), "stream"), f"{len(streams):,}", "/streams"),
+            (noun(len(groups), "group"), f"{len(groups):,}", "/groups"),
+        ]
 
     def trends(self) -> list[Trend]:
         """What was appended, and what waits for groups, over the last minutes."""
         every_s, at_ms = self._sampler.every_s, self._sampler.at_ms
         return [
             Trend("Appended to all streams", "records/s", self._sampler.total_rates(), every_s, at_ms, "/streams"),
-            Trend("Lag of all groups", "records", self._sampler.total_lags(), every_s, at_ms, "/groups"),
+            Trend(
+                "Lag of groups that confirm what they read",
+                "records",
+                self._sampler.total_lags(),
+                every_s,
+                at_ms,
+                "/groups",
+            ),
         ]
 
     def problems(self) -> list[Problem]:
@@ -337,8 +354,8 @@ class StreamViews:
             return []
         if not held:
             return []
-        title, command = f"{held:,} dead letters in {stream}", f"lockstep dlq ls {stream}"
-        reason = "A handler gave up on them."
+        title, command = f"{count_text(held, 'dead letter')} in {stream}", f"lockstep dlq ls {stream}"
+        reason = "A handler gave up on it." if held == 1 else "A handler gave up on them."
         link = f"/letters/{stream}"
         return [Problem(severity="warning", title=title, reason=reason, link=link, command=command, area="letters")]
 
