@@ -18,6 +18,7 @@ from lockstep.streams.views import setting
 
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z")
+_PREVIEW = 240
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -31,7 +32,7 @@ class Pages:
         )  # fmt: skip
         self._environment.filters.update(
             time=time_element, size=size_text, span=span_text, number=number_text, part=part_of_path, json=json_text,
-            link=link, setting=setting, story=story, menu_page=menu_page, count=count_text,
+            link=link, setting=setting, story=story, menu_page=menu_page, preview=preview, count=count_text,
         )  # fmt: skip
         self._environment.globals.update(line_chart=charts.line_chart, sparkline=charts.sparkline, graph=charts.graph)
 
@@ -73,6 +74,11 @@ def count_text(count: int | None, one: str, many: str = "") -> str:
 def noun(count: int | None, one: str, many: str = "") -> str:
     """A noun in singular or plural."""
     return one if count == 1 else many or f"{one}s"
+
+
+def preview(value: str) -> str:
+    """The beginning of a text, in one line."""
+    return " ".join(value[: 2 * _PREVIEW].split())[:_PREVIEW]
 
 
 def menu_page(path: str, pages: Sequence[View]) -> str:

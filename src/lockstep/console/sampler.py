@@ -10,10 +10,12 @@ from threading import Lock
 
 from lockstep.errors import LockstepError
 from lockstep.runtime import Task, logger
+from lockstep.streams.admin import GroupView
 from lockstep.streams.client import Lockstep
 
 EVERY_S = 5.0
 KEPT = 120
+_ELECTING = (".engines", ".nodes")
 LOOKS_MAX = 200
 """Streams and groups that one round looks at; of more, each round takes the next ones."""
 
@@ -82,7 +84,7 @@ class Sampler:
             return list(self._totals["streams"].values)
 
     def total_lags(self) -> list[float | None]:
-        """Records that wait on streams of which a group has confirmed some; unknown until each group was looked at."""
+        """Records that wait for all groups; unknown until each was looked at."""
         with self._lock:
             return list(self._totals["groups"].values)
 
@@ -127,10 +129,19 @@ class Sampler:
         return series.known
 
     def _sample_group(self, group: str, series: Series) -> float | None:
-        streams = self._client.groups.describe(group).streams
-        # A group of engines or nodes only elects: it confirms nothing, and what it has not confirmed is no lag.
-        series.known = float(sum(progress.lag for progress in streams if progress.confirmed is not None))
-        return float(sum(progress.lag for progress in streams))
+        series.known = float(lag_of(self._client.groups.describe(group)))
+        return series.known
+
+
+def lag_of(group: GroupView) -> int:
+    """Records that wait for a group. Groups of engines and nodes elect over streams of which they confirm nothing."""
+    is_electing = group.name.endswith(_ELECTING)
+    return sum(progress.lag for progress in group.streams if progress.confirmed is not None or not is_electing)
+
+
+def elects(group: GroupView) -> bool:
+    """Whether a group does nothing but elect a leader."""
+    return group.name.endswith(_ELECTING) and all(progress.confirmed is None for progress in group.streams)
 
 
 def _sum(names: Sequence[str], found: Mapping[str, Series]) -> float | None:

@@ -7,7 +7,7 @@ from typing import Any
 from lockstep.console import records
 from lockstep.console.pages import count_text, noun
 from lockstep.console.port import PAGED, Act, Asked, Kind, Parameter, Pillar, Problem, Site, Tree, Trend, View, paged
-from lockstep.console.sampler import Sampler
+from lockstep.console.sampler import Sampler, elects, lag_of
 from lockstep.errors import LockstepError
 from lockstep.log.config import StreamConfig
 from lockstep.server.access import Role
@@ -220,10 +220,9 @@ class StreamViews:
         for name in shown:
             try:
                 found = self._client.groups.describe(name)
-                confirms = any(progress.confirmed is not None for progress in found.streams)
-                row = {**views.group_row(found), "confirms": confirms}
+                row = {**views.group_row(found), "lag": lag_of(found), "elects": elects(found)}
             except LockstepError as error:
-                row = {"name": name, "members": None, "silent": 0, "streams": [], "lag": None, "confirms": False,
+                row = {"name": name, "members": None, "silent": 0, "streams": [], "lag": None, "elects": False,
                        "error": error.code}  # fmt: skip
             rows.append({**row, "lags": self._sampler.lags(name)[-30:]})
         return {"groups": rows, "page": page}
@@ -312,7 +311,7 @@ class StreamViews:
         return [
             Trend("Appended to all streams", "records/s", self._sampler.total_rates(), every_s, at_ms, "/streams"),
             Trend(
-                "Lag of groups that confirm what they read",
+                "Lag of all groups",
                 "records",
                 self._sampler.total_lags(),
                 every_s,
@@ -335,7 +334,7 @@ class StreamViews:
             group = self._client.groups.describe(name)
         except LockstepError:
             return []
-        lag = sum(progress.lag for progress in group.streams)
+        lag = lag_of(group)
         link, command = f"/groups/{name}", f"lockstep group show {name}"
         if group.silent:
             silent = ", ".join(sorted(group.silent)[:3])
