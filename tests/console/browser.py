@@ -88,6 +88,12 @@ class Browser:
         found = self.devtools("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
         return base64.b64decode(found["data"])
 
+    def settle(self) -> None:
+        """Wait until a page is drawn, and is live if it follows changes."""
+        self._until(lambda: self.script("document.readyState") == "complete", what="the page")
+        is_heard = "!document.body.dataset.live || document.querySelector('#live').dataset.heard === 'yes'"
+        self._until(lambda: self.script(is_heard), what="the first message of a live page")
+
     def devtools(self, command: str, **parameters: Any) -> Any:
         """A command of Chromium's own protocol."""
         return self._ask("POST", f"{self._session}/goog/cdp/execute", {"cmd": command, "params": parameters})

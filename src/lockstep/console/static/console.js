@@ -97,7 +97,7 @@ function follow() {
   const path = document.body.dataset.live;
   if (!path || isPaused || document.hidden || source) return;
   source = new EventSource(`/live?path=${encodeURIComponent(path + location.search)}`);
-  source.addEventListener("content", (event) => { lastHeard = Date.now(); failed = ""; take(find("content"), JSON.parse(event.data)); tell(); });
+  source.addEventListener("content", (event) => { lastHeard = Date.now(); failed = ""; take(find("content"), JSON.parse(event.data)); find("live").dataset.heard = "yes"; tell(); });
   source.addEventListener("same", () => { lastHeard = Date.now(); failed = ""; });
   source.addEventListener("stale", (event) => { failed = JSON.parse(event.data); });
   source.onerror = () => { failed = failed || "The server does not answer."; };
