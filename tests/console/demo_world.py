@@ -83,6 +83,8 @@ def started(folder: Path, port: int) -> Iterator[DemoWorld]:
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(90)
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def add_incidents(world: DemoWorld) -> None:

@@ -70,9 +70,9 @@ WORDS = {
 HEAD = """\
 # Pictures of the dashboard
 
-Every page of `lockstep serve`, taken by `tests/console/test_console_pictures.py` in a Chromium over what `lockstep demo`
-starts: light, dark, and what matters in an incident also as on a phone. An engine was killed, hosts fail, a group lags.
-[See and run everything in a browser](../howto/serve.md) says how to start it.
+Every page of `lockstep serve`, taken by `tests/console/test_console_pictures.py` in a Chromium: light, dark, and those
+of incidents also as on a phone. What they show was started by `lockstep demo`; then an engine was killed, hosts failed,
+and a group lost its member. [See and run everything in a browser](../howto/serve.md) says how to start it.
 
 """
 
