@@ -96,6 +96,10 @@ def add_incidents(world: DemoWorld) -> None:
     world.until("/fleet", lambda tree: tree["page"]["all"] >= 5)
     world.post("/api/v1/fleet/silence", {"subscription": "client:db-2", "check": "backup", "expire": "4h",
                                          "reason": "moved to the new disk, done at noon"})  # fmt: skip
+    world.until("/fleet/silences", lambda tree: tree["silences"])
+    host, check, status, output = RESULTS[4]  # an event is hidden from the next result of its check onwards
+    world.post("/apis/monitor/monitor/results", {"source": host, "name": check, "status": status, "output": output})
+    world.until("/fleet", lambda tree: tree["counts"]["silenced"])
     with lockstep.connect(f"lmdb:{world.folder / 'bus'}") as client:
         _add_orders(client)
     world.until("/projects/trades", lambda tree: tree["has_standby"])

@@ -26,7 +26,7 @@ from demo_world import DemoWorld, add_incidents, started
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "pictures"
 WIDE, PHONE, HIGH = 1280, 390, 1500
-COLOURS, BYTES_MAX = 64, 6_000_000
+COLOURS, BYTES_MAX = 255, 6_000_000
 INCIDENTS = {"/", "/fleet", "/fleet/hosts/{host}", "/fleet/why/{client}/{check}", "/projects/{project}"}
 """Pages that are also taken as on a phone."""
 QUERIES = {"/schedules": "?from=10m", "/crons/try": "?expression=30+2+*+*+SUN&tz=Europe%2FBerlin"}

@@ -222,6 +222,8 @@ def _summary(values: Sequence[float | None]) -> str:
     known = _known(values)
     if not known:
         return "nothing measured"
+    if min(known) == max(known) and values[-1] is not None:
+        return f"{short(known[-1])} all the time"
     last = "now unknown" if values[-1] is None else f"now {short(known[-1])}"
     return f"{last}, between {short(min(known))} and {short(max(known))}"
 

@@ -82,8 +82,12 @@ def preview(value: str) -> str:
 
 
 def menu_page(path: str, pages: Sequence[View]) -> str:
-    """The page of a menu that a path is below; empty if it is below none."""
-    above = [page.path for page in pages if path.startswith(f"{page.path}/")]
+    """The page of a menu that a path is below; empty if it is below none, or in the menu itself."""
+    above = (
+        []
+        if path in {page.path for page in pages}
+        else [page.path for page in pages if path.startswith(f"{page.path}/")]
+    )
     return max(above, key=len, default="")
 
 

@@ -79,7 +79,7 @@ class Sampler:
             return list(self._lags[group].values) if group in self._lags else []
 
     def total_rates(self) -> list[float | None]:
-        """Records a second that were appended to all streams; unknown until each was looked at twice."""
+        """Records a second that were appended to all streams; unknown until each was looked at."""
         with self._lock:
             return list(self._totals["streams"].values)
 
@@ -145,11 +145,11 @@ def elects(group: GroupView) -> bool:
 
 
 def _sum(names: Sequence[str], found: Mapping[str, Series]) -> float | None:
-    """Of what was measured last; None if something was never measured."""
-    if not names:
+    """Of what was measured last; None while something was never looked at. What is new counts from its second look."""
+    if not found.keys() >= set(names):
         return None
-    known = [found[name].known if name in found else None for name in names]
-    return None if None in known else float(sum(value for value in known if value is not None))
+    known = [value for name in names if (value := found[name].known) is not None]
+    return float(sum(known)) if known else None
 
 
 def _crashed(error: BaseException) -> None:
