@@ -110,7 +110,7 @@ def span_text(seconds: float | None) -> str:
     for length, unit in _SPANS:
         if abs(seconds) >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.1f} s" if abs(seconds) >= 1 else f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f}".removesuffix(".0") + " s" if abs(seconds) >= 1 else f"{seconds * 1000:.0f} ms"
 
 
 def number_text(value: Any) -> str:
