@@ -86,7 +86,7 @@ def test_a_change_goes_through_sign_in_preview_and_confirmation(client, console,
     browser.see("0 records are removed for good")
     browser.write("#f-confirm", "orders")
     browser.click("form.act button.danger")
-    browser.see("Streams")
+    browser.see("Streams with their records")
     assert "orders" not in client.streams()
 
 

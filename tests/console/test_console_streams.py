@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import json
+import re
 import sys
 from pathlib import Path
 from urllib.parse import urlencode
@@ -193,6 +195,14 @@ def test_rates_and_lags_are_measured_in_rounds(world, client):
     client.delete("orders")
     world.sampler.sample()
     assert world.sampler.rates("orders") == []
+
+
+def test_the_request_of_a_form_says_what_it_would_do(world, client, operator):
+    client.create("orders")
+    page = html.unescape(world.get("/streams/orders/publish", cookie=world.sign_in(operator)).text)
+    body = re.search(r"/api/v1/streams/orders/publish\" -d '(.*?)'</code>", page)[1]
+    told = world.post("/api/v1/streams/orders/publish", json.loads(body) | {"value": "x"}, operator).tree
+    assert told == {"dry_run": True, "effect": "1 record of 1 byte is appended to orders."}
 
 
 def test_totals_are_those_of_all_streams_and_what_a_round_does_not_look_at_is_unknown(world, client, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -32,7 +33,8 @@ class Pages:
         )  # fmt: skip
         self._environment.filters.update(
             time=time_element, size=size_text, span=span_text, number=number_text, part=part_of_path, json=json_text,
-            link=link, setting=setting, story=story, menu_page=menu_page, preview=preview, count=count_text,
+            link=link, setting=setting, story=story, menu_page=menu_page, preview=preview,
+            dry_run=dry_run, count=count_text,
         )  # fmt: skip
         self._environment.globals.update(line_chart=charts.line_chart, sparkline=charts.sparkline, graph=charts.graph)
 
@@ -74,6 +76,11 @@ def count_text(count: int | None, one: str, many: str = "") -> str:
 def noun(count: int | None, one: str, many: str = "") -> str:
     """A noun in singular or plural."""
     return one if count == 1 else many or f"{one}s"
+
+
+def dry_run(values: Mapping[str, Any]) -> str:
+    """The body of a request that says what an act would do, as a word of a shell."""
+    return shlex.quote(json.dumps({**values, "dry_run": True}, ensure_ascii=False))
 
 
 def preview(value: str) -> str:

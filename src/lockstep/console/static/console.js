@@ -153,7 +153,7 @@ function options() { return [...find("palette-list").children].filter((item) => 
 function forget() { for (const item of find("palette-list").querySelectorAll("[data-found]")) item.remove(); }
 function choose(text) {
   const wanted = text.trim().toLowerCase();
-  for (const item of find("palette-list").children) item.hidden = !("found" in item.dataset) && !item.textContent.toLowerCase().includes(wanted);
+  for (const item of find("palette-list").children) item.hidden = !("found" in item.dataset) && !item.querySelector("a").textContent.toLowerCase().includes(wanted);
   select(options()[0]);
 }
 function select(item) {
