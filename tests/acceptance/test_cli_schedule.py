@@ -214,6 +214,12 @@ def test_tenants_are_registered_paused_and_removed(lockstep):
     assert "is paused, so its events wait" in lockstep("schedule", "why", "o1", "--tenant", "orders").out
     lockstep("tenant", "resume", "orders")
     until(lambda: lockstep("schedule", "find", "o1", "--tenant", "orders", "--json").object["status"] == "DONE")
+    one = lockstep("tenant", "show", "orders", "--json").object
+    assert (one["tenant"], one["rate"], one["due"]) == ("orders", 5.0, 0)
+    lockstep("tenant", "show", "nobody", code=3)
+    cards = lockstep("schedule", "nodes", "--json").objects
+    assert cards[-1] == {"unowned": []}
+    assert len(cards) > 1
     refused = lockstep("tenant", "rm", "orders", code=2)
     assert "add --yes to do it" in refused.err
     assert lockstep("tenant", "rm", "orders", "--dry-run").out == "Would remove tenant orders.\n"
@@ -239,6 +245,8 @@ def test_crons_are_set_up_listed_paused_triggered_and_removed(lockstep):
     lockstep("cron", "trigger", "report")
     until(lambda: any(row["status"] == "fired" for row in lockstep("cron", "runs", "report", "--json").objects))
     assert lockstep("cron", "runs", "report").lines[0].split("  ")[0] == "SCHEDULED FOR"
+    tried = lockstep("cron", "backfill", "report", "--from", "2026-11-02", "--to", "2026-11-07", "--dry-run", "--json")
+    assert (tried.object["ticks"], tried.object["applied"]) == (5, False)
     filled = ("cron", "backfill", "report", "--from", "2026-11-02", "--to", "2026-11-07")
     assert lockstep(*filled).out.startswith("Cron report fires for its 5 ticks from 2026-11-02T00:00Z")
     reversed_ = ("cron", "backfill", "report", "--from", "2026-11-07", "--to", "2026-11-02")
@@ -246,7 +254,11 @@ def test_crons_are_set_up_listed_paused_triggered_and_removed(lockstep):
     lockstep("cron", "add", "often", "* * * * * ?", "--type", "QUARTZ")
     many = lockstep("cron", "backfill", "often", "--from", "2026-01-01", code=2)
     assert "more than 10,000 ticks" in many.err
-    lockstep("cron", "rm", "often")
+    assert "add --yes to do it" in lockstep("cron", "rm", "often", code=2).err
+    assert lockstep("cron", "rm", "often", "--dry-run").out == "Would remove cron often of tenant default (QUARTZ).\n"
+    assert "often" in {row["id"] for row in lockstep("cron", "ls", "--json").objects}
+    lockstep("cron", "rm", "often", "--yes")
+    assert "often" not in {row["id"] for row in lockstep("cron", "ls", "--json").objects}
     wanted = [f"2026-11-0{day}T08:00Z" for day in range(2, 7)]
 
     def fired():
@@ -261,7 +273,7 @@ def test_crons_are_set_up_listed_paused_triggered_and_removed(lockstep):
     assert "is a cron" in told["sentences"][0]
     missing = lockstep("cron", "rm", "report", "--type", "QUARTZ", code=3)
     assert "QUARTZ cron 'report' of tenant 'default' does not exist" in missing.err
-    assert lockstep("cron", "rm", "report").out == "Cron report is removed.\n"
+    assert lockstep("cron", "rm", "report", "--yes").out == "Cron report is removed.\n"
     lockstep("cron", "runs", "report", code=3)
     assert "Cron expression" in lockstep("cron", "add", "bad", "0 9 * *", code=2).err
 

@@ -17,6 +17,7 @@ from lockstep.console.home import HomeView
 from lockstep.console.mounts import Mount
 from lockstep.console.port import Pillar, Site
 from lockstep.console.sampler import Sampler
+from lockstep.console.settings import ServerFacts
 from lockstep.console.streams import StreamViews
 from lockstep.server.access import Role
 from lockstep.streams.client import Lockstep
@@ -53,7 +54,7 @@ class ConsoleWorld:
         self.credentials = CredentialStore(self.client, self.client.runtime)
         self.audit = AuditLog(self.client, self.client.runtime, "here")
         found = [StreamViews(site, self.sampler).pillar(), *self.pillars,
-                 AdministrationViews(self.credentials, self.audit).pillar()]  # fmt: skip
+                 AdministrationViews(site, self.credentials, self.audit, ServerFacts()).pillar()]  # fmt: skip
         self.app = ConsoleApp(
             site,
             [HomeView(found).pillar(), *found],

@@ -63,6 +63,8 @@ WORDS = {
     "/access": "Tokens with their roles; no secret is shown.",
     "/access/{id}": "A token.",
     "/audit": "Every change: who, what, from where, before and after.",
+    "/settings": "Settings: who you are, what this server allows and what is installed.",
+    "/debug": "The debug bundle: what it holds, without secrets and payloads.",
 }
 """Of each page a sentence; a page without one is shown with its summary."""
 

@@ -19,6 +19,7 @@ from run_worlds import SUMS, TRADES, put, sums_graph
 
 import lockstep
 from lockstep.console.count_rates import PAUSE_S, CountRates, Counts, Look, Rates
+from lockstep.console.lead_history import LeadHistory, PastLead
 from lockstep.console.port import Asked, Site
 from lockstep.console.project_graph import limit_of
 from lockstep.console.projects import PROJECTS_MAX, project_views
@@ -508,3 +509,55 @@ def test_without_the_packages_of_engines_projects_are_left_out_with_a_sentence(t
     assert "pip install 'lockstep-events[engine]'" in done.stdout
     assert "The fleet is left out" in done.stdout
     assert "'schedules'" in done.stdout
+
+
+def trim_marks(world: World) -> None:
+    log = world.bus.open(world.streams.sequence)
+    put(log, encode(Entry(2, "b1", 2, "", Decision({}, 0, 0).body())))
+    log.trim(log.bounds().next - 1)
+
+
+def test_who_led_survives_trims_and_the_console(world, console, opened):
+    # Given two epochs, and a server that listened
+    state(world)
+    world.report("a", role="active")
+    world.beat(7)
+    console.look(1)
+    put(world.bus.open(world.streams.sequence), encode(Mark(2, "b1")))
+    world.report("b", role="active", epoch=2)
+    console.clock.advance(2.0)
+    first = [(row["epoch"], row["engine"]) for row in console.tree("/projects/p")["leads"]]
+    assert first == [(2, "b"), (1, "a")]
+    # When the marks and the reports are trimmed, and another server looks
+    trim_marks(world)
+    reports = world.bus.open(world.streams.reports)
+    reports.trim(reports.bounds().next)
+    other = opened(world.bus, VirtualRuntime(wall_ns=NOW))
+    found = other.tree("/projects/p")
+    # Then it knows them
+    assert [(row["epoch"], row["engine"]) for row in found["leads"]] == first
+    assert found["leads_left_out"] == 0
+
+
+def test_what_is_kept_of_leaders_is_kept_once(world, console, opened):
+    state(world)
+    world.report("a", role="active")
+    world.beat(7)
+    for one in (console, opened(world.bus, VirtualRuntime(wall_ns=NOW))):
+        one.look(3)
+        one.tree("/projects/p")
+    assert world.bus.open("console.leads").bounds().count == 1
+
+
+def test_a_project_that_was_made_anew_has_a_history_of_its_own():
+    bus, clock = Grid().bus(VirtualRuntime()), VirtualRuntime()
+    history = LeadHistory(bus, clock)
+    lead = PastLead(epoch=1, incarnation="a1", at_ns=5)
+    assert history.merged("one", [lead], 9) == [lead]
+    named = PastLead(epoch=1, incarnation="a1", at_ns=None, engine="a", host="h")
+    whole = PastLead(epoch=1, incarnation="a1", at_ns=5, engine="a", host="h")
+    assert history.merged("one", [named], 9) == [whole]
+    assert LeadHistory(bus, clock).merged("one", [], 9) == [whole]
+    assert LeadHistory(bus, clock).merged("two", [], 9) == []
+    right = PastLead(epoch=1, incarnation="b1")
+    assert history.merged("one", [right], 9) == [right], "the mark on the log is right"

@@ -272,6 +272,30 @@ class TestCrons:
         assert (rows["held"]["paused"], rows["held"]["next_ms"]) == (True, None)
         assert ">paused</span>" in console.caller.page("/crons")
 
+    def test_a_backfill_is_previewed_and_fires_each_tick_of_the_range(self, console):
+        console.cron("report", "0 9 * * *", tz="Europe/Berlin")
+        now = console.world.clock.wall_ns() // 10**6
+        span = {"from": java_text(now - 72 * HOUR), "to": java_text(now)}
+        preview = console.caller.act("/crons/s/report/backfill", **span, dry_run=True)
+        assert preview["rows"][0]["ticks"] == 3
+        assert preview["effect"].startswith("3 events fire now, one for each tick from ")
+        assert console.caller.act("/crons/s/report/backfill", **{"from": "3d"}, dry_run=True)["rows"][0]["ticks"] == 3
+        assert console.caller.act("/crons/s/report/backfill", **span) == {"ticks": 3}
+        console.world.clock.advance(5)
+        ticks = console.caller.data("/crons/s/report")["crons"][0]["ticks"]
+        assert len([tick for tick in ticks if tick["outcome"] == "fired"]) == 3
+
+    @pytest.mark.parametrize("span", [
+        {}, {"from": "soon"}, {"from": "2999-01-01T00:00Z"}, {"from": "1h", "to": "2h"}, {"from": "9" * 60},
+        {"from": "1d", "to": "2999-01-01T00:00Z"}, {"from": "1d", "to": "x"},
+    ])  # fmt: skip
+    def test_a_backfill_of_what_is_no_past_range_is_refused(self, console, span):
+        console.cron("report", "0 9 * * *")
+        told = console.caller.act("/crons/s/report/backfill", status=422, **span)
+        assert told["error"]["message"]
+        console.cron("often", "* * * * * ?", type="QUARTZ")
+        assert console.caller.act("/crons/s/often/backfill", status=422, **{"from": "1d"})["error"]["message"]
+
     def test_only_the_crons_of_the_page_are_read(self, console, monkeypatch):
         for number in range(5):
             console.cron(f"c{number}", "0 9 * * *")

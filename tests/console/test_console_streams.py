@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import html
 import json
-import re
 import sys
+from html import unescape
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -56,6 +55,64 @@ def test_a_list_is_searched_and_paged_on_the_server(world, client):
     assert found["page"]["total"] == 10
     page = world.get("/streams?size=50&page=2&q=s", accept="text/html").text
     assert 'href="/streams?size=50&amp;page=3&amp;q=s"' in page
+
+
+def test_lists_are_sorted_on_the_server_before_they_are_paged(world, client):
+    client.create_many(["a", "b", "c"])
+    world.sampler.sample()
+    publish(client, "b", *[b"x"] * 50)
+    publish(client, "c", b"x")
+    world.sampler.sample()
+    client.create("d")
+
+    def names(sort: str) -> list[str]:
+        return [row["name"] for row in world.get(f"/api/v1/streams?size=4&sort={sort}").tree["streams"]]
+
+    assert names("-name") == ["d", "c", "b", "a"]
+    assert names("rate") == ["b", "c", "a", "d"], "what is not measured is last, after what stands still"
+    assert world.get("/api/v1/streams?sort=colour").status == 422
+    assert "selected>rate, most first" in world.get("/streams?sort=rate", accept="text/html").text
+    assert "sort=rate&amp;page=2" in world.get("/streams?sort=rate&size=2", accept="text/html").text.replace(
+        "size=2&amp;", ""
+    )
+
+
+def test_a_record_is_published_with_its_key_and_headers(world, client, operator):
+    client.create("orders")
+    fields = {"value": "hello", "key": "k", "headers": "trace=a=b\nkind= x\n"}
+    preview = world.post("/api/v1/streams/orders/publish", {**fields, "dry_run": True}, operator).tree
+    assert preview["effect"] == "1 record of 5 bytes is appended to orders."
+    assert client.bounds("orders").next == 0
+    world.post("/api/v1/streams/orders/publish", fields, operator)
+    [row] = world.get("/api/v1/streams/orders/records").tree["records"]
+    assert (row["key"], row["headers"]) == ("k", [["trace", "a=b"], ["kind", " x"]])
+    assert world.post("/api/v1/streams/orders/publish", {**fields, "headers": "none"}, operator).status == 422
+    assert client.bounds("orders").next == 1
+
+
+def test_settings_of_a_stream_stand_beside_their_defaults(world, client):
+    client.create("orders", lockstep.StreamConfig(capacity=10))
+    settings = {row["setting"]: row for row in world.get("/api/v1/streams/orders").tree["settings"]}
+    assert (settings["capacity"]["value"], settings["capacity"]["is_own"]) == (10, True)
+    assert (settings["retain_age_s"]["default"], settings["retain_age_s"]["is_own"]) == (604800.0, True)
+    assert settings["compression"]["is_own"] is False
+
+
+def test_records_are_paged_both_ways_to_both_ends(world, client):
+    publish(client, "orders", *[b"%d" % number for number in range(60)])
+    seen, query = [], "start=oldest&count=25"
+    while query:
+        tree = world.get(f"/api/v1/streams/orders/records?{query}").tree
+        seen += [row["offset"] for row in tree["records"]]
+        query = tree["newer"] is not None and f"start=offset&count=25&at={tree['newer']}"
+    assert seen == list(range(60))
+    seen, query = [], "start=newest&count=25"
+    while query:
+        tree = world.get(f"/api/v1/streams/orders/records?{query}").tree
+        seen = [row["offset"] for row in tree["records"] if row["offset"] not in seen] + seen
+        query = tree["older"] is not None and f"start=offset&count=25&at={tree['older']}"
+    assert seen == list(range(60))
+    assert world.get("/api/v1/streams/orders/records?start=time&at=1h&count=3").tree["records"][0]["offset"] == 0
 
 
 def test_what_is_not_known_is_neither_zero_nor_empty(world, client):
@@ -197,14 +254,6 @@ def test_rates_and_lags_are_measured_in_rounds(world, client):
     assert world.sampler.rates("orders") == []
 
 
-def test_the_request_of_a_form_says_what_it_would_do(world, client, operator):
-    client.create("orders")
-    page = html.unescape(world.get("/streams/orders/publish", cookie=world.sign_in(operator)).text)
-    body = re.search(r"/api/v1/streams/orders/publish\" -d '(.*?)'</code>", page)[1]
-    told = world.post("/api/v1/streams/orders/publish", json.loads(body) | {"value": "x"}, operator).tree
-    assert told == {"dry_run": True, "effect": "1 record of 1 byte is appended to orders."}
-
-
 def test_totals_are_those_of_all_streams_and_what_a_round_does_not_look_at_is_unknown(world, client, monkeypatch):
     monkeypatch.setattr("lockstep.console.sampler.LOOKS_MAX", 1)
     client.create_many(["a", "b"])
@@ -240,14 +289,14 @@ def test_every_page_names_a_command_and_a_request(world, client):
     client.create("orders")
     page = world.get("/streams/orders", accept="text/html").text
     assert "lockstep stream show orders" in page
-    assert '/api/v1/streams/orders"</code>' in page
+    assert "/api/v1/streams/orders'</code>" in unescape(page)
 
 
 def test_openapi_describes_every_route(world):
     paths = world.get("/openapi.json").tree["paths"]
     assert {"/api/v1/streams", "/api/v1/groups/{group}/reset", "/api/v1/audit"} <= paths.keys()
     reset = paths["/api/v1/groups/{group}/reset"]["post"]
-    assert (reset["x-role"], reset["x-command"]) == ("operator", "lockstep group reset {group} STREAM --to earliest")
+    assert (reset["x-role"], reset["x-command"]) == ("operator", "lockstep group reset {group} {stream} --to {to}")
 
 
 async def live_event(world: ConsoleWorld, path: str) -> str:

@@ -190,3 +190,32 @@ def test_the_examples_of_the_help_run(run, verb):
         if "--reason" in words:
             words = [*words[: words.index("--reason") + 1], "because"]
         run(*words, code=2 if verb.name == "check" else 0)
+
+
+def test_a_client_is_shown_with_its_checks(run):
+    lines = run("show", "web-1").splitlines()
+    assert any(line.split()[:2] == ["disk", "critical"] for line in lines)
+    [tree] = run("show", "web-1", "--json")
+    assert (tree["client"]["name"], len(tree["events"])) == ("web-1", 2)
+    run("show", "nobody", code=3)
+
+
+def test_a_client_is_deleted_after_it_was_said_what_goes(run):
+    run("delete", "web-1", code=2)
+    assert "Nothing was changed: add --yes" in run.error
+    assert run("delete", "web-1", "--dry-run").startswith("Would resolve 2 open events and forget ")
+    assert "web-1" in run("clients")
+    [done] = run("delete", "web-1", "--yes", "--json")
+    assert (done["client"], done["events"], done["deleted"]) == ("web-1", 2, True)
+    assert "web-1" not in run("clients")
+    run("delete", "web-1", "--yes", code=3)
+
+
+def test_one_silence_and_one_check_are_shown(run):
+    run("silence", "--client", "web-1", "--check", "disk", "--expire", "1h", "--reason", "new disk")
+    assert "new disk" in run("silence", "--show", "client:web-1:disk")
+    [entry] = run("silence", "--show", "client:web-1:disk", "--json")
+    assert entry["reason"] == "new disk"
+    run("silence", "--show", "none", code=3)
+    assert [check["name"] for check in run("checks", "disk", "--json")] == ["disk"]
+    run("checks", "none", code=3)

@@ -13,10 +13,10 @@ import pytest
 
 from lockstep.monitor.client import MonitorClient
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def until(condition, seconds=60.0):
+def until(condition, seconds=180.0):
     end, pause = time.monotonic() + seconds, threading.Event()
     while not (found := condition()):
         assert time.monotonic() < end, "it did not come in time"

@@ -6,7 +6,7 @@ import pytest
 import scheduler_simulation as simulation
 from scheduler_simulation import VARIANTS, Summary, run_many, run_seed
 
-pytestmark = [pytest.mark.sim, pytest.mark.slow]
+pytestmark = [pytest.mark.sim, pytest.mark.slow, pytest.mark.timeout(600)]  # fifty seeds are one fixture
 
 SEEDS, SOAK_SEEDS = 50, 5000
 CATCH_WITHIN = 60

@@ -7,7 +7,7 @@ import getpass
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lockstep.cli import arguments as kinds
 from lockstep.cli.asking import confirm
@@ -18,7 +18,9 @@ from lockstep.cli.times import iso
 
 if TYPE_CHECKING:
     from lockstep.console.credentials import CredentialStore
+    from lockstep.server.access import Credential
 
+OUTCOMES = ("begun", "done", "refused", "failed")
 ROLES = ("viewer", "operator", "admin")
 Note = Callable[[str, str, str], None]
 LIFETIME_DEFAULT_S = 90 * 86_400.0
@@ -38,7 +40,13 @@ def _token(parser: argparse.ArgumentParser) -> None:
     kinds.add_destructive(parser)
 
 
+def _show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("token", metavar="TOKEN", help="its id, or its name if no other has it")
+
+
 def _audit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--who", metavar="NAME", help="changes of this name only")
+    parser.add_argument("--outcome", choices=OUTCOMES, help="changes with this outcome only")
     parser.add_argument("-n", "--last", type=kinds.positive, default=50, metavar="N", help="so many (50)")
 
 
@@ -68,6 +76,13 @@ ACCESS = Noun(
             examples=("lockstep access ls", "lockstep access ls --json"),
         ),
         Verb(
+            name="show",
+            purpose="Show one token; not its secret, which nobody can show.",
+            run="lockstep.cli.access:show",
+            arguments=_show,
+            examples=("lockstep access show ada", "lockstep access show ada --json"),
+        ),
+        Verb(
             name="rotate",
             purpose="Give a token a new secret; the old one is refused from then on.",
             run="lockstep.cli.access:rotate",
@@ -86,7 +101,7 @@ ACCESS = Noun(
             purpose="Show the last changes that were made at the server: who, what, from where.",
             run="lockstep.cli.access:audit",
             arguments=_audit,
-            examples=("lockstep access audit", "lockstep access audit -n 500 --json"),
+            examples=("lockstep access audit", "lockstep access audit -n 500 --outcome done --json"),
         ),
     ),
 )
@@ -130,7 +145,7 @@ def ls(options: argparse.Namespace, output: Output) -> None:
         found = store.tokens()
     if output.json:
         for known in found:
-            output.json_line({name: value for name, value in known.dump().items() if name not in ("digest", "token")})
+            output.json_line(_row(known))
         return
     if not found:
         output.note("There are no tokens: 'lockstep access add NAME --role admin' makes one.")
@@ -138,6 +153,23 @@ def ls(options: argparse.Namespace, output: Output) -> None:
     rows = [[known.name, known.id, known.role.label, ", ".join(known.scope), _shown(known.created_ms),
              _shown(known.expires_ms)] for known in found]  # fmt: skip
     output.table(["name", "id", "role", "scope", "made", "expires"], rows)
+
+
+def show(options: argparse.Namespace, output: Output) -> None:
+    """Show one token."""
+    with _store(options) as (store, _):
+        known = store.found(options.token)
+    if output.json:
+        output.json_line(_row(known))
+        return
+    output.facts({
+        "id": known.id, "name": known.name, "role": known.role.label, "scope": ", ".join(known.scope),
+        "made": _shown(known.created_ms), "expires": _shown(known.expires_ms) or "never",
+    })  # fmt: skip
+
+
+def _row(known: Credential) -> dict[str, Any]:
+    return {name: value for name, value in known.dump().items() if name not in ("digest", "token")}
 
 
 def rotate(options: argparse.Namespace, output: Output) -> None:
@@ -180,7 +212,8 @@ def audit(options: argparse.Namespace, output: Output) -> None:
     with opened(bus_url(options)) as client:
         log = AuditLog(client, client.runtime, "")
         try:
-            rows = log.rows()[: options.last][::-1]
+            found = (row for row in log.rows() if options.who in (None, row["who"]))
+            rows = [row for row in found if options.outcome in (None, row["outcome"])][: options.last][::-1]
         finally:
             log.close()
     if output.json:
@@ -188,7 +221,8 @@ def audit(options: argparse.Namespace, output: Output) -> None:
             output.json_line(row)
         return
     if not rows:
-        output.note("No change was made at a server of this bus yet.")
+        output.note("No change was noted that fits." if options.who or options.outcome
+                    else "No change was made at a server of this bus yet.")  # fmt: skip
         return
     cells = [[_shown(row["at_ms"]), row["who"], row["role"], row["from"], row["what"], row["path"], row["outcome"]]
              for row in rows]  # fmt: skip

@@ -113,6 +113,7 @@ def _or_none(parse: Callable[[str], T]) -> Callable[[str], T | None]:
     return lambda text: None if text.lower() == "none" else parse(text)
 
 
+moment_or_begin_ns = _kind(lambda text: None if text == "begin" else parse_time_ns(text, time.time_ns()))
 size_or_none, span_or_none = _or_none(size), _or_none(span_s)
 
 

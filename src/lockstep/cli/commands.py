@@ -23,6 +23,7 @@ from lockstep.cli.monitor_commands import MONITOR
 from lockstep.cli.parser import Noun, Verb
 from lockstep.cli.schedule import SCHEDULE, TENANT
 from lockstep.cli.serve import SERVE, TOP
+from lockstep.cli.settings import SETTINGS
 from lockstep.cli.status import STATUS
 
 
@@ -310,5 +311,5 @@ BENCH = Noun(
 
 NOUNS = (
     STREAM, GROUP, DLQ, DELIVERY, BUS, MODEL, ENGINE, ADAPTER, SCHEDULE, CRON, TENANT, MONITOR,
-    STATUS, TOP, SERVE, ACCESS, DEMO, DRILL, DATA, BENCH, DEV, EXPLAIN, COMPLETION, DEBUG,
+    STATUS, TOP, SERVE, SETTINGS, ACCESS, DEMO, DRILL, DATA, BENCH, DEV, EXPLAIN, COMPLETION, DEBUG,
 )  # fmt: skip

@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from lockstep.cli.asking import confirm
 from lockstep.cli.output import Output, plural
 from lockstep.cli.schedulers import late_text, opened_scheduler, shown
 from lockstep.errors import NotFound, UsageError
@@ -40,7 +41,17 @@ def rm(options: argparse.Namespace, output: Output) -> None:
     """Remove a cron."""
     from lockstep.schedule.requests import RemoveCron
 
-    _change(options, output, RemoveCron(options.tenant, options.id, options.type or "*"), "is removed")
+    with opened_scheduler(options) as scheduler:
+        types = [row.type for row in _rows(scheduler, options)]
+    what = f"cron {options.id} of tenant {options.tenant} ({', '.join(types)})"
+    if not options.dry_run:
+        confirm(options, options.id, f"remove {what}; it fires no more")
+        _change(options, output, RemoveCron(options.tenant, options.id, options.type or "*"), "is removed")
+    elif output.json:
+        about = {"tenant": options.tenant, "id": options.id, "type": options.type}
+        output.json_line({**about, "done": False})
+    else:
+        output.line(f"Would remove {what}.")
 
 
 def pause(options: argparse.Namespace, output: Output) -> None:
@@ -76,14 +87,15 @@ def backfill(options: argparse.Namespace, output: Output) -> None:
         raise UsageError(reason=f"--from {shown(start)} must be before --to {shown(stop)}.")
     with opened_scheduler(options) as scheduler:
         _rows(scheduler, options)
-        count = scheduler.backfill(
-            options.id, to_datetime(start), to_datetime(stop), tenant=options.tenant, type=options.type or "*"
-        )
+        fill = scheduler.would_backfill if options.dry_run else scheduler.backfill
+        count = fill(options.id, to_datetime(start), to_datetime(stop), tenant=options.tenant, type=options.type or "*")
     if output.json:
-        output.json_line({"tenant": options.tenant, "id": options.id, "type": options.type, "ticks": count})
+        about = {"tenant": options.tenant, "id": options.id, "type": options.type}
+        output.json_line({**about, "ticks": count, "applied": not options.dry_run})
     else:
         span = f"from {shown(start)} until {shown(stop)}"
-        output.line(f"Cron {options.id} fires for its {plural(count, 'tick')} {span}.")
+        fires = "would fire" if options.dry_run else "fires"
+        output.line(f"Cron {options.id} {fires} for its {plural(count, 'tick')} {span}.")
 
 
 def _change(options: argparse.Namespace, output: Output, request: CronRequest, done: str) -> None:

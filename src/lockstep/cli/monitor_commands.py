@@ -57,6 +57,16 @@ def _client(parser: argparse.ArgumentParser) -> None:
     add_url(parser)
 
 
+def _one_client(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("client", metavar="CLIENT")
+    add_url(parser)
+
+
+def _checks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("check", nargs="?", metavar="CHECK", help="this check only, with all its settings")
+    add_url(parser)
+
+
 def _history(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("client", nargs="?", metavar="CLIENT", help="of this client only")
     parser.add_argument("check", nargs="?", metavar="CHECK", help="of this check of the client only")
@@ -95,6 +105,15 @@ def _silence(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", metavar="TEXT", help="why")
     parser.add_argument("--by", metavar="NAME", help="who ($USER)")
     parser.add_argument("--end", metavar="ID", help="end the silence with this id")
+    parser.add_argument("--show", metavar="ID", help="show the silence with this id")
+    add_url(parser)
+
+
+def _delete(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("client", metavar="CLIENT")
+    parser.add_argument("--invalidate", action="store_true",
+                        help="ignore it from now on; else an agent that still runs registers it again")  # fmt: skip
+    kinds.add_destructive(parser)
     add_url(parser)
 
 
@@ -187,13 +206,20 @@ SERVER_VERBS = (
         ),
     ),
     Verb(
+        name="show",
+        purpose="Show a client: its facts, open events and last results.",
+        run="lockstep.cli.monitor_fleet:show",
+        arguments=_one_client,
+        examples=("lockstep monitor show web-1", "lockstep monitor show web-1 --json"),
+    ),
+    Verb(
         name="checks",
-        purpose="List the checks that are published.",
+        purpose="List the checks that are published, or show one.",
         run="lockstep.cli.monitor_fleet:checks",
-        arguments=add_url,
+        arguments=_checks,
         examples=(
             "lockstep monitor checks",
-            "lockstep monitor checks --json",
+            "lockstep monitor checks disk --json",
         ),
     ),
     Verb(
@@ -228,7 +254,7 @@ SERVER_VERBS = (
     ),
     Verb(
         name="silence",
-        purpose="List silences, begin one, or end one.",
+        purpose="List silences, show one, begin one, or end one.",
         run="lockstep.cli.monitor_fleet:silence",
         arguments=_silence,
         examples=(
@@ -253,6 +279,13 @@ SERVER_VERBS = (
         run="lockstep.cli.monitor_fleet:resolve",
         arguments=_event,
         examples=("lockstep monitor resolve web-1 disk",),
+    ),
+    Verb(
+        name="delete",
+        purpose="Forget a client: its events are resolved, and its results are gone.",
+        run="lockstep.cli.monitor_fleet:delete",
+        arguments=_delete,
+        examples=("lockstep monitor delete web-1 --dry-run", "lockstep monitor delete web-1 --invalidate --yes"),
     ),
     Verb(
         name="drill",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -10,13 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lockstep.cli.output import Output
+from lockstep.cli.asking import confirm
+from lockstep.cli.output import Output, plural
 from lockstep.cli.times import parse_span_ns, parse_time_ns
 from lockstep.errors import UsageError
-from lockstep.monitor.client import DEFAULT_URL, MonitorClient
+from lockstep.monitor.client import DEFAULT_URL, MonitorClient, NotInFleet
 from lockstep.monitor.core.time_windows import DAYS, WindowTime
 
-URL_VARIABLE = "LOCKSTEP_MONITOR_URL"
+URL_VARIABLE, TOKEN_VARIABLE = "LOCKSTEP_MONITOR_URL", "LOCKSTEP_TOKEN"
 SEVERITIES = ("ok", "warning", "critical", "unknown")
 
 
@@ -24,7 +26,7 @@ def client_of(options: argparse.Namespace) -> MonitorClient:
     """A client of the server that is meant: --url, else the environment, else this machine."""
     url = options.url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
     if options.user is None:
-        return MonitorClient(url)
+        return MonitorClient(url, token=os.environ.get(TOKEN_VARIABLE))
     if options.password_file is None:
         raise UsageError(reason="--user needs --password-file FILE.")
     return MonitorClient(url, user=options.user, password=Path(options.password_file).read_text().strip())
@@ -88,14 +90,46 @@ def clients(options: argparse.Namespace, output: Output) -> None:
         output.table(["client", "address", "subscriptions", "last keepalive"], rows)
 
 
+def show(options: argparse.Namespace, output: Output) -> None:
+    """Show one client."""
+    fleet = client_of(options)
+    found, name = fleet.client(options.client), options.client
+    tree: dict[str, Any] = {"client": found, "events": fleet.events(name), "results": fleet.results(name)}
+    if output.json:
+        output.json_line(tree)
+        return
+    output.facts({key: _text(value) for key, value in found.items()} | {"timestamp": when(found.get("timestamp"))})
+    output.heading("checks")
+    rows = [[each["check"]["name"], severity(each["check"]["status"]), when(each["check"].get("executed")),
+             _line(each["check"].get("output"))] for each in tree["results"]]  # fmt: skip
+    output.table(["check", "severity", "at", "output"], rows)
+
+
+def delete(options: argparse.Namespace, output: Output) -> None:
+    """Forget a client."""
+    fleet, name = client_of(options), options.client
+    fleet.client(name)
+    events, results = len(fleet.events(name)), len(fleet.results(name))
+    effect = f"resolve {plural(events, 'open event')} and forget {plural(results, 'result')} of client {name}"
+    if not options.dry_run:
+        confirm(options, name, effect)
+        fleet.delete_client(name, invalidate=options.invalidate)
+    tree = {"client": name, "events": events, "results": results, "deleted": not options.dry_run}
+    _say(output, tree, f"Would {effect}." if options.dry_run else f"Deleted client {name}.")
+
+
 def checks(options: argparse.Namespace, output: Output) -> None:
-    """List the checks that are published, with when they run."""
-    found = client_of(options).checks()
+    """List the checks that are published, with when they run; or show one of them."""
+    found = [each for each in client_of(options).checks() if options.check in (None, each["name"])]
+    if options.check is not None and not found:
+        raise NotInFleet(what=f"No check {options.check} is published")
     if output.json:
         for check in found:
             output.json_line(check)
     elif not found:
         output.note("No checks are published.")
+    elif options.check is not None:
+        output.facts({key: _text(value) for key, value in found[0].items()})
     else:
         rows = [
             [each["name"], str(each.get("cron") or f"{each.get('interval')} s"), ", ".join(each.get("subscribers", [])),
@@ -120,6 +154,9 @@ def silence(options: argparse.Namespace, output: Output) -> None:
     if options.end is not None:
         fleet.end_silence(options.end)
         _say(output, {"id": options.end, "ended": True}, f"Ended the silence {options.end}.")
+        return
+    if options.show is not None:
+        _show_silence(fleet, options.show, output)
         return
     entry = silence_entry(options, time.time())
     if not entry:
@@ -178,6 +215,20 @@ def _windows(texts: Sequence[str]) -> dict[str, Any]:
             raise UsageError(reason=f"--when is written DAY=BEGIN-END with a day of the week or all, not {text!r}.")
         days.setdefault(day.lower(), []).append({"begin": begin, "end": end})
     return {"days": days} if days else {}
+
+
+def _show_silence(fleet: MonitorClient, id_: str, output: Output) -> None:
+    found = next((entry for entry in fleet.silences() if entry["id"] == id_), None)
+    if found is None:
+        raise NotInFleet(what=f"There is no silence {id_}")
+    if output.json:
+        output.json_line(found)
+    else:
+        output.facts({name.replace("_", " "): _text(value) for name, value in found.items()})
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _silences(fleet: MonitorClient, output: Output) -> None:

@@ -11,6 +11,8 @@ from lockstep.cli.parser import Noun, Verb
 
 TYPES = ("QUARTZ", "UNIX", "CRON4J", "SPRING")
 STATUSES = ("WAITING", "FIRING", "RETRY", "DONE", "FAILED")
+GROUPED = ("UNFIRED", "OVERDUE")
+"""Words for several: unfired are WAITING and RETRY; overdue are those of them that are due by now."""
 GRANULARITIES = ("MINUTES", "HOURS", "DAYS", "WEEKS", "MONTHS", "YEARS")
 NAME, TENANT_NAME = "default", "default"
 TIMES_HELP = "ISO 8601, 5m (ago), @SECONDS since 1970"
@@ -70,7 +72,9 @@ def _add(parser: argparse.ArgumentParser) -> None:
 
 def _ls(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tenant", metavar="TENANT", help="of one tenant (all)")
-    parser.add_argument("--status", type=kinds.names, metavar="STATUS[,STATUS]", help=f"of {', '.join(STATUSES)} (all)")
+    parser.add_argument(
+        "--status", type=kinds.names, metavar="STATUS[,STATUS]", help=f"of {', '.join((*STATUSES, *GROUPED))} (all)"
+    )
     _range(parser)
     parser.add_argument("--limit", type=kinds.positive, default=100, metavar="N", help="events of a page (100)")
     parser.add_argument("--cursor", metavar="CURSOR", help="the page after another, as that one says")
@@ -79,7 +83,8 @@ def _ls(parser: argparse.ArgumentParser) -> None:
 
 
 def _range(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--from", dest="start", type=kinds.moment_ns, metavar="TIME", help=f"at or after: {TIMES_HELP}")
+    parser.add_argument("--from", dest="start", type=kinds.moment_or_begin_ns, metavar="TIME",
+                        help=f"at or after: {TIMES_HELP}, or begin (begin)")  # fmt: skip
     parser.add_argument("--to", dest="stop", type=kinds.moment_ns, metavar="TIME", help="before this time")
 
 
@@ -260,6 +265,13 @@ SCHEDULE = Noun(
             examples=("lockstep schedule buckets --from 1h", "lockstep schedule buckets --tenant orders --json"),
         ),
         Verb(
+            name="nodes",
+            purpose="List the nodes that are heard, and which shards each owns; 1 if a shard has no owner.",
+            run="lockstep.cli.schedule_events:nodes",
+            arguments=add_scheduler,
+            examples=("lockstep schedule nodes", "lockstep schedule nodes --json"),
+        ),
+        Verb(
             name="replay",
             purpose="Fire FAILED events again, from the first try.",
             run="lockstep.cli.schedule_events:replay",
@@ -318,6 +330,13 @@ TENANT = Noun(
             examples=("lockstep tenant ls", "lockstep tenant ls --json"),
         ),
         Verb(
+            name="show",
+            purpose="Show a tenant, and how many of its events are due; secrets are not shown.",
+            run="lockstep.cli.tenants:show",
+            arguments=_tenant_name,
+            examples=("lockstep tenant show orders", "lockstep tenant show orders --json"),
+        ),
+        Verb(
             name="rm",
             purpose="Remove a tenant; its events wait until it is registered again.",
             run="lockstep.cli.tenants:rm",
@@ -347,6 +366,11 @@ def _cron(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--type", type=str.upper, choices=TYPES, metavar="TYPE", help="one of several dialects (all)")
     _tenant(parser)
     add_asked(parser)
+
+
+def _cron_rm(parser: argparse.ArgumentParser) -> None:
+    _cron(parser)
+    kinds.add_destructive(parser)
 
 
 def _cron_add(parser: argparse.ArgumentParser) -> None:
@@ -394,6 +418,7 @@ def _cron_backfill(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="start", type=kinds.moment_ns, required=True, metavar="TIME",
                         help=f"ticks at or after: {TIMES_HELP}")  # fmt: skip
     parser.add_argument("--to", dest="stop", type=kinds.moment_ns, metavar="TIME", help="ticks before (now)")
+    parser.add_argument("--dry-run", action="store_true", help="count the ticks, and fire none")
 
 
 def _cron_verb(name: str, purpose: str, arguments: Callable[[argparse.ArgumentParser], None], *examples: str) -> Verb:
@@ -404,7 +429,8 @@ CRON_VERBS = (
     _cron_verb("add", "Set up a cron, or replace it.", _cron_add,
                "lockstep cron add report '0 9 * * MON-FRI' --tz Europe/Berlin",
                "lockstep cron add poll '*/30 * * * * ?' --type QUARTZ --overlap skip --log DAYS --keep 30d"),
-    _cron_verb("rm", "Remove a cron.", _cron, "lockstep cron rm report", "lockstep cron rm report --type UNIX"),
+    _cron_verb("rm", "Remove a cron.", _cron_rm, "lockstep cron rm report --dry-run",
+               "lockstep cron rm report --type UNIX --yes"),
     _cron_verb("ls", "List the crons, when they fired last, and when they fire next.", _cron_ls,
                "lockstep cron ls", "lockstep cron ls --tenant orders --json"),
     _cron_verb("runs", "Show the ticks of a cron: fired, late by how much, or skipped and why.", _cron_runs,

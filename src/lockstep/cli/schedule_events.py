@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lockstep.cli.output import Output, plural
-from lockstep.cli.schedule import STATUSES
+from lockstep.cli.schedule import GROUPED, STATUSES
 from lockstep.cli.schedulers import event_row, late_ms, late_text, opened_scheduler, shown
 from lockstep.errors import NotFound, UsageError
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lockstep.schedule.store.port import Page
 
 CANCEL_WON, NOT_FOUND, FIRE_WON = 0, 3, 4
+UNOWNED = 1
 _PAGE = 1000
 _MINUTE_MS = 60_000
 
@@ -97,9 +98,9 @@ def _missing(options: argparse.Namespace) -> NotFound:
 
 def ls(options: argparse.Namespace, output: Output) -> None:
     """List events."""
-    unknown = [name for name in options.status or () if name.upper() not in STATUSES]
+    unknown = [name for name in options.status or () if name.upper() not in (*STATUSES, *GROUPED)]
     if unknown:
-        raise UsageError(reason=f"Unknown status {unknown[0]!r}. There are: {', '.join(STATUSES)}.")
+        raise UsageError(reason=f"Unknown status {unknown[0]!r}. There are: {', '.join((*STATUSES, *GROUPED))}.")
     with opened_scheduler(options) as scheduler:
         pages = _pages(scheduler, options)
         if output.json:
@@ -143,12 +144,18 @@ def _print_table(pages: Sequence[Page], output: Output) -> None:
 
 
 def _page(scheduler: Scheduler, options: argparse.Namespace, cursor: str | None, limit: int) -> Page:
-    from lockstep.core.agenda import Status
+    from lockstep.core.agenda import UNFIRED, Status
     from lockstep.schedule.store.port import Filter
 
     named = getattr(options, "status", None)
-    status = None if named is None else frozenset(Status[name.upper()] for name in named)
-    chosen = Filter(tenant=options.tenant, status=status, start=_ms(options.start), stop=_ms(options.stop))
+    words = [name.upper() for name in named or ()]
+    status = frozenset(Status[word] for word in words if word not in GROUPED)
+    status |= UNFIRED if any(word in GROUPED for word in words) else frozenset()
+    stop = _ms(options.stop)
+    if "OVERDUE" in words:
+        now = scheduler.bus.runtime.wall_ns() // 10**6
+        stop = now if stop is None else min(stop, now)
+    chosen = Filter(tenant=options.tenant, status=status or None, start=_ms(options.start), stop=stop)
     return scheduler.client.events(chosen, limit, cursor)
 
 
@@ -167,6 +174,28 @@ def dryrun(options: argparse.Namespace, output: Output) -> None:
         raise _missing(options)
     about = {"tenant": options.tenant, "id": options.id, "status": answer["status"]}
     _say(output, about, f"{options.id} is being delivered as a dry run; it stays {answer['status']}.")
+
+
+def nodes(options: argparse.Namespace, output: Output) -> int:
+    """List the nodes that are heard."""
+    from lockstep.schedule.explanation import heard_nodes
+
+    with opened_scheduler(options) as scheduler:
+        found = sorted(heard_nodes(scheduler), key=lambda card: str(card["node"]))
+        shards = len(scheduler.bus.logs(scheduler.streams.requests))
+    unowned = sorted(set(range(shards)).difference(*(card["shards"] for card in found)))
+    if output.json:
+        for card in found:
+            output.json_line(dict(card))
+        output.json_line({"unowned": unowned})
+        return UNOWNED if unowned else 0
+    if found:
+        rows = [[card["node"], f"{card['host']}:{card['port']}", "yes" if card["master"] else "",
+                 ", ".join(map(str, sorted(card["shards"]))), card["underWay"]] for card in found]  # fmt: skip
+        output.table(["node", "address", "master", "shards", "under way"], rows)
+    if unowned:
+        output.line(f"{plural(len(unowned), 'shard')} of {shards} without an owner: {', '.join(map(str, unowned))}.")
+    return UNOWNED if unowned else 0
 
 
 def why(options: argparse.Namespace, output: Output) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,6 +81,7 @@ def serve(options: argparse.Namespace, output: Output) -> int:
         bound = closing.enter_context(bind(chosen.host, chosen.port, "The console"))
         client = closing.enter_context(opened(bus_url(options), create=True))
         parts = closing.enter_context(opened_parts(client, options.cluster, Path(options.state)))
+        chosen = replace(chosen, left_out=parts.left_out)
         console = closing.enter_context(
             Console(client, chosen, pillars=parts.pillars, mounts=parts.mounts, bound=bound)
         )
@@ -97,7 +100,7 @@ def _options(options: argparse.Namespace) -> ConsoleOptions:
     tls = None if options.tls_cert is None else TlsFiles(Path(options.tls_cert), Path(options.tls_key))
     return ConsoleOptions(
         host=options.host, port=options.http, cluster=options.cluster, tls=tls, behind_proxy=options.behind_proxy,
-        anonymous=False if options.sign_in else None,
+        anonymous=False if options.sign_in else None, state=options.state, environ=os.environ,
     )  # fmt: skip
 
 

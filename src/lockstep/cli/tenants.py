@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from lockstep.schedule.scheduler import Scheduler
     from lockstep.schedule.tenants import Tenant
 
+DUE_MAX = 1000
+
 
 def add(options: argparse.Namespace, output: Output) -> None:
     """Register a tenant."""
@@ -69,6 +71,34 @@ def ls(options: argparse.Namespace, output: Output) -> None:
     else:
         rows = [[tenant.tenant, tenant.type.value, _where(tenant), _rate(tenant), _state(tenant)] for tenant in found]
         output.table(["tenant", "type", "events go to", "rate", "state"], rows)
+
+
+def show(options: argparse.Namespace, output: Output) -> None:
+    """Show one tenant."""
+    with opened_scheduler(options) as scheduler:
+        _known(scheduler, options.tenant)
+        tenant = scheduler.tenants()[options.tenant]
+        due = _due(scheduler, options.tenant)
+    if output.json:
+        output.json_line({**_row(tenant), "due": due})
+        return
+    output.facts({
+        "tenant": tenant.tenant, "type": tenant.type.value, "events go to": _where(tenant),
+        "rate": _rate(tenant) or "no limit", "state": _state(tenant),
+        "due now": f"more than {DUE_MAX:,}" if due > DUE_MAX else due,
+    })  # fmt: skip
+
+
+def _due(scheduler: Scheduler, tenant: str) -> int:
+    """Unfired events that are due by now, counted up to one more than DUE_MAX."""
+    from lockstep.schedule.times import FIRST_MS
+
+    now, count = scheduler.bus.runtime.wall_ns() // 10**6, 0
+    for shard in range(len(scheduler.bus.logs(scheduler.streams.requests))):
+        count += len(scheduler.store.due(shard, tenant, FIRST_MS, now, DUE_MAX + 1 - count))
+        if count > DUE_MAX:
+            break
+    return count
 
 
 def rm(options: argparse.Namespace, output: Output) -> None:

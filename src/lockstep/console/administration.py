@@ -1,10 +1,11 @@
-"""Tokens and the audit log."""
+"""Settings, tokens, the audit log and debug bundles."""
 
 from __future__ import annotations
 
 from lockstep.console.audit import AuditLog
 from lockstep.console.credentials import CredentialStore
-from lockstep.console.port import PAGED, Act, Asked, Kind, Parameter, Pillar, Tree, View
+from lockstep.console.port import PAGED, Act, Asked, Kind, Parameter, Pillar, Site, Tree, View
+from lockstep.console.settings import ServerFacts, SettingsViews
 from lockstep.server.access import EVERYWHERE, Role
 
 NAME = Parameter(name="name", label="Name", required=True, characters_max=128, help="who uses it")
@@ -14,33 +15,38 @@ SCOPE = Parameter(name="scope", label="Scope", default=EVERYWHERE,
                   help="areas as streams,groups,projects; * is everywhere")  # fmt: skip
 DAYS = Parameter(name="days", label="Days until it expires", kind=Kind.WHOLE, default=90, least=1, most=3650,
                  help="at most ten years")  # fmt: skip
-WHO = Parameter(name="who", label="Who", help="changes of this name only")
+WHO = Parameter(name="who", label="Who", help="changes of this name only", option="--who")
 SINCE_LABELS = ("begun", "done", "refused", "failed")
-OUTCOME = Parameter(name="outcome", label="Outcome", kind=Kind.CHOICE, choices=("", *SINCE_LABELS), help="all if empty")
+OUTCOME = Parameter(name="outcome", label="Outcome", kind=Kind.CHOICE, choices=("", *SINCE_LABELS), help="all if empty",
+                    option="--outcome")  # fmt: skip
 
 
 class AdministrationViews:
     """Who may do what, and who did what."""
 
-    def __init__(self, credentials: CredentialStore, audit: AuditLog) -> None:
+    def __init__(self, site: Site, credentials: CredentialStore, audit: AuditLog, facts: ServerFacts) -> None:
         self._credentials, self._audit = credentials, audit
+        self._settings = SettingsViews(site, credentials, facts)
 
     def pillar(self) -> Pillar:
-        """Both."""
+        """All of it."""
         token = "/access/{id}"  # noqa: S105 - a path
+        settings, bundle = self._settings.views()
         return Pillar(
-            "access", "Administration",
-            (View(path="/access", title="Access", summary="Tokens with their roles; no secret is shown",
+            "settings", "Settings",
+            (settings,
+             View(path="/access", title="Access", summary="Tokens with their roles; no secret is shown",
                   load=self.tokens, template="access.html", role=Role.ADMIN, cli="lockstep access ls"),
              View(path=token, title="Token", summary="One token", load=self.token, template="token.html",
-                  role=Role.ADMIN, cli="lockstep access ls", is_live=False),
+                  role=Role.ADMIN, cli="lockstep access show {id}", is_live=False),
              View(path="/audit", title="Audit", summary="Every change: who, what, from where, before and after",
                   load=self.changes, template="audit.html", role=Role.ADMIN, parameters=(*PAGED, WHO, OUTCOME),
-                  cli="lockstep access audit")),
-            (Act(path="/access/add", title="New token", summary="Make a token; its secret is shown once",
+                  cli="lockstep access audit"), bundle),
+            (*self._settings.acts(),
+             Act(path="/access/add", title="New token", summary="Make a token; its secret is shown once",
                  run=self.add,
                  preview=self._would_add, fields=(NAME, ROLE, SCOPE, DAYS), role=Role.ADMIN,
-                 cli="lockstep access add NAME --role operator", done="/access"),
+                 cli="lockstep access add {name} --role {role} --scope {scope} --expires {days}d", done="/access"),
              Act(path=f"{token}/rotate", title="New secret",
                  summary="Give the token a new secret; the old one ends now",
                  run=self.rotate, preview=self._would_rotate, role=Role.ADMIN, confirm="id",

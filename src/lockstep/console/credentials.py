@@ -132,6 +132,13 @@ class CredentialStore:
             is_valid = token is not None and token.is_valid(self.now_ms)
         return known.principal(secret) if known is not None and is_valid else None
 
+    def expiry(self, principal: Principal) -> tuple[int | None, int | None]:
+        """When the token of a caller ends, and when the session does; None for what does not, or is not there."""
+        with self._lock:
+            token = self._tokens.by_id.get(principal.credential)
+            session = self._sessions.find(principal.session, self.now_ms) if principal.session else None
+        return None if token is None else token.expires_ms, None if session is None else session.expires_ms
+
     def close(self) -> None:
         """Close the streams."""
         self._token_log.close()

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from lockstep.console.port import PAGED, Act, Asked, Kind, Parameter, Site, Tree, View, paged
+from lockstep.console.records import time_ns
 from lockstep.console.schedulers import SCHEDULER, Schedulers
 from lockstep.cron import Cron, Zone, parse
 from lockstep.errors import BadArgument, CronInvalid, LockstepError, NotFound, ZoneUnknown
@@ -37,12 +38,15 @@ _TICKS = frozenset({"fired", "skipped", "missed", "failed", "triggered", "retry"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 SCANNED = Parameter(name="history", label="History", kind=Kind.WHOLE, default=HISTORY, least=1, most=HISTORY_MAX,
-                    help="records of the history to look at, from its end")  # fmt: skip
+                    help="records of the history to look at, from its end", option="--history")  # fmt: skip
 OF_TYPE = Parameter(name="type", label="Type", kind=Kind.CHOICE, choices=(ALL, *CRON_TYPES), default=ALL,
-                    help="of several crons of this id, the one of this dialect")  # fmt: skip
+                    help="of several crons of this id, the one of this dialect", option="--type")  # fmt: skip
 TYPE = Parameter(name="type", label="Dialect", kind=Kind.CHOICE, choices=CRON_TYPES, default=UNIX,
                  help="of the expression")  # fmt: skip
 EXPRESSION = Parameter(name="expression", label="Expression", characters_max=1024, help="as '0 9 * * MON-FRI'")
+FROM = Parameter(name="from", label="From", required=True, characters_max=64,
+                 help="ticks at or after: a time as 2027-01-31T04:00Z, or 7d (ago)")  # fmt: skip
+TO = Parameter(name="to", label="To", characters_max=64, option="--to", help="ticks before: a time; now if empty")
 TZ = Parameter(name="tz", label="Zone", default="UTC", characters_max=64, help="as Europe/Berlin")
 DST = Parameter(name="dst", label="When clocks change", kind=Kind.CHOICE, choices=("once", "literal"), default="once",
                 help="once: a fixed local time fires once; literal: whenever the clock shows it")  # fmt: skip
@@ -63,7 +67,7 @@ class CronViews:
                  load=self.crons, template="crons.html", parameters=(SCHEDULER, *PAGED), cli="lockstep cron ls"),
             View(path="/crons/try", title="Try a cron", summary="What an expression means and when it fires next",
                  load=self.tried, template="cron_try.html", parameters=(TYPE, EXPRESSION, TZ, DST),
-                 cli="lockstep cron check EXPRESSION --type UNIX --tz UTC", is_live=False),
+                 cli="lockstep cron check {expression} --type {type} --tz {tz} --dst {dst}", is_live=False),
             View(path="/crons/{tenant}/{id}", title="Cron", summary="One cron: next fires, ticks with outcome, runs",
                  load=self.cron, template="cron.html", parameters=(SCHEDULER, SCANNED),
                  cli="lockstep cron runs {id} --tenant {tenant}"),
@@ -76,6 +80,9 @@ class CronViews:
             Act(path=f"{page}/run", title="Run now", summary="Fire a cron now, beside its ticks", run=self.run,
                 preview=self._would_run, fields=fields, done=page,
                 cli="lockstep cron trigger {id} --tenant {tenant}"),
+            Act(path=f"{page}/backfill", title="Backfill", summary="Fire a cron for ticks of a time that has passed",
+                run=self.backfill, preview=self._would_backfill, fields=(*fields, FROM, TO), done=page,
+                cli="lockstep cron backfill {id} --from {from} --tenant {tenant}"),
             Act(path=f"{page}/pause", title="Pause ticks", summary="Have the ticks of a cron skipped", run=self.pause,
                 preview=self._would_pause, fields=fields, done=page, cli="lockstep cron pause {id} --tenant {tenant}"),
             Act(path=f"{page}/resume", title="Resume ticks", summary="Let a cron tick again", run=self.resume,
@@ -157,6 +164,36 @@ class CronViews:
     def run(self, asked: Asked) -> Tree:
         """Fire now."""
         return self._ask(asked, TriggerCron)
+
+    def backfill(self, asked: Asked) -> Tree:
+        """Fire for the nominal ticks of a range."""
+        scheduler, _, start, stop = self._range(asked)
+        kind = asked.values["type"]
+        kind, tenant = (ALL_TYPES if kind == ALL else kind), asked.names["tenant"]
+        return {"ticks": scheduler.backfill(asked.names["id"], start, stop, tenant=tenant, type=kind)}
+
+    def _range(self, asked: Asked) -> tuple[Scheduler, list[CronRow], datetime, datetime]:
+        """The crons that are meant, and the range of a backfill; BadArgument for an empty one."""
+        scheduler, rows = self._rows(asked)
+        now = self._now()
+        start = time_ns(asked.values["from"], now, "from") // 10**6
+        stop = time_ns(asked.values["to"], now, "to") // 10**6 if asked.values["to"] else now
+        if start >= stop:
+            raise BadArgument(name="from", value=asked.values["from"], reason=f"it must be before {java_text(stop)}")
+        return scheduler, rows, to_datetime(start), to_datetime(stop)
+
+    def _would_backfill(self, asked: Asked) -> Tree:
+        scheduler, rows, start, stop = self._range(asked)
+        shown, total = [], 0
+        for row in rows:
+            count = scheduler.would_backfill(row.id, start, stop, tenant=row.tenant, type=row.type)
+            first = next_fires(parse(row.expression, row.type), zone_of(row), from_datetime(start) - 1, SKIPPED_SHOWN)
+            total += count
+            times = [fire["local"] for fire in first if fire["at_ms"] < from_datetime(stop)]
+            shown.append({"cron": row.id, "type": row.type, "ticks": count, "the first": ", ".join(times) or "none"})
+        many = "1 event fires" if total == 1 else f"{total:,} events fire"
+        span = f"from {java_text(from_datetime(start))} until {java_text(from_datetime(stop))}"
+        return {"effect": f"{many} now, one for each tick {span}, also for ticks that fired already.", "rows": shown}
 
     def pause(self, asked: Asked) -> Tree:
         """Have ticks skipped."""

@@ -7,7 +7,7 @@ NotFound                                           exit 3
 Forbidden                                          exit 5
   SignInNeeded RoleNeeded FormForged
 Unavailable                                        exit 6
-  TooFast
+  TooFast BundleBusy
 """
 
 from __future__ import annotations
@@ -77,3 +77,11 @@ class TooFast(Unavailable):
     code = "TOO_FAST"
     template = "{name} sends more than {rate} requests a second to this route."
     advice = "Wait {seconds:.1f} s and try again."
+
+
+class BundleBusy(Unavailable):
+    """A debug bundle, while another one is being made."""
+
+    code = "BUNDLE_BUSY"
+    template = "A debug bundle is being made for somebody else."
+    advice = "Try again in a minute."

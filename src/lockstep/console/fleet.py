@@ -63,16 +63,19 @@ IS_SILENCED = Parameter(name="silenced", label="Silenced", kind=Kind.CHOICE, cho
 SUBSCRIPTION = Parameter(
     name="subscription", label="Hosts", characters_max=1000,
     help="client:NAME for one host, a subscription, or a pattern as client:web-*; all if empty",
+    option="--subscription",
 )  # fmt: skip
-CHECK = Parameter(name="check", label="Check", characters_max=1000, help="a check, or a pattern; all if empty")
+CHECK = Parameter(name="check", label="Check", characters_max=1000, help="a check, or a pattern; all if empty",
+                  option="--check")  # fmt: skip
 REASON = Parameter(name="reason", label="Reason", required=True, characters_max=1000, help="why, for those who wonder")
 EXPIRE = Parameter(name="expire", label="Ends after", default="1h", characters_max=32,
                    help="as 30m, 1h or 7d; every silence ends, after a year at the latest")  # fmt: skip
 UNTIL_OK = Parameter(name="until_resolved", label="Ends when resolved", kind=Kind.FLAG, default=False,
-                     help="also as soon as an event that it hides is resolved")  # fmt: skip
-WHY_OPTIONAL = Parameter(name="reason", label="Reason", characters_max=1000, help="for those who wonder")
+                     help="also as soon as an event that it hides is resolved", option="--until-resolved")  # fmt: skip
+WHY_OPTIONAL = Parameter(name="reason", label="Reason", characters_max=1000, help="for those who wonder",
+                         option="--reason")  # fmt: skip
 INVALIDATE = Parameter(name="invalidate", label="Ignore it from now on", kind=Kind.FLAG, default=False,
-                       help="else an agent that still runs registers it again")  # fmt: skip
+                       help="else an agent that still runs registers it again", option="--invalidate")  # fmt: skip
 
 
 class FleetViews:
@@ -97,16 +100,17 @@ class FleetViews:
             View(path="/fleet/hosts", title="Hosts", summary="Hosts, those with the worst events first",
                  load=self.hosts, template="hosts.html", parameters=(MONITOR, *PAGED), cli="lockstep monitor clients"),
             View(path="/fleet/hosts/{host}", title="Host", summary="One host: its checks, last results and history",
-                 load=self.host, template="host.html", parameters=(MONITOR,), cli="lockstep monitor history {host}"),
+                 load=self.host, template="host.html", parameters=(MONITOR,), cli="lockstep monitor show {host}"),
             View(path="/fleet/checks", title="Checks", summary="The checks that are published",
                  load=self.checks, template="checks.html", parameters=(MONITOR, *PAGED), cli="lockstep monitor checks"),
             View(path="/fleet/checks/{check}", title="Check", summary="One check and the hosts where it fails",
-                 load=self.check, template="check.html", parameters=(MONITOR,), cli="lockstep monitor checks"),
+                 load=self.check, template="check.html", parameters=(MONITOR,), cli="lockstep monitor checks {check}"),
             View(path="/fleet/silences", title="Silences", summary="What is silenced, why and until when",
                  load=self.silences, template="silences.html", parameters=(MONITOR, *PAGED),
                  cli="lockstep monitor silence"),
             View(path="/fleet/silences/{id}", title="Silence", summary="One silence and the events that it hides",
-                 load=self.silence, template="silence.html", parameters=(MONITOR,), cli="lockstep monitor silence"),
+                 load=self.silence, template="silence.html", parameters=(MONITOR,),
+                 cli="lockstep monitor silence --show {id}"),
             View(path="/fleet/why/{client}/{check}", title="Why", summary="What each gate said of an event",
                  load=self.why, template="why.html", parameters=(MONITOR,),
                  cli="lockstep monitor why {client} {check}"),
@@ -118,7 +122,7 @@ class FleetViews:
             Act(path="/fleet/silence", title="Silence", summary="Have nobody told of some events for a time",
                 fields=(MONITOR, SUBSCRIPTION, CHECK, REASON, EXPIRE, UNTIL_OK), run=self.add_silence,
                 preview=self._would_silence, done="/fleet/silences",
-                cli="lockstep monitor silence --client HOST --check CHECK --expire 1h --reason REASON"),
+                cli="lockstep monitor silence --expire {expire} --reason {reason}"),
             Act(path="/fleet/silences/{id}/end", title="End", summary="End a silence", fields=(MONITOR,),
                 run=self.end_silence, preview=self._would_end, done="/fleet/silences",
                 cli="lockstep monitor silence --end {id}"),
@@ -136,7 +140,7 @@ class FleetViews:
                 cli="lockstep monitor request {check}"),
             Act(path="/fleet/hosts/{host}/delete", title="Delete", fields=(MONITOR, INVALIDATE), run=self.delete,
                 summary="Forget a host, its results and its events", preview=self._would_delete, role=Role.ADMIN,
-                confirm="host", done="/fleet/hosts", cli="curl -X DELETE MONITOR-URL/clients/{host}"),
+                confirm="host", done="/fleet/hosts", cli="lockstep monitor delete {host}"),
         ]  # fmt: skip
 
     def _about(self, asked: Asked) -> tuple[Fleet | None, dict[str, Any]]:

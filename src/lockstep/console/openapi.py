@@ -69,9 +69,14 @@ def _changing(act: Act) -> dict[str, Any]:
         "summary": act.summary, "tags": [act.area], "x-role": act.role.label, "x-command": act.cli,
         "parameters": _names(act.path),
         "requestBody": {"required": False, "content": {"application/json": {"schema": schema}}},
-        "responses": {"200": {"description": "done", "content": {"application/json": {"schema": {"type": "object"}}}},
-                      **_refusals()},
+        "responses": {"200": {"description": "done", "content": _done(act)}, **_refusals()},
     }  # fmt: skip
+
+
+def _done(act: Act) -> dict[str, Any]:
+    """What an act answers with; its preview is always plain data."""
+    found: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
+    return found if act.answers in found else {**found, act.answers: {"schema": {"type": "string", "format": "binary"}}}
 
 
 def _names(path: str) -> list[dict[str, Any]]:

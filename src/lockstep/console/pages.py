@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -15,8 +14,15 @@ from markupsafe import Markup, escape
 
 from lockstep.console import charts
 from lockstep.console.port import View
+from lockstep.server.bodies import Reply
 from lockstep.streams.views import setting
 
+HTML = "text/html; charset=utf-8"
+_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+PAGE_HEADERS = {"Content-Security-Policy": _POLICY, "Referrer-Policy": "same-origin", "X-Frame-Options": "DENY"}
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z")
 _PREVIEW = 240
@@ -34,7 +40,7 @@ class Pages:
         self._environment.filters.update(
             time=time_element, size=size_text, span=span_text, number=number_text, part=part_of_path, json=json_text,
             link=link, setting=setting, story=story, menu_page=menu_page, preview=preview,
-            dry_run=dry_run, count=count_text,
+             count=count_text,
         )  # fmt: skip
         self._environment.globals.update(line_chart=charts.line_chart, sparkline=charts.sparkline, graph=charts.graph)
 
@@ -45,6 +51,11 @@ class Pages:
     def content(self, template: str, context: Mapping[str, Any]) -> str:
         """Only the part that follows changes."""
         return self._environment.get_template(template).render({**context, "base": "fragment.html"})
+
+
+def page_reply(text: str, status: int = 200) -> Reply:
+    """A page as it is answered."""
+    return Reply(text.encode("utf-8", "replace"), status, HTML, PAGE_HEADERS)
 
 
 def time_element(ms: int | float | None, *, none: str = "-") -> Markup:
@@ -76,11 +87,6 @@ def count_text(count: int | None, one: str, many: str = "") -> str:
 def noun(count: int | None, one: str, many: str = "") -> str:
     """A noun in singular or plural."""
     return one if count == 1 else many or f"{one}s"
-
-
-def dry_run(values: Mapping[str, Any]) -> str:
-    """The body of a request that says what an act would do, as a word of a shell."""
-    return shlex.quote(json.dumps({**values, "dry_run": True}, ensure_ascii=False))
 
 
 def preview(value: str) -> str:

@@ -14,11 +14,12 @@ from typing import Any
 from lockstep.errors import BadArgument
 from lockstep.runtime import Runtime
 from lockstep.server.access import ANONYMOUS, Principal, Role
+from lockstep.server.bodies import JSON, Reply
 from lockstep.streams.client import Lockstep
 
 Tree = Mapping[str, Any]
 ROWS, ROWS_MAX = 50, 500
-_TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+TRUE, _FALSE = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
 class Kind(Enum):
@@ -48,6 +49,8 @@ class Parameter:
     characters_max: int = 4096
     is_scope: bool = False
     """It says which of several is meant, as which scheduler: links to acts, and the page after one, carry it."""
+    option: str = ""
+    """The option of the view's or act's command that says the same; empty where it has none."""
 
     def read(self, given: Any) -> Any:
         """The value of what was sent; BadArgument says what is wrong with it."""
@@ -81,9 +84,9 @@ class Parameter:
         if isinstance(given, bool):
             return given
         text = str(given).lower()
-        if text not in _TRUE + _FALSE:
+        if text not in TRUE + _FALSE:
             raise BadArgument(name=self.name, value=given, reason="it must be true or false")
-        return text in _TRUE
+        return text in TRUE
 
 
 DRY_RUN = Parameter(name="dry_run", kind=Kind.FLAG, default=False, help="say what it would do, and change nothing")
@@ -110,7 +113,24 @@ class Asked:
     address: str = ""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Download:
+    """A file that an act gives, in place of plain data."""
+
+    name: str
+    media_type: str
+    data: bytes
+    about: Tree = field(default_factory=dict)
+    """What the audit log notes of it."""
+
+    def reply(self, headers: Mapping[str, str]) -> Reply:
+        """As it is answered: to be stored, not to be shown."""
+        told = {**headers, "Content-Disposition": f'attachment; filename="{self.name}"'}
+        return Reply(self.data, media_type=self.media_type, headers=told)
+
+
 Load = Callable[["Asked"], Tree]
+Run = Callable[["Asked"], Tree | Download]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +145,7 @@ class View:
     parameters: tuple[Parameter, ...] = ()
     role: Role = Role.VIEWER
     cli: str = ""
-    """The command that shows the same, with {names} of the path."""
+    """The command that shows the same, with {names} of the path and of parameters."""
     example: Any = None
     """An example of the data, for the OpenAPI document."""
     is_live: bool = True
@@ -144,7 +164,7 @@ class Act:
     path: str
     title: str
     summary: str
-    run: Load
+    run: Run
     preview: Load
     """What it would do, as plain data: `effect` is a sentence, `rows` may hold before and after."""
     fields: tuple[Parameter, ...] = ()
@@ -152,6 +172,8 @@ class Act:
     confirm: str = ""
     """The name of the path's part that must be repeated for a destructive act; empty for others."""
     cli: str = ""
+    answers: str = JSON
+    """The media type of what is answered when it is done."""
     done: str = "/"
     """The page to show afterwards, with {names} of the path."""
 
@@ -235,6 +257,14 @@ class Site:
     def now_ms(self) -> int:
         """Milliseconds since 1970."""
         return self.runtime.wall_ns() // 10**6
+
+
+def sorted_by(names: Sequence[str], sort: str, value: Callable[[str], float | None]) -> list[str]:
+    """Names in the order that is asked for: name, -name, or by a value, the largest first, what is not known last."""
+    if sort.removeprefix("-") == "name":
+        return sorted(names, reverse=sort == "-name")
+    known = {name: value(name) for name in names}
+    return sorted(names, key=lambda name: (known[name] is None, -(known[name] or 0.0), name))
 
 
 def paged(names: Sequence[str], asked: Asked) -> tuple[list[str], dict[str, Any]]:

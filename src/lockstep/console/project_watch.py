@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lockstep.console.count_rates import CountRates, Counts, Look, Rates
+from lockstep.console.lead_history import LeadHistory, PastLead
 from lockstep.console.port import Problem, Site
 from lockstep.console.project_problems import problems_of
 from lockstep.engine.model.graph import Graph
@@ -76,6 +77,7 @@ class ProjectWatch:
         self._listening = Listening(self._bus, self._cluster, self._runtime)
         self._known: dict[str, _Known] = {}
         self._models: OrderedDict[Statement, Graph] = OrderedDict()
+        self._past = LeadHistory(self._bus, self._runtime)
         self._lock, self._models_lock = threading.Lock(), threading.Lock()
         self._task: Task | None = None
 
@@ -143,20 +145,25 @@ class ProjectWatch:
                 self._models.popitem(last=False)
         return Model(statement, graph)
 
-    def history(self, status: ProjectStatus) -> tuple[tuple[Lead, ...], Mapping[str, Past]]:
+    def history(self, status: ProjectStatus) -> tuple[list[PastLead], Mapping[str, Past]]:
         """The newest epochs of a project, the newest first, and the engines by their incarnations.
 
-        Reports name engines, and only the newest reports are kept: an engine that ended long ago may have no name.
+        Marks and reports are trimmed; what a server has seen of them is kept on a stream of its own.
         """
-        streams = self.streams(status.project)
-        sequence = self._bus.open(streams.sequence)
         with self._lock:
             known = self._known.setdefault(status.project, _Known())
-            if known.leads[:2] != (sequence.identity, status.epoch):
-                self._remember(known, streams)
-                known.leads = (sequence.identity, status.epoch, tuple(leads(sequence, LEADS_MAX)))
+            self._read_leads(status.project, known, status.epoch)
             _name(known, (self._listening.listen(status.project) or {}).values())
-            return known.leads[2], dict(known.names)
+            sequence, found, names = known.leads[0], _past(known), dict(known.names)
+        return self._past.merged(sequence, found, LEADS_MAX), names
+
+    def _read_leads(self, project: str, known: _Known, epoch: int) -> None:
+        """Read the marks again if an epoch has come since."""
+        streams = self.streams(project)
+        sequence = self._bus.open(streams.sequence)
+        if known.leads[0] != sequence.identity or known.leads[1] < epoch:
+            self._remember(known, streams)
+            known.leads = (sequence.identity, epoch, tuple(leads(sequence, LEADS_MAX)))
 
     def listen(self) -> None:
         """One round over all projects: read what engines reported, and what is counted."""
@@ -167,12 +174,19 @@ class ProjectWatch:
             for project in gone:
                 del self._known[project]
         for project in names[:LISTENED_MAX]:
-            with suppress(LockstepError), self._lock:  # it was deleted meanwhile, or can't be read: pages say so
-                known = self._known.setdefault(project, _Known())
-                _name(known, (self._listening.listen(project) or {}).values())
-                beat = last_beat(self._bus.open(self.streams(project).control))
-                events = int(beat.position["events"]) if beat.position else 0
-                _note(known, self._runtime.monotonic(), beat.published, events, beat.counts)
+            with suppress(LockstepError):  # it was deleted meanwhile, or can't be read: pages say so
+                self._listen_to(project)
+
+    def _listen_to(self, project: str) -> None:
+        with self._lock:
+            known = self._known.setdefault(project, _Known())
+            _name(known, (self._listening.listen(project) or {}).values())
+            beat = last_beat(self._bus.open(self.streams(project).control))
+            events = int(beat.position["events"]) if beat.position else 0
+            _note(known, self._runtime.monotonic(), beat.published, events, beat.counts)
+            self._read_leads(project, known, beat.epoch)
+            sequence, found = known.leads[0], _past(known)
+        self._past.merged(sequence, found, LEADS_MAX)
 
     def _remember(self, known: _Known, streams: ProjectStreams) -> None:
         with suppress(StreamNotFound):  # a project of an older version has no reports
@@ -187,6 +201,18 @@ class ProjectWatch:
 def _note(known: _Known, now: float, published: int, events: int, counts: Mapping[str, object]) -> None:
     windows = {path: counts_of(dumped) for path, dumped in counts.items()}
     known.rates.add(Look(now, published, events, windows))
+
+
+def _past(known: _Known) -> list[PastLead]:
+    """The epochs that the sequence log tells of, with the names that reports gave."""
+    found = []
+    for lead in known.leads[2]:
+        past = known.names.get(lead.incarnation)
+        found.append(PastLead(
+            epoch=lead.epoch, incarnation=lead.incarnation, at_ns=lead.at_ns,
+            engine=None if past is None else past.engine, host=None if past is None else past.host,
+        ))  # fmt: skip
+    return found
 
 
 def counts_of(dumped: object) -> Counts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from lockstep.engine.model.graph import Node
     from lockstep.engine.run.cluster import EngineRow, ProjectStatus
 
+CLUSTER = "local"
+"""Which commands look at without --cluster."""
 ASK_S, ALONE_S = 60.0, 10.0
 """How long an engine may take to answer; and how long one is waited for where none is active."""
 READ_S = 0.5
@@ -29,7 +32,7 @@ STATES = ("stopped", "running")
 VALUE = Parameter(name="value", label="State", kind=Kind.CHOICE, choices=STATES, required=True, default="stopped",
                   help="stopped: what comes in waits on the inputs")  # fmt: skip
 FORCE = Parameter(name="force", label="Even while something is published", kind=Kind.FLAG, default=False,
-                  help="what comes in meanwhile may be removed")  # fmt: skip
+                  help="what comes in meanwhile may be removed", option="--force")  # fmt: skip
 KEY = Parameter(name="q", label="Search", help="rows whose key contains this text")
 
 
@@ -51,6 +54,8 @@ class ProjectViews:
 
     def __init__(self, site: Site, watch: ProjectWatch, rows: Any) -> None:
         self._site, self._watch, self._rows = site, watch, rows
+        self._cluster = "" if site.cluster == CLUSTER else f" --cluster {shlex.quote(site.cluster)}"
+        self._option = f"--project {{project}}{self._cluster}"
 
     def start(self) -> None:
         """Listen to engines in the background. Without, who is silent is known five seconds after a page is opened."""
@@ -65,44 +70,45 @@ class ProjectViews:
         return Pillar("projects", "Projects", self._views(), self._acts(), self.problems, self.figures)
 
     def _views(self) -> list[View]:
+        project = self._option
         return [
             View(path="/projects", title="Projects", summary="Projects with their active engine, lag and problems",
-                 load=self.projects, template="projects.html", parameters=PAGED, cli="lockstep status"),
+                 load=self.projects, template="projects.html", parameters=PAGED, cli=f"lockstep status{self._cluster}"),
             View(path="/projects/{project}", title="Project", load=self.project, template="project.html",
-                 summary="Engines and failover of a project", cli="lockstep status --project {project}"),
+                 summary="Engines and failover of a project", cli=f"lockstep status {project}"),
             View(path="/projects/{project}/graph", title="Model graph", load=self.graph, template="project_graph.html",
                  summary="Windows with the rates between them, and what limits them",
-                 cli="lockstep engine query --project {project} --what model"),
+                 cli=f"lockstep engine query {project} --what model"),
             View(path="/projects/{project}/windows", title="Windows", load=self.windows,
                  summary="Windows with rows and rates", template="project_windows.html", parameters=PAGED,
-                 cli="lockstep engine query --project {project} --what windows"),
+                 cli=f"lockstep engine query {project} --what windows"),
             View(path="/projects/{project}/windows/{query}/{window}", title="Window", load=self.window,
                  summary="One window: schema, rows, rates, bad records", template="project_window.html",
                  parameters=(KEY, *PAGED[1:]),
-                 cli="lockstep engine query --project {project} --what schema --window {query}/{window}"),
+                 cli=f"lockstep engine query {project} --what schema --window {{query}}/{{window}}"),
         ]  # fmt: skip
 
     def _acts(self) -> list[Act]:
-        done = "/projects/{project}"
+        done, project = "/projects/{project}", self._option
         return [
             Act(path="/projects/{project}/handover", title="Hand over", summary="Let a standby lead, without a pause",
                 run=lambda asked: self._ask(asked, "handover", {}), preview=self._would_hand_over, done=done,
-                cli="lockstep engine handover --project {project}"),
+                cli=f"lockstep engine handover {project}"),
             Act(path="/projects/{project}/persist", title="Persist", summary="Have one engine write a snapshot",
                 run=lambda asked: self._ask(asked, "persist", {}), preview=self._would_persist, done=done,
-                cli="lockstep engine persist --project {project}"),
+                cli=f"lockstep engine persist {project}"),
             Act(path="/projects/{project}/state", title="Stop or run", fields=(VALUE,), confirm="project", done=done,
                 summary="Have a project take input, or leave it on its streams for later",
                 run=lambda asked: self._ask(asked, "state", {"value": asked.values["value"]}),
-                preview=self._would_turn, cli="lockstep engine state stopped --project {project}"),
+                preview=self._would_turn, cli=f"lockstep engine state {{value}} {project}"),
             Act(path="/projects/{project}/trim", title="Trim", role=Role.ADMIN, confirm="project", done=done,
                 summary="Remove what neither a snapshot nor a window needs any more, for good",
                 run=lambda asked: self._ask(asked, "trim", {}), preview=self._would_trim,
-                cli="lockstep engine trim --project {project}"),
+                cli=f"lockstep engine trim {project}"),
             Act(path="/projects/{project}/reset", title="Reset", role=Role.ADMIN, confirm="project", done=done,
                 summary="Start of day: empty all windows, and remove old messages; numbers go on", fields=(FORCE,),
                 run=lambda asked: self._ask(asked, "reset", {"force": asked.values["force"]}),
-                preview=self._would_reset, cli="lockstep engine reset --project {project}"),
+                preview=self._would_reset, cli=f"lockstep engine reset {project}"),
         ]  # fmt: skip
 
     # views
@@ -147,8 +153,8 @@ class ProjectViews:
             past, row = names.get(lead.incarnation), now.get(lead.incarnation)
             is_now = row is not None and row.role == "active" and not any(known["is_now"] for known in rows)
             rows.append({
-                "epoch": lead.epoch, "engine": past.engine if past else None, "incarnation": lead.incarnation,
-                "host": past.host if past else None, "at_ms": None if lead.at_ns is None else lead.at_ns // 10**6,
+                "epoch": lead.epoch, "engine": lead.engine, "incarnation": lead.incarnation, "host": lead.host,
+                "at_ms": None if lead.at_ns is None else lead.at_ns // 10**6,
                 "is_now": is_now, "now": "leads" if is_now else _since_then(row, past.state if past else None),
             })  # fmt: skip
         oldest = leads[-1].epoch if leads else 0

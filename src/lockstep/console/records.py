@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,11 +20,12 @@ STARTS = ("newest", "oldest", "offset", "time")
 SHOWN_BYTES = 16_384
 ROWS, ROWS_MAX = 25, 200
 _HEX_LINE = 16
+_SPAN = re.compile(r"[0-9.]+[a-z][0-9.a-z]*")
 
 START = Parameter(
     name="start", label="Start at", kind=Kind.CHOICE, choices=STARTS, default="newest", help="where to begin"
 )
-AT = Parameter(name="at", label="Offset or time", help="an offset, or a time as 2027-01-01T00:00Z")
+AT = Parameter(name="at", label="Offset or time", help="an offset, or a time as 2027-01-01T00:00Z or 1h (ago)")
 FORM = Parameter(
     name="form", label="Show as", kind=Kind.CHOICE, choices=FORMS, default="auto", help="how values are shown"
 )
@@ -40,11 +42,11 @@ def read(client: Lockstep, stream: str, asked: Asked) -> dict[str, Any]:
         raise BadArgument(name="shard", value=shard, reason=f"the stream has {len(logs)}, numbered from 0")
     log = logs[shard]
     bounds = log.bounds()
-    first = _first(log, bounds.first, bounds.next, asked)
+    first = _first(log, bounds.first, bounds.next, asked, client.runtime.wall_ns() // 10**6)
     rows = [row(record, asked.values["form"]) for record in _records(client, log.name, first, count)]
     return {
         "records": rows, "shard": shard, "shards": len(logs), "first": bounds.first, "next": bounds.next,
-        "older": None if first <= bounds.first else max(bounds.first, first - count),
+        "older": None if first <= bounds.first else step_back(log, first, count, bounds.first),
         "newer": rows[-1]["offset"] + 1 if rows and rows[-1]["offset"] + 1 < bounds.next else None,
     }  # fmt: skip
 
@@ -79,9 +81,9 @@ def _as(data: bytes, form: str) -> str | None:
         return None
     try:
         tree = json.loads(data) if form == "json" else _unpacked(data)
+        return json.dumps(tree, indent=2, ensure_ascii=False, default=_plain)
     except (ValueError, RecursionError):
         return None
-    return json.dumps(tree, indent=2, ensure_ascii=False, default=_plain)
 
 
 def _text(data: bytes) -> str | None:
@@ -100,13 +102,18 @@ def _unpacked(data: bytes) -> Any:
         message = "MsgPack can't be read here"
         raise ValueError(message) from None
     try:
-        tree = msgpack.unpackb(data, raw=False, strict_map_key=False)
+        tree = msgpack.unpackb(data, raw=False, strict_map_key=False, object_pairs_hook=_with_text_keys)
     except (msgpack.UnpackException, TypeError) as error:
         raise ValueError(str(error)) from None
     if not isinstance(tree, dict | list):
         message = "it is a single value"
         raise ValueError(message)
     return tree
+
+
+def _with_text_keys(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A map of MsgPack, whose keys may be anything, as JSON can have it."""
+    return {key if isinstance(key, str | int | float | None) else _plain(key): value for key, value in pairs}
 
 
 def _plain(value: Any) -> str:
@@ -123,23 +130,30 @@ def hex_text(data: bytes) -> str:
     return "\n".join(lines)
 
 
-def _first(log: Log, first: int, end: int, asked: Asked) -> int:
+def _first(log: Log, first: int, end: int, asked: Asked, now_ms: int) -> int:
     start, at = asked.values["start"], asked.values["at"]
     if start == "oldest":
         return first
     if start == "newest":
         return step_back(log, end, asked.values["count"], first)
     if start == "time":
-        return max(first, first_at(log, _nanoseconds(at)))
+        return max(first, first_at(log, time_ns(at, now_ms, "at")))
     if not (at.isascii() and at.isdecimal() and len(at) < 19):
         raise BadArgument(name="at", value=at, reason="with start=offset it must be an offset")
     return min(max(first, int(at)), end)
 
 
-def _nanoseconds(text: str) -> int:
-    from lockstep.schedule.times import parse_time
+def time_ns(text: str, now_ms: int, name: str) -> int:
+    """Nanoseconds since 1970 of a time, or of a span before now; BadArgument for what is neither."""
+    from lockstep.schedule.times import parse_time, span_ms
 
-    return int(parse_time(text)) * 10**6
+    text = text.strip()
+    if _SPAN.fullmatch(text):
+        return max(0, now_ms - span_ms(text, name)) * 10**6
+    try:
+        return max(0, int(parse_time(text))) * 10**6
+    except BadArgument as error:
+        raise BadArgument(name=name, value=text[:80], reason=error.params["reason"]) from None
 
 
 def _records(client: Lockstep, log: str, first: int, count: int) -> Sequence[Record]:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
 
+from lockstep.console.group_watch import GroupWatch
 from lockstep.errors import LockstepError
 from lockstep.runtime import Task, logger
 from lockstep.streams.admin import GroupView
@@ -35,6 +36,8 @@ class Sampler:
 
     def __init__(self, client: Lockstep, every_s: float = EVERY_S) -> None:
         self._client, self._every_s = client, every_s
+        self.groups = GroupWatch(client)
+        """Each round listens to groups, too."""
         self._rates: dict[str, Series] = {}
         self._lags: dict[str, Series] = {}
         self._totals = {"streams": Series(), "groups": Series()}
@@ -129,7 +132,7 @@ class Sampler:
         return series.known
 
     def _sample_group(self, group: str, series: Series) -> float | None:
-        series.known = float(lag_of(self._client.groups.describe(group)))
+        series.known = float(lag_of(self.groups.describe(group).view))
         return series.known
 
 

@@ -11,12 +11,13 @@ from typing import Any
 
 from lockstep.console.port import Asked, Parameter, Site
 from lockstep.core.agenda import Status
-from lockstep.errors import BadArgument, GroupNotFound, SchedulerNotFound, Trimmed
+from lockstep.errors import BadArgument, SchedulerNotFound, Trimmed
 from lockstep.log.batch import BatchView
 from lockstep.log.offsets import step_back
 from lockstep.log.port import Log
 from lockstep.schedule.assembly import DEFAULT_NAME, open_scheduler
 from lockstep.schedule.client import SchedulerClient
+from lockstep.schedule.explanation import heard_nodes
 from lockstep.schedule.requests import CRON_TYPES
 from lockstep.schedule.rows import event_key
 from lockstep.schedule.scheduler import Scheduler
@@ -41,7 +42,7 @@ SKEW_MS = 5_000
 """Cards of nodes that are heard come within three seconds of each other, so a larger difference is one of clocks."""
 SCHEDULER = Parameter(
     name="scheduler", label="Scheduler", is_scope=True, characters_max=128,
-    help="which scheduler; by default the only one, or 'default'",
+    help="which scheduler; by default the only one, or 'default'", option="--name",
 )  # fmt: skip
 
 
@@ -183,18 +184,6 @@ def looked_at(scheduler: Scheduler, tail: FailureTail) -> Health:
         failed=still_in(Status.FAILED, scheduler.client, failures, now),
         retried=still_in(Status.RETRY, scheduler.client, failures, now), failed_ticks=ticks, skew=skew_of(nodes),
     )  # fmt: skip
-
-
-def heard_nodes(scheduler: Scheduler) -> list[Mapping[str, Any]]:
-    """The newest cards of the nodes that are heard.
-
-    When all nodes have ended their cards stay the newest, so the group that shares the shards says who is silent.
-    """
-    try:
-        silent = scheduler.bus.groups.describe(scheduler.streams.group).silent
-    except GroupNotFound:  # no node has run yet
-        return []
-    return [card for card in scheduler.client.nodes() if card["member"] not in silent]
 
 
 def backlogs_of(scheduler: Scheduler, shards: int, now: int) -> list[Backlog]:

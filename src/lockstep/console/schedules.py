@@ -39,15 +39,16 @@ SCHEDULERS_LOOKED_AT = 16
 _SPAN = re.compile(r"[0-9.]+[a-z][0-9.a-z]*")
 
 STATUS = Parameter(name="status", label="Status", kind=Kind.CHOICE, choices=STATUSES, default=ANY,
-                   help="overdue: due by now and not fired; unfired: waiting or to be tried again")  # fmt: skip
-TENANT = Parameter(name="tenant", label="Tenant", help="events of this tenant; of all if empty")
+                   help="overdue: due by now and not fired; unfired: waiting or to be tried again",
+                   option="--status")  # fmt: skip
+TENANT = Parameter(name="tenant", label="Tenant", help="events of this tenant; of all if empty", option="--tenant")
 FROM = Parameter(name="from", label="From", default="1h",
                  help="scheduled at or after: a time as 2027-01-31T04:00Z, 1h (ago), or 'begin'")  # fmt: skip
-TO = Parameter(name="to", label="To", help="scheduled before: a time, or 1h (ago); no limit if empty")
-CURSOR = Parameter(name="cursor", label="Page", help="`next` of the page before")
+TO = Parameter(name="to", label="To", help="scheduled before: a time, or 1h (ago); no limit if empty", option="--to")
+CURSOR = Parameter(name="cursor", label="Page", help="`next` of the page before", option="--cursor")
 ROWS = Parameter(name="size", label="Rows", kind=Kind.WHOLE, default=50, least=1, most=500, help="rows of a page")
 SCANNED = Parameter(name="history", label="History", kind=Kind.WHOLE, default=HISTORY, least=1, most=HISTORY_MAX,
-                    help="records of the history to look at, from its end")  # fmt: skip
+                    help="records of the history to look at, from its end", option="--history")  # fmt: skip
 
 
 class ScheduleViews:
@@ -70,7 +71,7 @@ class ScheduleViews:
     def _views(self) -> list[View]:
         return [
             View(path="/schedules", title="Schedules", summary="Events: when they are scheduled, fired, and how late",
-                 load=self.events, template="schedules.html", cli="lockstep schedule ls",
+                 load=self.events, template="schedules.html", cli="lockstep schedule ls --from {from} --limit {size}",
                  parameters=(SCHEDULER, STATUS, TENANT, FROM, TO, CURSOR, ROWS)),
             View(path="/schedules/{tenant}/{id}", title="Event", summary="What became of one event, and why",
                  load=self.event, template="schedule.html", parameters=(SCHEDULER, SCANNED),
@@ -78,10 +79,11 @@ class ScheduleViews:
             View(path="/tenants", title="Tenants", summary="Tenants: where their events go",
                  load=self.tenants, template="tenants.html", parameters=(SCHEDULER, *PAGED), cli="lockstep tenant ls"),
             View(path="/tenants/{tenant}", title="Tenant", summary="One tenant and what is due for it",
-                 load=self.tenant, template="tenant.html", parameters=(SCHEDULER,), cli="lockstep tenant ls"),
+                 load=self.tenant, template="tenant.html", parameters=(SCHEDULER,),
+                 cli="lockstep tenant show {tenant}"),
             View(path="/nodes", title="Nodes", summary="Scheduler nodes, and who owns which shard",
                  load=self.nodes, template="nodes.html", parameters=(SCHEDULER,),
-                 cli="lockstep group show default.nodes"),
+                 cli="lockstep schedule nodes"),
         ]  # fmt: skip
 
     def _acts(self) -> list[Act]:

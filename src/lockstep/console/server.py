@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from lockstep.console.administration import AdministrationViews
@@ -15,12 +15,12 @@ from lockstep.console.home import HomeView
 from lockstep.console.mounts import Mount
 from lockstep.console.operation import HEALTHZ, READYZ, Operation
 from lockstep.console.port import Pillar, Site
+from lockstep.console.settings import LIMITS, ServerFacts
 from lockstep.server.guard import Guard, Limits
 from lockstep.server.serving import RestServer, TlsFiles, bind
 from lockstep.server.tokens import is_loopback
 from lockstep.streams.client import Lockstep
 
-LIMITS = Limits(requests=256, bodies=32, body_bytes=16 << 20, body_s=30.0)
 OPEN_PATHS = frozenset({HEALTHZ, READYZ})
 
 
@@ -37,6 +37,19 @@ class ConsoleOptions:
     """Whether a proxy in front of it does TLS."""
     anonymous: bool | None = None
     """Whether callers without a credential may look; None: on loopback alone."""
+    state: str = ""
+    """The folder for views of fleets, as the page of settings shows it."""
+    left_out: Sequence[str] = ()
+    """Sentences about parts that are not there."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Of the process, for debug bundles."""
+
+    @property
+    def encryption(self) -> str:
+        """Who does TLS, in words."""
+        if self.tls is not None:
+            return "TLS with its own certificate"
+        return "TLS by a proxy in front of it" if self.behind_proxy else "none: it listens on loopback only"
 
 
 class Console:
@@ -59,8 +72,14 @@ class Console:
         site = Site(client, runtime, options.cluster)
         self.credentials = CredentialStore(client, runtime)
         self.audit = AuditLog(client, runtime, socket.gethostname())
-        found = [*pillars, AdministrationViews(self.credentials, self.audit).pillar()]
         anonymous = is_local if options.anonymous is None else options.anonymous
+        bound = bound or bind(options.host, options.port, "The console")
+        facts = ServerFacts(
+            host=options.host, port=bound.getsockname()[1], encryption=options.encryption, anonymous=anonymous,
+            state=options.state, server=socket.gethostname(), started_ms=site.now_ms, left_out=options.left_out,
+            limits=limits, environ=options.environ,
+        )  # fmt: skip
+        found = [*pillars, AdministrationViews(site, self.credentials, self.audit, facts).pillar()]
         self.app = ConsoleApp(
             site, [HomeView(found).pillar(), *found], self.credentials, self.audit, mounts=mounts, anonymous=anonymous,
             secure_cookie=options.tls is not None or options.behind_proxy,
@@ -68,9 +87,7 @@ class Console:
         check = None if is_local else _Everybody()
         guard = Guard(Operation(self.app, site), token=None, check=check, runtime=runtime, limits=limits,
                       open_paths=OPEN_PATHS)  # fmt: skip
-        self._server = RestServer(
-            guard, bound or bind(options.host, options.port, "The console"), options.host, tls=options.tls
-        )
+        self._server = RestServer(guard, bound, options.host, tls=options.tls)
         self.url = self._server.url
 
     def close(self) -> None:

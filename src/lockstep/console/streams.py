@@ -2,35 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lockstep.console import records
 from lockstep.console.pages import count_text, noun
-from lockstep.console.port import PAGED, Act, Asked, Kind, Parameter, Pillar, Problem, Site, Tree, Trend, View, paged
+from lockstep.console.port import (
+    PAGED,
+    Act,
+    Asked,
+    Kind,
+    Parameter,
+    Pillar,
+    Problem,
+    Site,
+    Tree,
+    Trend,
+    View,
+    paged,
+    sorted_by,
+)
 from lockstep.console.sampler import Sampler, elects, lag_of
-from lockstep.errors import LockstepError
+from lockstep.errors import BadArgument, LockstepError
 from lockstep.log.config import StreamConfig
+from lockstep.log.offsets import records_between
+from lockstep.log.port import Log
 from lockstep.server.access import Role
 from lockstep.streams import views
+from lockstep.streams.admin import StreamProgress
 from lockstep.streams.deadletters import SUFFIX, dead_letter_streams, redrive
 from lockstep.streams.shards import split_log
 
 GROUPS_MAX = 200
 """Groups that the home page and a stream's page look at; of more they say that they do not."""
+PUBLISHED_MAX = 16 << 20
+"""Bytes that one request publishes at most."""
 VALUE = Parameter(
     name="value", label="Value", kind=Kind.LONG, required=True, characters_max=1 << 20, help="the value, as text"
 )
-KEY = Parameter(name="key", label="Key", help="the key, as text; none if empty")
+KEY = Parameter(name="key", label="Key", help="the key, as text; none if empty", option="--key")
+HEADERS = Parameter(name="headers", label="Headers", kind=Kind.LONG, characters_max=1 << 16, option="-H",
+                    help="NAME=VALUE, each in a line of its own; none if empty")  # fmt: skip
+SORT_STREAMS = Parameter(name="sort", label="Sort by", kind=Kind.CHOICE, choices=("name", "-name", "rate"),
+                         default="name", help="rate: most a second first, what is not measured last")  # fmt: skip
+SORT_GROUPS = Parameter(name="sort", label="Sort by", kind=Kind.CHOICE, choices=("name", "-name", "lag"),
+                        default="name", help="lag: most first; what is not measured is last")  # fmt: skip
 COUNT = Parameter(
-    name="count", label="How many", kind=Kind.WHOLE, default=1, least=1, most=1000, help="copies of the record"
+    name="count",
+    label="How many",
+    kind=Kind.WHOLE,
+    default=1,
+    least=1,
+    most=1000,
+    help="copies of the record",
+    option="--count",
 )
 BEFORE = Parameter(
     name="before", label="Before offset", kind=Kind.WHOLE, required=True, help="records below it are removed"
 )
 STREAM = Parameter(name="stream", label="Stream", required=True, help="the stream, or one shard of it as orders/3")
-TO = Parameter(name="to", label="To", required=True, help="earliest, latest or an offset")
+TO = Parameter(
+    name="to", label="To", required=True, help="earliest, latest, an offset, a time as 2027-01-01T00:00Z, or 1h (ago)"
+)
 FORCE = Parameter(name="force", label="Even while a member is at work", kind=Kind.FLAG, default=False,
-                  help="the member loses the stream")  # fmt: skip
+                  help="the member loses the stream", option="--force")  # fmt: skip
 DAYS = Parameter(
     name="days", label="Days to keep", kind=Kind.WHOLE, default=7, least=1, most=36_500, help="retention by age"
 )
@@ -54,14 +89,15 @@ class StreamViews:
     def _views(self) -> list[View]:
         return [
             View(path="/streams", title="Streams", summary="Streams with their records, sizes and rates",
-                 load=self.streams, template="streams.html", parameters=PAGED, cli="lockstep stream ls"),
+                 load=self.streams, template="streams.html", parameters=(*PAGED, SORT_STREAMS),
+                 cli="lockstep stream ls"),
             View(path="/streams/{stream}", title="Stream", summary="One stream: settings, shards, groups, rate",
                  load=self.stream, template="stream.html", cli="lockstep stream show {stream}"),
             View(path="/streams/{stream}/records", title="Records", summary="Records of a stream",
                  load=self.records, template="records.html", parameters=records.PARAMETERS,
-                 cli="lockstep stream tail {stream} -n 25 --exit"),
+                 cli="lockstep stream tail {stream} -n {count} --exit"),
             View(path="/groups", title="Groups", summary="Groups with their members, streams and lag",
-                 load=self.groups, template="groups.html", parameters=PAGED, cli="lockstep group ls"),
+                 load=self.groups, template="groups.html", parameters=(*PAGED, SORT_GROUPS), cli="lockstep group ls"),
             View(path="/groups/{group}", title="Group", summary="One group: members, owners, positions and lag",
                  load=self.group, template="group.html", cli="lockstep group show {group}"),
             View(path="/letters", title="Dead letters", summary="Streams of dead letters", load=self.letter_streams,
@@ -74,37 +110,40 @@ class StreamViews:
     def _acts(self) -> list[Act]:
         return [
             Act(path="/streams/create", title="Create a stream", summary="Make a stream", fields=(NAME, DAYS, SHARDS),
-                run=self.create, preview=self._would_create, cli="lockstep stream create NAME", done="/streams"),
+                run=self.create, preview=self._would_create,
+                cli="lockstep stream create {name} --retain-age {days}d --shards {shards}", done="/streams"),
             Act(path="/streams/{stream}/publish", title="Publish", summary="Publish a record", run=self.publish,
-                preview=self._would_publish, fields=(VALUE, KEY, COUNT), cli="lockstep stream publish {stream} VALUE",
+                preview=self._would_publish, fields=(VALUE, KEY, HEADERS, COUNT),
+                cli="lockstep stream publish {stream} {value}",
                 done="/streams/{stream}/records"),
             Act(path="/streams/{stream}/retention", title="Change retention",
                 summary="Change how long records are kept",
                 run=self.alter, preview=self._would_alter, fields=(DAYS,), confirm="stream",
-                cli="lockstep stream alter {stream} --retain-age 7d", done="/streams/{stream}"),
+                cli="lockstep stream alter {stream} --retain-age {days}d", done="/streams/{stream}"),
             Act(path="/streams/{stream}/trim", title="Trim", summary="Remove old records, for good", run=self.trim,
                 preview=self._would_trim, fields=(BEFORE,), role=Role.ADMIN, confirm="stream",
-                cli="lockstep stream trim {stream} --before OFFSET", done="/streams/{stream}"),
+                cli="lockstep stream trim {stream} --before {before}", done="/streams/{stream}"),
             Act(path="/streams/{stream}/delete", title="Delete", summary="Remove a stream and all it holds",
                 run=self.delete, preview=self._would_delete, role=Role.ADMIN, confirm="stream",
                 cli="lockstep stream delete {stream}", done="/streams"),
             Act(path="/groups/{group}/reset", title="Reset offsets", summary="Have a group read from another position",
                 run=self.reset, preview=self._would_reset, fields=(STREAM, TO, FORCE), confirm="group",
-                cli="lockstep group reset {group} STREAM --to earliest", done="/groups/{group}"),
+                cli="lockstep group reset {group} {stream} --to {to}", done="/groups/{group}"),
             Act(path="/groups/{group}/delete", title="Delete", summary="Forget a group and its positions",
                 run=self.delete_group, preview=self._would_delete_group, fields=(FORCE,), role=Role.ADMIN,
                 confirm="group", cli="lockstep group delete {group}", done="/groups"),
             Act(path="/letters/{stream}/redrive", title="Send back",
                 summary="Publish dead letters to where they came from",
                 run=self.redrive, preview=self._would_redrive, fields=(LIMIT,), confirm="stream",
-                cli="lockstep dlq redrive {stream}", done="/letters/{stream}"),
+                cli="lockstep dlq redrive {stream} --limit {limit}", done="/letters/{stream}"),
         ]  # fmt: skip
 
     # streams
 
     def streams(self, asked: Asked) -> Tree:
         """One page of streams; only those of the page are opened."""
-        shown, page = paged(self._client.streams(), asked)
+        names = sorted_by(self._client.streams(), asked.values["sort"], lambda name: _last(self._sampler.rates(name)))
+        shown, page = paged(names, asked)
         return {"streams": [self._stream_row(name) for name in shown], "page": page}
 
     def _stream_row(self, name: str) -> dict[str, Any]:
@@ -128,7 +167,8 @@ class StreamViews:
             if name in (progress.stream, split_log(progress.stream)[0])
         ]
         return {
-            "name": name, "config": config, "bounds": views.bounds(self._client, name), "groups": readers,
+            "name": name, "config": config, "settings": _settings(config),
+            "bounds": views.bounds(self._client, name), "groups": readers,
             "groups_left_out": len(groups) - len(known), "promises": views.promises(self._client),
             "rate": self._sampler.rates(name), "rate_s": self._sampler.seconds,
             "rate_every_s": self._sampler.every_s, "rate_at_ms": self._sampler.at_ms,
@@ -161,17 +201,21 @@ class StreamViews:
         """Publish a record, or some copies of it."""
         key = asked.values["key"].encode() or None
         value, count = asked.values["value"].encode(), asked.values["count"]
+        headers = _headers(asked.values["headers"])
+        _check_room(value, count)
         with self._client.publisher(asked.names["stream"], create=False) as publisher:
-            receipts = [publisher.publish(value, key=key) for _ in range(count)]
+            receipts = [publisher.publish(value, key=key, headers=headers) for _ in range(count)]
             offsets = [receipt.result(10.0) for receipt in receipts]
         return {"offsets": offsets}
 
     def _would_publish(self, asked: Asked) -> Tree:
         size = len(asked.values["value"].encode())
+        _check_room(asked.values["value"].encode(), asked.values["count"])
         self._client.config(asked.names["stream"])
-        count = asked.values["count"]
+        count, headers = asked.values["count"], _headers(asked.values["headers"])
         many = f"{count_text(count, 'record')} of {count_text(size, 'byte')} {noun(count, 'is', 'are')}"
-        return {"effect": f"{many} appended to {asked.names['stream']}."}
+        rows = [{"key": asked.values["key"] or None, **{f"header {name}": value.decode() for name, value in headers}}]
+        return {"effect": f"{many} appended to {asked.names['stream']}.", "rows": rows}
 
     def alter(self, asked: Asked) -> Tree:
         """Keep records for so many days."""
@@ -215,11 +259,13 @@ class StreamViews:
 
     def groups(self, asked: Asked) -> Tree:
         """One page of groups; only the logs of those are read."""
-        shown, page = paged(self._client.groups.names(), asked)
+        names = self._client.groups.names()
+        names = sorted_by(names, asked.values["sort"], lambda name: _last(self._sampler.lags(name)))
+        shown, page = paged(names, asked)
         rows = []
         for name in shown:
             try:
-                found = self._client.groups.describe(name)
+                found = self._sampler.groups.describe(name).view
                 row = {**views.group_row(found), "lag": lag_of(found), "elects": elects(found)}
             except LockstepError as error:
                 row = {"name": name, "members": None, "silent": 0, "streams": [], "lag": None, "elects": False,
@@ -229,31 +275,35 @@ class StreamViews:
 
     def group(self, asked: Asked) -> Tree:
         """Members, owners, positions and the lag of the last minutes."""
-        found = views.group_detail(self._client.groups.describe(asked.names["group"]))
         name = asked.names["group"]
-        return {**found, "lags": self._sampler.lags(name), "lags_s": self._sampler.seconds,
+        presence = self._sampler.groups.describe(name)
+        found = views.group_detail(presence.view)
+        members = [{**row, "heard": presence.word(row["member"])} for row in found["members"]]
+        return {**found, "members": members, "lag": lag_of(presence.view),
+                "lags": self._sampler.lags(name), "lags_s": self._sampler.seconds,
                 "lags_every_s": self._sampler.every_s, "lags_at_ms": self._sampler.at_ms}  # fmt: skip
 
     def reset(self, asked: Asked) -> Tree:
         """Move a group."""
         group, stream = asked.names["group"], asked.values["stream"]
-        moved = {}
+        moved, to = {}, _target(asked.values["to"], self._site.now_ms)
         for log in self._client.logs(stream):
-            to = _target(asked.values["to"])
             moved[log.name] = self._client.groups.reset(group, log.name, to, force=asked.values["force"])
         return {"group": group, "positions": moved}
 
     def _would_reset(self, asked: Asked) -> Tree:
         group, stream = asked.names["group"], asked.values["stream"]
         now = {progress.stream: progress for progress in self._client.groups.describe(group).streams}
-        rows = []
-        for log in self._client.logs(stream):
-            progress, after = now.get(log.name), self._client.groups.target(log.name, _target(asked.values["to"]))
-            rows.append({
-                "stream": log.name, "next before": None if progress is None else progress.next, "next after": after,
-                "lag before": None if progress is None else progress.lag, "lag after": log.bounds().next - after,
-            })  # fmt: skip
-        return {"effect": f"Group {group} goes on from there.", "rows": rows}
+        to = _target(asked.values["to"], self._site.now_ms)
+        rows = [_change(now.get(log.name), log, self._client.groups.target(log.name, to))
+                for log in self._client.logs(stream)]  # fmt: skip
+        again = sum(max(0, row["lag after"] - (row["lag before"] or 0)) for row in rows)
+        passed = sum(max(0, (row["lag before"] or 0) - row["lag after"]) for row in rows)
+        said = [f"Group {group} goes on from there: {again:,} records more are read, {passed:,} are passed by."]
+        others = sorted({progress.stream for progress in now.values()} - {row["stream"] for row in rows})
+        if others:
+            said.append(f"Its positions on {', '.join(others[:5])} stay.")
+        return {"effect": " ".join(said), "rows": rows}
 
     def delete_group(self, asked: Asked) -> Tree:
         """Forget a group."""
@@ -331,15 +381,21 @@ class StreamViews:
 
     def _group_problems(self, name: str) -> list[Problem]:
         try:
-            group = self._client.groups.describe(name)
+            presence = self._sampler.groups.describe(name)
         except LockstepError:
             return []
+        group = presence.view
         lag = lag_of(group)
         link, command = f"/groups/{name}", f"lockstep group show {name}"
-        if group.silent:
-            silent = ", ".join(sorted(group.silent)[:3])
-            title = f"Group {name}: {len(group.silent)} of {len(group.members)} members are silent"
+        unheard = group.silent | presence.suspects
+        if unheard:
+            silent = ", ".join(sorted(unheard)[:3])
+            title = f"Group {name}: {len(unheard)} of {len(group.members)} members are silent"
             reason = f"{silent} did not report within the lease: killed or paused."
+            if not group.silent:
+                reason = (
+                    f"{silent} did not report lately, by the time stamps of the bus; this server listens to be sure."
+                )
             return [Problem(severity="warning", title=title, reason=reason, link=link, command=command, area="groups")]
         if not group.members and lag:
             return [Problem(severity="warning", title=f"Group {name} has no member", link=link, command=command,
@@ -359,5 +415,55 @@ class StreamViews:
         return [Problem(severity="warning", title=title, reason=reason, link=link, command=command, area="letters")]
 
 
-def _target(text: str) -> str | int:
-    return int(text) if text.lstrip("-").isdecimal() else text
+def _last(values: Sequence[float | None]) -> float | None:
+    """The newest value that was measured."""
+    return next((value for value in reversed(values) if value is not None), None)
+
+
+def _check_room(value: bytes, count: int) -> None:
+    """BadArgument for more than one request may publish."""
+    if len(value) * count > PUBLISHED_MAX:
+        reason = f"{count:,} copies of {len(value):,} bytes are more than {PUBLISHED_MAX:,} bytes"
+        raise BadArgument(name="count", value=count, reason=reason)
+
+
+def _headers(text: str) -> list[tuple[str, bytes]]:
+    """The headers of a record; BadArgument for a line that is none."""
+    found = []
+    for line in text.splitlines():
+        name, equals, value = line.partition("=")
+        if line.strip() and not (name.strip() and equals):
+            raise BadArgument(name="headers", value=line[:80], reason="each line must be NAME=VALUE")
+        if line.strip():
+            found.append((name.strip(), value.encode()))
+    return found
+
+
+def _settings(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Each setting beside its default."""
+    defaults = StreamConfig().to_dict()
+    return [{"setting": name, "value": value, "default": defaults.get(name), "is_own": value != defaults.get(name)}
+            for name, value in config.items()]  # fmt: skip
+
+
+def _target(text: str, now_ms: int) -> str | int:
+    """A position as groups take it; BadArgument for what is none."""
+    text = text.strip()
+    if text in ("earliest", "latest"):
+        return text
+    if text.isascii() and text.isdecimal() and len(text) < 19:
+        return int(text)
+    try:
+        return f"time:{records.time_ns(text, now_ms, 'to')}"
+    except BadArgument:
+        reason = "it must be earliest, latest, an offset, a time as 2027-01-01T00:00Z, or 1h (ago)"
+        raise BadArgument(name="to", value=text, reason=reason) from None
+
+
+def _change(progress: StreamProgress | None, log: Log, after: int) -> dict[str, Any]:
+    """A row of the preview of a reset."""
+    bounds = log.bounds()
+    return {
+        "stream": log.name, "next before": None if progress is None else progress.next, "next after": after,
+        "lag before": None if progress is None else progress.lag, "lag after": records_between(log, after, bounds.next),
+    }  # fmt: skip

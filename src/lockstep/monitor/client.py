@@ -47,7 +47,10 @@ class NotInFleet(NotFound):
 
 
 class MonitorClient:
-    """Asks one server of a monitor. `user` and `password` are those of its settings, where it has them."""
+    """Asks one server of a monitor. `user` and `password` are those of its settings, where it has them.
+
+    `token` is for a monitor that is asked through `lockstep serve`, at /apis/monitor/NAME.
+    """
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class MonitorClient:
         *,
         user: str | None = None,
         password: str | None = None,
+        token: str | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         parts = urlsplit(url)
@@ -67,6 +71,8 @@ class MonitorClient:
         if user is not None:
             login = base64.b64encode(f"{user}:{password or ''}".encode()).decode()
             self._headers["Authorization"] = f"Basic {login}"
+        elif token:
+            self._headers["Authorization"] = f"Bearer {token}"
 
     def events(self, client: str | None = None) -> list[dict[str, Any]]:
         """The open events, of the fleet or of a client."""
@@ -82,6 +88,16 @@ class MonitorClient:
         """All clients."""
         found: list[dict[str, Any]] = self.get("clients")
         return found
+
+    def client(self, name: str) -> dict[str, Any]:
+        """A client; NotFound if it is not registered."""
+        found: dict[str, Any] = self.get("clients", name, missing=f"There is no client {name}")
+        return found
+
+    def delete_client(self, name: str, *, invalidate: bool = False) -> None:
+        """Resolve the events of a client and forget it; `invalidate` has what it sends from then on ignored."""
+        query = {"invalidate": "true"} if invalidate else None
+        self.send("DELETE", "clients", name, query=query, missing=f"There is no client {name}")
 
     def results(self, client: str | None = None) -> list[dict[str, Any]]:
         """The last results, of the fleet or of a client."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep.core.agenda import Event, Status
+from lockstep.errors import GroupNotFound
 from lockstep.schedule.history import SCANNED, records_of
 from lockstep.schedule.scheduler import Scheduler
 from lockstep.schedule.tenants import Tenant
@@ -52,6 +53,18 @@ def explain(scheduler: Scheduler, name: str, tenant: str, *, scanned: int = SCAN
         tenant=tenant, id=name, shard=shard, node=node, event=event, history=history,
         winner=_winner(event, history), sentences=sentences,
     )  # fmt: skip
+
+
+def heard_nodes(scheduler: Scheduler) -> list[Mapping[str, Any]]:
+    """The newest cards of the nodes that are heard.
+
+    When all nodes have ended their cards stay the newest, so the group that shares the shards says who is silent.
+    """
+    try:
+        silent = scheduler.bus.groups.describe(scheduler.streams.group).silent
+    except GroupNotFound:  # no node has run yet
+        return []
+    return [card for card in scheduler.client.nodes() if card["member"] not in silent]
 
 
 def owner_of(scheduler: Scheduler, shard: int) -> str | None:

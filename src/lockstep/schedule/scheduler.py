@@ -358,13 +358,24 @@ class Scheduler:
 
         BadArgument if there are more than 10,000, or if `stop` is in the future; then none fires.
         """
-        first, last = -(-instant(start) // 1000), -(-instant(stop) // 1000)
-        if first >= last:
-            raise BadArgument(name="stop", value=_shown(stop), reason=f"it must be after start, {_shown(start)}")
-        rows = [row for row in self.client.crons(tenant, id) if type in (ALL_TYPES, row.type)]
-        count = count_ticks(rows, first - 1, last - 1, self.client.bus.runtime.wall_ns() // 10**6, "stop")
+        count = self.would_backfill(id, start, stop, tenant=tenant, type=type)
+        first, last = _seconds(start, stop)
         self.client.ask([TriggerCron(tenant, id, type, first - 1, last - 1)])
         return count
+
+    def would_backfill(
+        self,
+        id: str,  # noqa: A002
+        start: str | datetime,
+        stop: str | datetime,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        type: str = ALL_TYPES,  # noqa: A002
+    ) -> int:
+        """How many ticks `backfill` would fire; BadArgument where it would refuse."""
+        first, last = _seconds(start, stop)
+        rows = [row for row in self.client.crons(tenant, id) if type in (ALL_TYPES, row.type)]
+        return count_ticks(rows, first - 1, last - 1, self.client.bus.runtime.wall_ns() // 10**6, "stop")
 
     def _set_paused(self, tenant: str, name: str, kind: str, *, paused: bool) -> bool:
         [answer] = self.client.ask([PauseCron(tenant, name, kind, paused)])
@@ -470,6 +481,14 @@ def _statuses(names: Sequence[str] | None) -> frozenset[Status] | None:
     if unknown:
         raise BadArgument(name="status", value=unknown[0], reason=f"it must be one of {', '.join(Status.__members__)}")
     return frozenset(Status[name] for name in chosen)
+
+
+def _seconds(start: str | datetime, stop: str | datetime) -> tuple[int, int]:
+    """The first whole second of a range, and the first after it; BadArgument for an empty range."""
+    first, last = -(-instant(start) // 1000), -(-instant(stop) // 1000)
+    if first >= last:
+        raise BadArgument(name="stop", value=_shown(stop), reason=f"it must be after start, {_shown(start)}")
+    return first, last
 
 
 def _shown(time: str | datetime) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lockstep.core.group import Beat, GroupState, Reset
 from lockstep.errors import BadArgument, GroupBusy, GroupNotFound, StreamNotFound, TimedOut, Trimmed
@@ -49,6 +49,9 @@ class GroupView:
     streams: tuple[StreamProgress, ...]
     silent: frozenset[str] = frozenset()
     """Members that were not heard within their lease, by the time stamps of the bus: killed, or paused."""
+    beats: Mapping[str, int] = field(default_factory=dict)
+    """Of each member the offset of its last beat: who looks twice hears it by this, whatever the clocks of hosts."""
+    leases: Mapping[str, float] = field(default_factory=dict)
 
 
 class Groups:
@@ -69,7 +72,11 @@ class Groups:
         found = [self._progress(grouplog, seat, state) for seat in sorted(state.seats)]
         streams = tuple(item for item in found if item is not None)
         silent = frozenset(name for name in members if self._lease_left(grouplog, state, name) == 0.0)
-        return GroupView(name=group, members=members, streams=streams, silent=silent)
+        return GroupView(
+            name=group, members=members, streams=streams, silent=silent,
+            beats={name: member.beat_at for name, member in state.members.items()},
+            leases={name: member.lease for name, member in state.members.items()},
+        )  # fmt: skip
 
     def live_owner(self, group: str, stream: str | None = None) -> tuple[str, str] | None:
         """A stream and the member that owns it and is heard within its lease, or None. Takes that long to say None."""

@@ -15,9 +15,9 @@ import pytest
 
 from lockstep import StreamConfig, connect
 from lockstep.cli.commands import NOUNS
-from lockstep.cli.debug import environment
 from lockstep.cli.help_commands import completions, error_codes
 from lockstep.cli.parser import build, parse
+from lockstep.console.bundle import environment
 from lockstep.engine.errors import ModelUnreadable
 from lockstep.engine.model import xml_common
 from lockstep.errors import UsageError

@@ -6,7 +6,7 @@ from typing import cast
 
 from lockstep.engine.events.types import FieldType
 from lockstep.engine.expressions.compiler import AggregateCall, Scope, compile_aggregate
-from lockstep.engine.kernels import accumulators as made
+from lockstep.engine.kernels import accumulators
 from lockstep.engine.kernels.aggregate import Called, Made
 from lockstep.engine.kernels.traits import Traits, may_overflow
 from lockstep.engine.model.graph import Node
@@ -41,33 +41,33 @@ def column_calls(node: Node, parent: Traits) -> tuple[list[Called], list[Made]] 
     return calls, fields
 
 
-def make_accumulator(call: AggregateCall, parent: Traits) -> made.Accumulator | None:
+def make_accumulator(call: AggregateCall, parent: Traits) -> accumulators.Accumulator | None:
     """The accumulator of a call; None if it has no column form over what the parent gives."""
     if not all(argument.is_pure for argument in call.arguments):
         return None
     name = call.function
     if name in ("countnonnull", "countnull"):
-        return made.CountValid(name == "countnull")
+        return accumulators.CountValid(name == "countnull")
     if name == "count":
-        return made.Count()
+        return accumulators.Count()
     if not call.arguments or not all(argument.type.is_numeric for argument in call.arguments):
         return None
     whole = call.arguments[0].type is not FieldType.DOUBLE
     if name in ("min", "max"):
         return _extreme(name == "max", whole, parent)
     if name == "sum":
-        return made.SumInteger() if whole else made.SumDouble(mean=False)
+        return accumulators.SumInteger() if whole else accumulators.SumDouble(mean=False)
     if name == "ave":
-        return made.MeanInteger() if whole else made.SumDouble(mean=True)
+        return accumulators.MeanInteger() if whole else accumulators.SumDouble(mean=True)
     if name in ("var", "std"):
-        return made.Deviation(name == "std")
-    return made.Weighted() if name == "wave" else None
+        return accumulators.Deviation(name == "std")
+    return accumulators.Weighted() if name == "wave" else None
 
 
-def _extreme(largest: bool, whole: bool, parent: Traits) -> made.Accumulator | None:
+def _extreme(largest: bool, whole: bool, parent: Traits) -> accumulators.Accumulator | None:
     if parent.inserts_only:
-        return made.Running(largest, whole)
-    return made.Queued(largest, whole) if parent.is_queue else None
+        return accumulators.Running(largest, whole)
+    return accumulators.Queued(largest, whole) if parent.is_queue else None
 
 
 def _groups_fit(node: Node) -> bool:

@@ -206,7 +206,7 @@ class Engine:
 
     def drain(self, *, timeout: float = float("inf"), progress: Progress = silent) -> None:
         """Wait until everything that is on the inputs now is out."""
-        # First whether all is decided, then whether all of that is out: a status that is older than the first says nothing.
+        # First whether all is decided, then whether that is out: an older status would not know of the last blocks.
         self.run_until(lambda _: self._is_caught_up() and self.status().lag == 0, timeout=timeout, progress=progress)
 
     def stop(self) -> None:

@@ -95,8 +95,8 @@ class PatternOperator(Operator):
         self._matches = state["matches"]
         if self._keys is not None:
             self._keys.load(state["keys"])
-        for tracker, kept in zip(self._trackers, state["patterns"], strict=True):
-            tracker.load(kept)
+        for tracker, saved in zip(self._trackers, state["patterns"], strict=True):
+            tracker.load(saved)
 
 
 def numbered_key(schema: Schema, patterns: tuple[Pattern, ...]) -> int | None:
