@@ -200,7 +200,7 @@ def test_filters_are_in_the_address_and_back_goes_to_the_page_before(client, con
     browser.write("#search", "offer")
     browser.press("enter")
     browser.see("1 of ")
-    assert browser.script("location.search") == "?q=offer"
+    assert "q=offer" in browser.script("location.search")
     browser.script("history.back()")
     browser.see("invoices")
     assert browser.script("location.search") == ""
