@@ -205,6 +205,24 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Trend:
+    """Values of the last minutes, for a chart of the home page."""
+
+    label: str
+    unit: str
+    values: Sequence[float | None]
+    every_s: float
+    """The time between two values."""
+    at_ms: int | None
+    """When the last one was measured."""
+    link: str
+
+    def tree(self) -> dict[str, Any]:
+        """As plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
 class Pillar:
     """What one part of the platform puts into the console."""
 
@@ -220,6 +238,8 @@ class Pillar:
     """Families for /metrics, bounded in labels."""
     parts: Callable[[], Iterable[Mapping[str, Any]]] = tuple
     """What it looks at, for /readyz: kind, name, role, leader, epoch, and the reason if something is wrong."""
+    trends: Callable[[], Sequence[Trend]] = tuple
+    """Charts of the home page."""
 
     @property
     def pages(self) -> list[View]:

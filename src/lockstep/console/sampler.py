@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -14,10 +14,12 @@ from lockstep.console.port import Site
 from lockstep.errors import LockstepError
 from lockstep.log.offsets import records_between
 from lockstep.runtime import Task, logger
+from lockstep.streams.admin import GroupView
 from lockstep.streams.shards import split_log
 
 EVERY_S = 5.0
 KEPT = 120
+_ELECTING = (".engines", ".nodes")
 LOOKS_MAX = 1_000
 """Streams, groups or streams of dead letters that one round looks at; of more, each round takes the next ones."""
 ROUND_S = 0.25
@@ -34,6 +36,8 @@ class Series:
 
     values: deque[float | None] = field(default_factory=lambda: deque(maxlen=KEPT))
     last: tuple[float, int] | None = None
+    known: float | None = None
+    """What was measured last, as the total counts it; it stays when a round does not look."""
     round: int = 0
 
     def add(self, number: int, value: float | None) -> None:
@@ -41,7 +45,11 @@ class Series:
         if self.values:
             self.values.extend([None] * min(KEPT, number - self.round - 1))
         self.values.append(value)
-        self.round = number
+        self.known, self.round = self.known if value is None else value, number
+
+    def until(self, number: int) -> list[float | None]:
+        """The values up to a round, with None for those at the end that did not look."""
+        return [*self.values, *[None] * (number - self.round)][-KEPT:] if self.values else []
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +87,8 @@ class Sampler:
         """Each look at a group is one to listen to its members by."""
         self._rates: dict[str, Series] = {}
         self._lags: dict[str, Series] = {}
+        self._totals = {"streams": Series(), "groups": Series()}
+        self._at_ms: int | None = None
         self._facts: dict[str, GroupFacts] = {}
         self._wrong: dict[str, GroupFacts] = {}
         self._readers: dict[str, set[str]] = {}
@@ -88,6 +98,16 @@ class Sampler:
         self._lock, self._sampling = Lock(), RLock()
         self._waiter = self._client.runtime.waiter()
         self._task: Task | None = None
+
+    @property
+    def every_s(self) -> float:
+        """The time between two values."""
+        return self._every_s
+
+    @property
+    def at_ms(self) -> int | None:
+        """When the last round was, in milliseconds since 1970; None before the first."""
+        return self._at_ms
 
     @property
     def seconds(self) -> float:
@@ -125,18 +145,28 @@ class Sampler:
     def rates(self, stream: str) -> list[float | None]:
         """Records a second that were appended to a stream."""
         with self._lock:
-            return list(self._rates[stream].values) if stream in self._rates else []
+            return self._rates[stream].until(self._round) if stream in self._rates else []
 
     def lags(self, group: str) -> list[float | None]:
         """Records that a group had before it."""
         with self._lock:
-            return list(self._lags[group].values) if group in self._lags else []
+            return self._lags[group].until(self._round) if group in self._lags else []
+
+    def total_rates(self) -> list[float | None]:
+        """Records a second that were appended to all streams; unknown until each was looked at."""
+        with self._lock:
+            return list(self._totals["streams"].values)
+
+    def total_lags(self) -> list[float | None]:
+        """Records that wait for all groups; unknown until each was looked at."""
+        with self._lock:
+            return list(self._totals["groups"].values)
 
     def last_rate(self, stream: str) -> float | None:
         """The last rate that was measured of a stream; None before two looks at it."""
         with self._lock:
             known = self._rates.get(stream)
-            return None if known is None or not known.values else known.values[-1]
+            return None if known is None else known.known
 
     def last_lag(self, group: str) -> int | None:
         """The lag of a group at the last look at it; None before one."""
@@ -175,7 +205,14 @@ class Sampler:
             self._look_at("letters", names.letters(), self._sample_letters)
             again = list(islice(self._wrong, AGAIN_MAX))
             self._look_at("groups", names.groups(), lambda name: self._sample_group(name, number), again)
-            self._round = number
+            self._end_round(number)
+
+    def _end_round(self, number: int) -> None:
+        streams, groups = self._site.names.streams(), self._site.names.groups()
+        with self._lock:
+            self._totals["streams"].add(number, _sum(streams, self._rates))
+            self._totals["groups"].add(number, _sum(groups, self._lags))
+            self._round, self._at_ms = number, self._site.now_ms
 
     def _step(self) -> float:
         self.sample()
@@ -206,13 +243,14 @@ class Sampler:
                 del self._rates[gone]
             for gone in self._held.keys() - streams:
                 del self._held[gone]
-            for gone in self._facts.keys() - groups:
+            for gone in (self._facts.keys() | self._lags.keys()) - groups:
                 self._note(gone, None)
 
     def _sample_stream(self, stream: str, number: int) -> None:
+        with self._lock:
+            series = self._rates.setdefault(stream, Series())  # also of one that can't be read: totals are of the rest
         end, now = sum(log.bounds().next for log in self._client.logs(stream)), self._client.runtime.monotonic()
         with self._lock:
-            series = self._rates.setdefault(stream, Series())
             last, series.last = series.last, (now, end)
             is_known = last is not None and now > last[0]
             series.add(number, max(0, end - last[1]) / (now - last[0]) if last is not None and is_known else None)
@@ -226,12 +264,15 @@ class Sampler:
             self._held[stream] = held
 
     def _sample_group(self, group: str, number: int | None = None) -> None:
+        if number is not None:
+            with self._lock:
+                self._lags.setdefault(group, Series())
         presence = self.groups.describe(group)
         view = presence.view
         facts = GroupFacts(
             name=group, streams=tuple({split_log(one.stream)[0] for one in view.streams}), members=len(view.members),
             silent=tuple(sorted(view.silent)), suspects=tuple(sorted(presence.suspects)),
-            lag=sum(one.lag for one in view.streams),
+            lag=lag_of(view),
         )  # fmt: skip
         with self._lock:
             self._note(group, facts)
@@ -257,6 +298,25 @@ class Sampler:
             self._readers.setdefault(stream, set()).add(group)
         if facts.is_wrong:
             self._wrong[group] = facts
+
+
+def lag_of(group: GroupView) -> int:
+    """Records that wait for a group. Groups of engines and nodes elect over streams of which they confirm nothing."""
+    is_electing = group.name.endswith(_ELECTING)
+    return sum(progress.lag for progress in group.streams if progress.confirmed is not None or not is_electing)
+
+
+def elects(group: GroupView) -> bool:
+    """Whether a group does nothing but elect a leader."""
+    return group.name.endswith(_ELECTING) and all(progress.confirmed is None for progress in group.streams)
+
+
+def _sum(names: Sequence[str], found: Mapping[str, Series]) -> float | None:
+    """Of what was measured last; None while something was never looked at. What is new counts from its second look."""
+    if not all(name in found for name in names):
+        return None
+    known = [value for name in names if (value := found[name].known) is not None]
+    return float(sum(known)) if known else None
 
 
 def _crashed(error: BaseException) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from lockstep.console import records
 from lockstep.console.errors import StreamReserved
 from lockstep.console.ledger import is_own
+from lockstep.console.pages import count_text, noun
 from lockstep.console.port import (
     PAGED,
     Act,
@@ -18,11 +19,12 @@ from lockstep.console.port import (
     Problem,
     Site,
     Tree,
+    Trend,
     View,
     paged,
     sorted_by,
 )
-from lockstep.console.sampler import GroupFacts, Sampler
+from lockstep.console.sampler import GroupFacts, Sampler, elects, lag_of
 from lockstep.errors import BadArgument, LockstepError
 from lockstep.log.config import StreamConfig
 from lockstep.log.offsets import records_between
@@ -86,7 +88,9 @@ class StreamViews:
 
     def pillar(self) -> Pillar:
         """All of it."""
-        return Pillar("streams", "Streams", self._views(), self._acts(), self.problems, self.figures)
+        return Pillar(
+            "streams", "Streams", self._views(), self._acts(), self.problems, self.figures, trends=self.trends
+        )
 
     def _views(self) -> list[View]:
         return [
@@ -182,6 +186,7 @@ class StreamViews:
             "bounds": views.bounds(self._client, name), "groups": readers,
             "groups_left_out": len(groups) - len(known) + unknown, "promises": views.promises(self._client),
             "rate": self._sampler.rates(name), "rate_s": self._sampler.seconds,
+            "rate_every_s": self._sampler.every_s, "rate_at_ms": self._sampler.at_ms,
             "letters": f"{name}{SUFFIX}" if f"{name}{SUFFIX}" in self._site.names.present() else None,
         }  # fmt: skip
 
@@ -207,7 +212,8 @@ class StreamViews:
     def _would_create(self, asked: Asked) -> Tree:
         days, shards = asked.values["days"], asked.values["shards"]
         _check_not_own(asked.values["name"])
-        return {"effect": f"Stream {asked.values['name']} is made with {shards} shards and keeps {days} days."}
+        kept = f"{count_text(shards, 'shard')} and keeps records for {count_text(days, 'day')}"
+        return {"effect": f"Stream {asked.values['name']} is made with {kept}."}
 
     def publish(self, asked: Asked) -> Tree:
         """Publish a record, or some copies of it."""
@@ -226,10 +232,9 @@ class StreamViews:
         _check_room(asked.values["value"].encode(), asked.values["count"])
         self._client.config(asked.names["stream"])
         count, headers = asked.values["count"], _headers(asked.values["headers"])
-        many = "1 record" if count == 1 else f"{count:,} records"
+        many = f"{count_text(count, 'record')} of {count_text(size, 'byte')} {noun(count, 'is', 'are')}"
         rows = [{"key": asked.values["key"] or None, **{f"header {name}": value.decode() for name, value in headers}}]
-        return {"effect": f"{many} of {size:,} bytes {'is' if count == 1 else 'are'} appended to"
-                          f" {asked.names['stream']}.", "rows": rows}  # fmt: skip
+        return {"effect": f"{many} appended to {asked.names['stream']}.", "rows": rows}
 
     def alter(self, asked: Asked) -> Tree:
         """Keep records for so many days."""
@@ -281,9 +286,11 @@ class StreamViews:
         rows = []
         for name in shown:
             try:
-                row = views.group_row(self._sampler.groups.describe(name).view)
+                found = self._sampler.groups.describe(name).view
+                row = {**views.group_row(found), "lag": lag_of(found), "elects": elects(found)}
             except LockstepError as error:
-                row = {"name": name, "members": None, "silent": 0, "streams": [], "lag": None, "error": error.code}
+                row = {"name": name, "members": None, "silent": 0, "streams": [], "lag": None, "elects": False,
+                       "error": error.code}  # fmt: skip
             rows.append({**row, "lags": self._sampler.lags(name)[-30:]})
         return {"groups": rows, "page": page}
 
@@ -293,8 +300,9 @@ class StreamViews:
         presence = self._sampler.groups.describe(name)
         found = views.group_detail(presence.view)
         members = [{**row, "heard": presence.word(row["member"])} for row in found["members"]]
-        return {**found, "members": members, "lag": sum(row["lag"] for row in found["streams"]),
-                "lags": self._sampler.lags(name), "lags_s": self._sampler.seconds}  # fmt: skip
+        return {**found, "members": members, "lag": lag_of(presence.view),
+                "lags": self._sampler.lags(name), "lags_s": self._sampler.seconds,
+                "lags_every_s": self._sampler.every_s, "lags_at_ms": self._sampler.at_ms}  # fmt: skip
 
     def reset(self, asked: Asked) -> Tree:
         """Move a group."""
@@ -363,7 +371,19 @@ class StreamViews:
     def figures(self) -> list[tuple[str, str, str]]:
         """Counts of names: nothing is opened."""
         streams, groups = self._site.names.streams(), self._site.names.groups()
-        return [("streams", f"{len(streams):,}", "/streams"), ("groups", f"{len(groups):,}", "/groups")]
+        return [
+            (noun(len(streams), "stream"), f"{len(streams):,}", "/streams"),
+            (noun(len(groups), "group"), f"{len(groups):,}", "/groups"),
+        ]
+
+    def trends(self) -> list[Trend]:
+        """What was appended, and what waits for groups, over the last minutes."""
+        sampler = self._sampler
+        rates, lags = sampler.total_rates(), sampler.total_lags()
+        return [
+            Trend("Appended to all streams", "records/s", rates, sampler.every_s, sampler.at_ms, "/streams"),
+            Trend("Lag of all groups", "records", lags, sampler.every_s, sampler.at_ms, "/groups"),
+        ]
 
     def problems(self) -> list[Problem]:
         """Groups with silent members or without anybody while records wait, and dead letters.
@@ -375,12 +395,14 @@ class StreamViews:
         letters = sorted(self._sampler.letters().items(), key=lambda pair: (-pair[1], pair[0]))
         found = [_group_problem(facts) for facts in groups[:SHOWN]]
         if len(groups) > SHOWN:
-            title = f"{len(groups) - SHOWN:,} more groups have no member, or silent ones"
+            more = len(groups) - SHOWN
+            title = f"{count_text(more, 'more group')} {noun(more, 'has', 'have')} no member, or silent ones"
             found.append(Problem(severity="warning", title=title, reason="The worst are told one by one.",
                                  link="/groups?sort=lag", command="lockstep group ls", area="groups"))  # fmt: skip
         found += [_letter_problem(stream, held) for stream, held in letters[:SHOWN]]
         if len(letters) > SHOWN:
-            title = f"{len(letters) - SHOWN:,} more streams hold dead letters"
+            more = len(letters) - SHOWN
+            title = f"{count_text(more, 'more stream')} {noun(more, 'holds', 'hold')} dead letters"
             found.append(Problem(severity="warning", title=title, reason="The fullest are told one by one.",
                                  link="/letters", command="lockstep dlq ls", area="letters"))  # fmt: skip
         return found
@@ -400,7 +422,8 @@ def _group_problem(facts: GroupFacts) -> Problem:
 
 
 def _letter_problem(stream: str, held: int) -> Problem:
-    return Problem(severity="warning", title=f"{held:,} dead letters in {stream}", reason="A handler gave up on them.",
+    reason = "A handler gave up on it." if held == 1 else "A handler gave up on them."
+    return Problem(severity="warning", title=f"{count_text(held, 'dead letter')} in {stream}", reason=reason,
                    link=f"/letters/{stream}", command=f"lockstep dlq ls {stream}", area="letters")  # fmt: skip
 
 
