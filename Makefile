@@ -1,12 +1,13 @@
 # Everything a user or developer of Lockstep runs. `make` alone shows this list.
 .DEFAULT_GOAL := help
-.PHONY: help setup servers run demo test soak check bench simulate drill-matrix clean
+.PHONY: help setup servers run demo test soak check coverage docs bench simulate drill-matrix clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 READY  := $(VENV)/.spark
+SITE   := build/docs-packages
 SEEDS  ?= 10000
 WORKERS ?= 3
 PARTS  ?=
@@ -62,6 +63,18 @@ check: $(STAMP) ## format, lint and types only
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
+
+coverage: $(STAMP) ## what the tests cover of the pure modules; fails below 95 %
+	$(BIN)/python tests/coverage_of_pure_modules.py
+
+docs: $(STAMP) $(SITE)/.ready ## make these pages a site in build/site; a link that leads nowhere is an error
+	PYTHONPATH=$(SITE):src $(BIN)/python -m sphinx -b html -W --keep-going -q docs build/site
+	@echo "build/site/index.html"
+
+$(SITE)/.ready: requirements/docs.txt $(STAMP)
+	rm -rf $(SITE)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --target $(SITE) -r requirements/docs.txt
+	@touch $@
 
 simulate: setup ## SEEDS=10000: the core under random faults; prints seeds, faults and anomalies
 	$(BIN)/python -m lockstep.simulation --seeds $(SEEDS)

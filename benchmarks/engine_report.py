@@ -10,7 +10,7 @@ from lockstep.bench.rows import Row
 
 _INTRO = """# The engine: measured
 
-The trades model of `examples/trades`: a source, three copies (five minutes, an hour, a day) and an aggregate behind
+The trades model of `examples/trades`: a source, three copies (five minutes, an hour, a day) and an aggregate below
 each, fed with trades in blocks of one. The input is on a bus before the engine starts, put there by another process.
 
 "steady" is counted from the moment at which as many events as the first batch has at most are on the out stream to the
@@ -94,7 +94,7 @@ def _profile(rows: list[Row]) -> list[str]:
         part = round(100 * spent / found["together_s"])
         lines.append(f"| {name} | {spent:.3f} | {part} % | {found['stages_cpu_ns_per_event'][name]:,} |")
     spark = found["spark"]
-    lines += ["", f"On Spark, an average batch behind the first ({spark['batches']} of them), as Spark counts it:", ""]
+    lines += ["", f"On Spark, an average batch after the first ({spark['batches']} of them), as Spark counts it:", ""]
     lines += ["| part of a batch | ms |", "| --- | --- |"]
     lines += [f"| {name} | {spent:,} |" for name, spent in spark["parts_ms"].items()]
     busy, whole = spark["busy_s_of_the_run"], spark["batch_s"]

@@ -14,7 +14,7 @@ Two engines, a publisher and a subscriber, all on one machine and one embedded b
 is that of `examples/trades`, in blocks of one; Aggregate24HR is published, and the subscriber writes it to a file. In
 every row with engines the file was compared, byte by byte, with that of an undisturbed run.
 
-Silence is from the fault to the first block behind it that arrives at the subscriber: detection (a lease of 0.5 s), the
+Silence is from the fault to the first block after it that arrives at the subscriber: detection (a lease of 0.5 s), the
 claim, the mark, the barriers, and what comes from the standby's buffer. For a hand-over it is the longest wait between
 two blocks near it; without any fault that is about as long as a micro-batch.
 

@@ -15,8 +15,8 @@ from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.model.builder import ProjectBuilder, sliding
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.run.feeding import EventPublisher, out_batches
-from lockstep.engine.spark.engine import Engine
+from lockstep.engine.runtime.engine import Engine
+from lockstep.engine.runtime.output.event_streams import EventPublisher, out_batches
 from lockstep.engine.windows.interpreter import Interpreter
 from lockstep.runtime import ThreadRuntime
 

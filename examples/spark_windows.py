@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from lockstep.engine.model.builder import ProjectBuilder
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.spark.engine import Engine, EngineOptions
+from lockstep.engine.runtime.engine import Engine, EngineOptions
 from lockstep.engine.spark.rows import register
 from lockstep.engine.spark.session import start_session, stop_session
 from lockstep.log.urls import open_bus

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstep.errors import ServerUnreachable
-from lockstep.log.hazelcast.readahead import Future
+from lockstep.log.hazelcast.reader import Future
 
 
 class FakeRing:

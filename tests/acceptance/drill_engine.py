@@ -26,10 +26,10 @@ from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.kernels.span import Span
 from lockstep.engine.model.loading import load_model
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.run.position import Position, Tally
-from lockstep.engine.run.reading import values_between
-from lockstep.engine.run.reports import Report, write_report
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.control.reports import Report, write_report
+from lockstep.engine.runtime.sequence.entries import BlockCounter, SequencePosition
+from lockstep.engine.runtime.sequence.reader import values_between
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.log.batch import NO_PRODUCER, BatchView, pack
 from lockstep.streams.client import connect
 
@@ -52,7 +52,7 @@ class StandIn:
             client.bus.open, (streams.input(self.source), streams.output(self.node), streams.reports)
         )
         self.evaluator = Evaluator(graph, wanted=frozenset({self.node.path}))
-        self.tally, self.at = Tally.at(Position()), 0
+        self.tally, self.at = BlockCounter.at(SequencePosition()), 0
         self.buffer, self.peak, self.has_taken_over = EventBatch.empty(self.node.schema), 0, False
         self.lock, self.leads, self.reported_at = (Path(options.state).parent / "lead").open("a"), False, 0.0
 

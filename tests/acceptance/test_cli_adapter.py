@@ -18,10 +18,10 @@ from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import cut_frames, decode_frame
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.run.barriers import encode_barrier
-from lockstep.engine.run.beats import Beat
-from lockstep.engine.run.reading import values_between
-from lockstep.engine.run.streams import CONTROL_STREAM, EVENT_STREAM
+from lockstep.engine.runtime.output.outlet import encode_barrier
+from lockstep.engine.runtime.sequence.beats import Beat
+from lockstep.engine.runtime.sequence.reader import values_between
+from lockstep.engine.runtime.sequence.streams import CONTROL_STREAM, EVENT_STREAM
 from lockstep.log.batch import NO_PRODUCER, pack
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]

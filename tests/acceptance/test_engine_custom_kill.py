@@ -19,12 +19,12 @@ from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.model.builder import ProjectBuilder
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.run.asking import Asker
-from lockstep.engine.run.beats import last_beat
-from lockstep.engine.run.feeding import EventPublisher, out_batches
-from lockstep.engine.run.reading import values_between
-from lockstep.engine.run.records import origin_of
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.output.event_streams import EventPublisher, out_batches
+from lockstep.engine.runtime.output.side_streams import origin_of
+from lockstep.engine.runtime.requests.channel import RequestClient
+from lockstep.engine.runtime.sequence.beats import last_beat
+from lockstep.engine.runtime.sequence.reader import values_between
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.engine.windows.interpreter import Interpreter
 from lockstep.streams.client import Lockstep, connect
 
@@ -122,7 +122,7 @@ def test_an_engine_with_a_custom_window_is_killed_and_gives_every_byte_and_notic
                 return found >= target
 
             wait_for(is_there, engine)
-            Asker(client.bus, streams, client.runtime).ask("persist", {}, timeout_s=60.0)
+            RequestClient(client.bus, streams, client.runtime).ask("persist", {}, timeout_s=60.0)
             shop.feed(publisher, published(client) + AHEAD)  # it is at work when it dies
             engine.send_signal(signal.SIGKILL)
             engine.communicate()

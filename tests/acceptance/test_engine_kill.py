@@ -17,9 +17,9 @@ from lockstep.engine.events.columns import concat
 from lockstep.engine.events.csvform import CsvOptions, read_csv
 from lockstep.engine.model.loading import load_model
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.run.beats import last_beat
-from lockstep.engine.run.feeding import EventPublisher
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.output.event_streams import EventPublisher
+from lockstep.engine.runtime.sequence.beats import last_beat
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.errors import StreamNotFound
 from lockstep.streams.client import Lockstep, connect
 

@@ -41,7 +41,7 @@ def newer(tmp_path_factory) -> Path:
     shutil.copytree(OURS, folder / "lockstep")
     for name, old, new in (
         ("__init__.py", f'__version__ = "{lockstep.__version__}"', f'__version__ = "{NEWER}"'),
-        ("engine/run/reports.py", REPORTED, f"{REPORTED}    temperature: int = 7\n"),
+        ("engine/runtime/control/reports.py", REPORTED, f"{REPORTED}    temperature: int = 7\n"),
     ):
         path = folder / "lockstep" / name
         text = path.read_text()

@@ -22,11 +22,10 @@ from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import Connector, CopyWindow, SourceWindow
-from lockstep.engine.run.beats import Beat
-from lockstep.engine.run.decisions import Decision, Statement, encode
-from lockstep.engine.run.position import Position, Tally
-from lockstep.engine.run.reading import head_of, values_between
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.sequence.beats import Beat
+from lockstep.engine.runtime.sequence.entries import BlockCounter, Decision, SequencePosition, Statement, encode
+from lockstep.engine.runtime.sequence.reader import head_of, values_between
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.events import Events
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.streams.client import connect
@@ -75,7 +74,7 @@ class World:
         self.last = 0
 
     def come_out(self, *numbers: int) -> None:
-        """Blocks behind the last one, each with an event of its number."""
+        """Blocks after the last one, each with an event of its number."""
         self.blocks_come_out(*((number, [event(number)]) for number in numbers))
 
     def blocks_come_out(self, *blocks: tuple[int, Sequence[Event]]) -> None:
@@ -89,14 +88,18 @@ class World:
     def state(self) -> None:
         """The model, as an engine states it."""
         states = Statement(to_yaml(self.graph.project), ("q/Copy",))
-        entry = Entry(1, "me", 1, "", Decision({}, 0, 0, states=states).body())
+        entry = Entry(1, "me", 1, "", Decision(states=states).body())
         records = [encode(record) for record in (Mark(1, "me"), entry)]
         log = self.bus.open(self.streams.sequence)
         log.append([pack(records, producer=NO_PRODUCER, sequence=0, created_ns=0)])
 
     def taken(self) -> list[int]:
         """The IDs of the events on the input, as engines count them: copies once, and nothing that skips."""
-        log, tally, found = self.bus.open(self.streams.input(self.graph.find("q/Trades"))), Tally.at(Position()), []
+        log, tally, found = (
+            self.bus.open(self.streams.input(self.graph.find("q/Trades"))),
+            BlockCounter.at(SequencePosition()),
+            [],
+        )
         for _, value in values_between(log, log.bounds().first, log.bounds().next):
             head = head_of(value)
             before = tally.block

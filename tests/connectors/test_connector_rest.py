@@ -22,8 +22,8 @@ from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import CopyWindow, SourceWindow
-from lockstep.engine.run.position import Position, Tally
-from lockstep.engine.run.reading import head_of, values_between
+from lockstep.engine.runtime.sequence.entries import BlockCounter, SequencePosition
+from lockstep.engine.runtime.sequence.reader import head_of, values_between
 
 SCHEMA = Schema.parse("ID*:int64,symbol:string,price:double")
 ANSWERS = Schema.parse("ID*:int64,symbol:string,price:double,token:string,risk_level:int32")
@@ -84,7 +84,11 @@ class Risk:
 
 def answered(world: World) -> list[tuple]:
     """The rows of the answers, as engines count them: copies once, and nothing that skips."""
-    log, tally, found = world.bus.open(world.streams.input(world.graph.find("q/Answers"))), Tally.at(Position()), []
+    log, tally, found = (
+        world.bus.open(world.streams.input(world.graph.find("q/Answers"))),
+        BlockCounter.at(SequencePosition()),
+        [],
+    )
     for _, value in values_between(log, log.bounds().first, log.bounds().next):
         before, head = tally.block, head_of(value)
         known = tally.take(head, 0)

@@ -8,7 +8,7 @@ from connector_worlds import World, connector, model, running, until
 from lockstep.connectors.errors import OutputForgot, TargetAhead
 from lockstep.connectors.notes import Note
 from lockstep.core.outputs import Barrier
-from lockstep.engine.run.barriers import encode_barrier
+from lockstep.engine.runtime.output.outlet import encode_barrier
 from lockstep.events.forms import read_frames
 from lockstep.log.batch import NO_PRODUCER, pack
 
@@ -121,7 +121,7 @@ def test_what_has_no_block_is_noted_when_nothing_is_to_be_sent(worlds):
 
 
 def test_a_stream_that_was_trimmed_behind_what_was_sent_is_gone_on_with(worlds, tmp_path):
-    # Given a new leader's sign behind the last block, and a stream trimmed up to there
+    # Given a new leader's sign after the last block, and a stream trimmed up to there
     world = worlds()
     send(world, 1, 2)
     barrier(world)

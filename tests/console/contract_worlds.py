@@ -26,7 +26,7 @@ from lockstep.console.port import Site
 from lockstep.console.server import Console, ConsoleOptions
 from lockstep.core.sequence import Entry, Mark
 from lockstep.engine.model.loading import to_yaml
-from lockstep.engine.run.decisions import Decision, Statement, encode
+from lockstep.engine.runtime.sequence.entries import Decision, Statement, encode
 from lockstep.server.access import Role
 from lockstep.streams.client import Lockstep
 

@@ -13,7 +13,7 @@ from lockstep.console.audit import AuditLog
 from lockstep.console.credentials import CredentialStore
 from lockstep.console.home import HomeView
 from lockstep.console.port import Site
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.runtime import ThreadRuntime
 from lockstep.server.access import Role
 from lockstep.streams.client import Lockstep
@@ -33,7 +33,7 @@ class Caller:
     def __init__(self, site, *pillars):
         # Credentials and the audit log have a bus of their own, in real time.
         own = ThreadRuntime()
-        self._client = Lockstep(Grid().bus(own), own)
+        self._client = Lockstep(MemoryBroker().bus(own), own)
         self._credentials = CredentialStore(self._client, own)
         self._audit = AuditLog(self._client, own, "test")
         self.app = ConsoleApp(site, [HomeView(pillars).pillar(), *pillars], self._credentials, self._audit)

@@ -13,7 +13,7 @@ import lockstep
 from lockstep.console.fleet import FleetViews
 from lockstep.console.fleets import CLUSTER, STALE_S, Fleet, Fleets, OpenEvent, hides, lacking, own_folder
 from lockstep.errors import BadArgument, Unavailable
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.runtime import ThreadRuntime
 from lockstep.server.access import Role
 from lockstep.streams.client import Lockstep
@@ -33,7 +33,7 @@ class Console(Fleets):
 
     def __init__(self, folder):
         self.clock = VirtualRuntime()
-        self.bus = Lockstep(Grid().bus(self.clock), self.clock)
+        self.bus = Lockstep(MemoryBroker().bus(self.clock), self.clock)
         super().__init__(site_of(self.bus), folder)
         self.world = FleetWorld(folder / "view", **SETTINGS)
         self.error = None
@@ -416,7 +416,7 @@ class TestFollowing:
 
     def test_monitors_are_found_by_their_changelog(self, tmp_path):
         from lockstep.engine.model.validation import compile_project
-        from lockstep.engine.run.streams import ProjectStreams
+        from lockstep.engine.runtime.sequence.streams import ProjectStreams
         from lockstep.monitor.window import QUERY, WINDOW, monitor_model
 
         node = Path(lockstep.__file__).parent / "monitor" / "node.py"  # to import it takes seconds
@@ -424,7 +424,7 @@ class TestFollowing:
         graph = compile_project(monitor_model("east", "east.input"))
         [fleet] = [one for one in graph.nodes if one.path == f"{QUERY}/{WINDOW}"]
         clock = VirtualRuntime()
-        bus = Lockstep(Grid().bus(clock), clock)
+        bus = Lockstep(MemoryBroker().bus(clock), clock)
         for stream in ("east.input", ProjectStreams(cluster=CLUSTER, project="east").output(fleet), "lockstep.x.q.w.O"):
             bus.create(stream)
         fleets = Fleets(site_of(bus), tmp_path)

@@ -15,7 +15,7 @@ import lockstep
 from lockstep.console.group_watch import GroupWatch
 from lockstep.core.group import Beat, Leave
 from lockstep.errors import GroupNotFound
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.server.access import Role
 from lockstep.streams.client import Lockstep
 from lockstep.streams.grouplog import GroupLog
@@ -28,7 +28,7 @@ class Fleet:
     """A group whose members beat as they are told, and a watch whose wall clock is another one than theirs."""
 
     def __init__(self, ahead_ns: int = 0) -> None:
-        grid = Grid()
+        grid = MemoryBroker()
         self.clock = VirtualRuntime(wall_ns=10**18)
         self.theirs = VirtualRuntime(wall_ns=10**18 + ahead_ns)
         self.log = GroupLog(grid.bus(self.theirs), "g", self.theirs)

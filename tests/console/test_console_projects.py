@@ -29,10 +29,10 @@ from lockstep.engine.model.parts import Connector
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow, SourceWindow
-from lockstep.engine.run.cluster import project_status
-from lockstep.engine.run.decisions import Decision, Statement, encode
-from lockstep.engine.run.streams import ProjectStreams
-from lockstep.log.memory import Grid
+from lockstep.engine.runtime.control.status import project_status
+from lockstep.engine.runtime.sequence.entries import Decision, Statement, encode
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
+from lockstep.log.memory import MemoryBroker
 from lockstep.server.access import Role
 from lockstep.streams.client import Lockstep
 from lockstep.testing import VirtualRuntime
@@ -113,7 +113,7 @@ def seen(opened, cluster):
 
 def state(world: World, publish: tuple[str, ...] = ("q/sums",)) -> None:
     """Have the model stated, as the first leader does."""
-    body = Decision({}, 0, 0, states=Statement(to_yaml(world.graph.project), publish)).body()
+    body = Decision(states=Statement(to_yaml(world.graph.project), publish)).body()
     log = world.bus.open(world.streams.sequence)
     put(log, encode(Mark(1, "a1")), encode(Entry(1, "a1", 1, "", body)))
 
@@ -170,7 +170,7 @@ def test_the_home_page_looks_at_a_bounded_number_and_says_so(world, console, mon
 
 def test_without_a_project_the_page_says_how_to_begin(opened):
     clock = VirtualRuntime()
-    console = opened(Grid().bus(clock), clock)
+    console = opened(MemoryBroker().bus(clock), clock)
     assert "lockstep engine run MODEL" in console.page("/projects")
     assert console.views.figures() == [("projects", "0", "/projects")]
     assert console.world.get("/api/v1/projects/nix").tree["error"]["code"] == "NOT_FOUND"
@@ -550,7 +550,7 @@ def test_what_is_kept_of_leaders_is_kept_once(world, console, opened):
 
 
 def test_a_project_that_was_made_anew_has_a_history_of_its_own():
-    bus, clock = Grid().bus(VirtualRuntime()), VirtualRuntime()
+    bus, clock = MemoryBroker().bus(VirtualRuntime()), VirtualRuntime()
     history = LeadHistory(bus, clock)
     lead = PastLead(epoch=1, incarnation="a1", at_ns=5)
     assert history.merged("one", [lead], 9) == [lead]

@@ -138,10 +138,10 @@ class TestEvents:
 
     def test_a_bus_without_a_scheduler_says_how_to_start_one(self, idle):
         other = Console.__new__(Console)
-        from lockstep.log.memory import Grid
+        from lockstep.log.memory import MemoryBroker
         from lockstep.streams.client import Lockstep
 
-        bus = Lockstep(Grid().bus(idle.world.clock), idle.world.clock)
+        bus = Lockstep(MemoryBroker().bus(idle.world.clock), idle.world.clock)
         views = ScheduleViews(site_of(bus))
         other = Caller(site_of(bus), views.pillar())
         for path in ("/schedules", "/crons", "/tenants", "/nodes"):

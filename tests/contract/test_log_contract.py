@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from strided_bus import StridedBus
 
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing import FaultyBus, VirtualRuntime
 from lockstep.testing.contract import LogContract
-from memory_wire import MemoryServer
+from memory_driver import MemoryServer
 
 MAP = f"map_bytes={1 << 28}"
 
@@ -18,7 +18,7 @@ MAP = f"map_bytes={1 << 28}"
 class TestMemory(LogContract):
     @pytest.fixture
     def grid(self):
-        return Grid()
+        return MemoryBroker()
 
     @pytest.fixture
     def bus(self, grid):
@@ -36,7 +36,7 @@ class TestMemory(LogContract):
 class TestMemoryWithoutDedupe(TestMemory):
     @pytest.fixture
     def grid(self):
-        return Grid(dedupe=False)
+        return MemoryBroker(dedupe=False)
 
 
 class TestMemoryInVirtualTime(LogContract):

@@ -10,7 +10,7 @@ import pytest
 from lockstep.core.group import GroupState
 from lockstep.core.seats import Seat
 from lockstep.errors import AppendUncertain
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.schedule.store import cells
@@ -48,7 +48,7 @@ class CellStoreContract(ScheduleStoreContract):
 class TestMemory(CellStoreContract):
     @pytest.fixture
     def grid(self):
-        return Grid()
+        return MemoryBroker()
 
     @pytest.fixture
     def bus(self, grid):

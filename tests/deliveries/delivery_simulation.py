@@ -23,7 +23,7 @@ from lockstep.core.dispatch import Dispatcher, Job
 from lockstep.errors import DeliveryRefused, Fenced, IllegalState, ServerUnreachable
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.platform import Lockstep
 from lockstep.streams.carrier import Carrier, CarrierOptions
 from lockstep.streams.deadletters import dead_letters
@@ -198,7 +198,7 @@ class Simulation:
         self.seed, self.variant = seed, VARIANTS[variant] if variant else None
         self.on_doubt = self.chance.choice([AGAIN, AGAIN, SKIP])
         self.clock = VirtualRuntime(seed, max_steps_per_instant=3000, max_steps_per_call=200_000)
-        self.grid = Grid(dedupe=False)
+        self.grid = MemoryBroker(dedupe=False)
         self.plan = FaultPlan()
         self.bus = Lockstep(FaultyBus(self.grid.bus(self.clock), self.plan), self.clock)
         self.bus.create(OUTBOX, StreamConfig(capacity=None, shards=SHARDS))

@@ -100,7 +100,7 @@ def _may_go(draft: Draft, window: Window, kind: str) -> bool:
 
 
 def _remove(draft: Draft, name: str) -> None:
-    """A window, and all behind it."""
+    """A window, and all below it."""
     behind = [edge.target for edge in draft.edges if edge.source == name]
     draft.windows = [window for window in draft.windows if window.name != name]
     draft.edges = [edge for edge in draft.edges if name not in (edge.source, edge.target)]
@@ -112,7 +112,7 @@ def _remove(draft: Draft, name: str) -> None:
 
 @st.composite
 def later(draw, graph: Graph, number: int, age: int) -> list[InputBlock]:
-    """A script that goes on behind block `number`, with other keys and later times than those before it."""
+    """A script that goes on after block `number`, with other keys and later times than those before it."""
     schemas = {node.path: node.schema for node in graph.nodes if node.is_source}
     blocks = draw(scripts(graph))
     return [_moved(block, number, age, schemas) for block in blocks]

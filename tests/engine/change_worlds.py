@@ -11,16 +11,21 @@ from lockstep.engine.events.block import InputBlock
 from lockstep.engine.kernels.span import Results
 from lockstep.engine.model.changes import compare
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.run.catalog import compiled
-from lockstep.engine.run.decisions import Decision
-from lockstep.engine.run.eras import Past
-from lockstep.engine.run.feeding import EventPublisher
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.reading import Range, RangeReader
-from lockstep.engine.run.replacing import Seat, Standing, empty_windows, page_changes, replace_model, seated
-from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
-from lockstep.engine.run.standing import inputs_of, restating, statement_of
-from lockstep.engine.run.streams import ProjectStreams, sources
+from lockstep.engine.runtime.output.event_streams import EventPublisher
+from lockstep.engine.runtime.sequence.entries import Decision, SequencePosition
+from lockstep.engine.runtime.sequence.model_statement import compiled, inputs_of, inputs_opener, statement_of
+from lockstep.engine.runtime.sequence.reader import Range, RangeReader
+from lockstep.engine.runtime.sequence.sequencer import Sequencer, SequencerOptions
+from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources
+from lockstep.engine.runtime.worker.history import ModelHistory
+from lockstep.engine.runtime.worker.replacement import (
+    ShardContext,
+    WorkerState,
+    empty_windows,
+    load_evaluator,
+    page_changes,
+    replace_model,
+)
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.engine.windows.interpreter import Interpreter
 from lockstep.engine.windows.operator import BadEvent
@@ -51,18 +56,18 @@ Shown = Callable[[Graph], frozenset[str]]
 class Worker:
     """One shard, as a worker of the engine would hold it; `stored` is what a snapshot would be."""
 
-    def __init__(self, graph: Graph, seat: Seat, shown: Shown) -> None:
+    def __init__(self, graph: Graph, seat: ShardContext, shown: Shown) -> None:
         self.seat = seat
         reader = RangeReader(seat.bus, graph, seat.streams)
         self.position = reader.start()
-        self.standing = Standing(
-            graph=graph, wanted=shown(graph), pages={}, marks=(), past=Past.begin(self.position, graph)
+        self.standing = WorkerState(
+            graph=graph, wanted=shown(graph), pages={}, marks=(), past=ModelHistory.begin(self.position, graph)
         )
         self.stored: dict[str, bytes] = {}
         self._sit()
 
     def _sit(self) -> None:
-        self.evaluator, self.history = seated(self.standing, self.seat)
+        self.evaluator, self.history = load_evaluator(self.standing, self.seat)
         self._open()
 
     def _open(self) -> None:
@@ -72,7 +77,7 @@ class Worker:
     def restart(self) -> None:
         """From the snapshot, with what else its head must hold as plain values."""
         self.snapshot()
-        past, at = Past.of(self.standing.past.tree()), Position.of(self.position.tree())
+        past, at = ModelHistory.of(self.standing.past.tree()), SequencePosition.of(self.position.tree())
         self.standing, self.position = replace(self.standing, past=past, pages=dict(self.stored)), at
         self._sit()
 
@@ -91,7 +96,7 @@ class Worker:
     def step(self, upto: int, max_events: int | None) -> Results | None:
         """Take the next range; None if it is an entry that turns something."""
         taken = self.reader.read(self.position, upto, max_events)
-        if taken.turn is not None:
+        if taken.control is not None:
             self._turn(taken)
             return None
         self.history.add(self.position, taken.end, taken.span)
@@ -101,17 +106,17 @@ class Worker:
         return results
 
     def _turn(self, taken: Range) -> None:
-        assert taken.turn is not None
+        assert taken.control is not None
         self.snapshot()
         graph, wanted = self.standing.graph, self.standing.wanted
-        if taken.turn.states is not None:
-            graph, wanted = compiled(taken.turn.states), frozenset(taken.turn.states.publish)
-        turn = empty_windows if taken.turn.reset else replace_model
-        if taken.turn.reset or taken.turn.states is not None:
+        if taken.control.states is not None:
+            graph, wanted = compiled(taken.control.states), frozenset(taken.control.states.publish)
+        turn = empty_windows if taken.control.reset else replace_model
+        if taken.control.reset or taken.control.states is not None:
             made = turn(self.standing, taken.end, graph, wanted, self.seat)
             for name, page in page_changes(self.stored, made.pages).items():
                 self._store(name, page)
-            self.standing = Standing(
+            self.standing = WorkerState(
                 graph=graph, wanted=wanted, pages=made.pages, marks=made.history.marks, past=made.past
             )
             self.evaluator, self.history, self.position = made.evaluator, made.history, made.position
@@ -131,19 +136,19 @@ class ChangingProject:
         self.bus = self.connection.bus
         self.streams = ProjectStreams(cluster="test", project=graph.project.name)
         self.streams.create(self.bus, graph, frozenset())
-        self.past = Past.begin(Position(ends={node.path: 0 for node in sources(graph)}), graph)
+        self.past = ModelHistory.begin(SequencePosition(ends={node.path: 0 for node in sources(graph)}), graph)
         self.sequencer = Sequencer(
             self.bus.open(self.streams.sequence),
             inputs_of(self.bus, self.streams, graph),
             self.runtime,
             SequencerOptions(entry_events=entry_events),
             self.past.base,
-            restate=restating(self.bus, self.streams, ticks=False),
+            restate=inputs_opener(self.bus, self.streams, ticks=False),
         )
         self.sequencer.lead()
         self._open_publishers()
         self.workers = [
-            Worker(graph, Seat(bus=self.bus, streams=self.streams, shard=shard, shards=shards), shown)
+            Worker(graph, ShardContext(bus=self.bus, streams=self.streams, shard=shard, shards=shards), shown)
             for shard in range(shards)
         ]
         self.found = Collected()
@@ -166,7 +171,7 @@ class ChangingProject:
 
     def change(self, graph: Graph, *, reset: bool = False) -> None:
         """Have an entry with another model."""
-        self.sequencer.ask(Decision({}, 0, 0, states=statement_of(graph, self.shown(graph)), reset=reset))
+        self.sequencer.ask(Decision(states=statement_of(graph, self.shown(graph)), reset=reset))
         while self.sequencer.step():
             pass
         self.graph = graph
@@ -175,7 +180,7 @@ class ChangingProject:
 
     def reset(self) -> None:
         """Have an entry that empties all windows."""
-        self.sequencer.ask(Decision({}, 0, 0, reset=True))
+        self.sequencer.ask(Decision(reset=True))
         self.settle()
 
     def run(self, *, upto: int | None = None, max_events: int | None = None) -> None:

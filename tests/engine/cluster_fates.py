@@ -15,7 +15,7 @@ from lockstep.engine.events.block import InputBlock
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.plan import make_plan
-from lockstep.engine.run.decisions import Decision
+from lockstep.engine.runtime.sequence.entries import Decision
 from lockstep.errors import LockstepError, Trimmed
 
 STREAMS = (".S", ".C", ".O", ".B", ".engines")
@@ -251,8 +251,8 @@ def feed(cluster: LocalCluster, block: InputBlock, graph: Graph | None = None) -
     graph = graph or cluster.graph
     if block.tick_us is not None:
         for node in cluster.awake:
-            if node.team.sequencer.leads:
-                node.ask_for(Decision({}, 0, 0, block.tick_us))
+            if node.control.sequencer.leads:
+                node.ask_for(Decision(tick_us=block.tick_us))
         return
     path = block.window or graph.nodes[0].path
     cluster.publish(path, block.events, transactional=block.transactional, graph=graph)

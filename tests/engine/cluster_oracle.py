@@ -18,10 +18,10 @@ from lockstep.engine.events.jsonform import parse_event
 from lockstep.engine.events.types import FieldType
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.windows import SourceWindow
-from lockstep.engine.run.catalog import compiled
-from lockstep.engine.run.decisions import Decision, decode
-from lockstep.engine.run.reading import values_between
-from lockstep.engine.run.streams import ProjectStreams, own_sources
+from lockstep.engine.runtime.sequence.entries import Decision, decode
+from lockstep.engine.runtime.sequence.model_statement import compiled
+from lockstep.engine.runtime.sequence.reader import values_between
+from lockstep.engine.runtime.sequence.streams import ProjectStreams, own_sources
 from lockstep.log.batch import NO_PRODUCER, BatchView
 from lockstep.log.port import Bus
 

@@ -9,10 +9,10 @@ from typing import Any
 from run_worlds import sums_graph
 
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.run.beats import Beat
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.reports import Report, write_report
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.control.reports import Report, write_report
+from lockstep.engine.runtime.sequence.beats import Beat
+from lockstep.engine.runtime.sequence.entries import SequencePosition
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 
@@ -47,7 +47,7 @@ class World:
         running: bool = True,
     ) -> None:
         """A leader says what is published."""
-        position = Position(block=published, events=published, running=running).tree()
+        position = SequencePosition(block=published, events=published, running=running).tree()
         beat = Beat(incarnation, published, {"q/sums": published}, position, counts)
         self.bus.open(self.streams.control).append([beat.batch(NOW - int(ago_s * SECOND))])
 

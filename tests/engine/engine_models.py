@@ -1,6 +1,6 @@
 """Small models and events in few words, for tests of windows.
 
-An event is written opcode,fields...; flags other than N stand behind the opcode: U.P,1,,2 is a partial update. An empty
+An event is written opcode,fields...; flags other than N follow the opcode: U.P,1,,2 is a partial update. An empty
 field is null. Output is written opcode,flags,fields...
 """
 
@@ -25,7 +25,7 @@ SECOND = 1_000_000
 
 
 def graph(*windows: Window, edges: str = "") -> Graph:
-    """A model of one query; edges as "a:b a:c@1", the number behind @ being a slot."""
+    """A model of one query; edges as "a:b a:c@1", the number after @ being a slot."""
     made = []
     for edge in edges.split():
         source, _, rest = edge.partition(":")

@@ -15,7 +15,7 @@ from pathlib import Path
 from failover_worlds import WANTED
 from run_worlds import sums_graph
 
-from lockstep.engine.spark.engine import Engine, EngineOptions
+from lockstep.engine.runtime.engine import Engine, EngineOptions
 from lockstep.errors import LockstepError
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime

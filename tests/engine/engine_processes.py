@@ -17,9 +17,9 @@ from run_worlds import sums_graph, trade
 
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.frames import encode_frame
-from lockstep.engine.run.feeding import OutFold
-from lockstep.engine.run.reading import values_between
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.output.event_streams import OutFold
+from lockstep.engine.runtime.sequence.reader import values_between
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.streams.client import Lockstep

@@ -223,7 +223,7 @@ edges = st.builds(p.Edge, source=names, target=names, role=maybe, slot=st.intege
 
 @st.composite
 def queries(draw):
-    """Queries whose edges are either any at all, or those a builder would draw: each window behind earlier ones."""
+    """Queries whose edges are either any at all, or those a builder would draw: each window below earlier ones."""
     found = draw(st.lists(windows, max_size=4, unique_by=lambda window: window.name))
     if draw(st.booleans()):
         drawn = draw(some(edges, 4))

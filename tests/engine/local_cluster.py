@@ -32,25 +32,25 @@ from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event
 from lockstep.engine.events.frames import encode_frame
 from lockstep.engine.model.graph import Graph, Node
-from lockstep.engine.run.asking import REPLIES, Asker, Reply, Request
-from lockstep.engine.run.conducting import ACTIVE, RoleChange
-from lockstep.engine.run.decisions import Decision
-from lockstep.engine.run.reading import values_between
-from lockstep.engine.run.reports import Report, latest_reports
-from lockstep.engine.run.spool import Fill, Progress
-from lockstep.engine.run.streams import ProjectStreams
-from lockstep.engine.spark.engine import Engine, EngineOptions
-from lockstep.engine.spark.failover import Failover
+from lockstep.engine.runtime.control.engine_control import EngineControl
+from lockstep.engine.runtime.control.leadership import ACTIVE, RoleChange
+from lockstep.engine.runtime.control.reports import Report, latest_reports
+from lockstep.engine.runtime.engine import Engine, EngineOptions
+from lockstep.engine.runtime.output.spool import SpoolFill, WorkerProgress
+from lockstep.engine.runtime.requests.channel import REPLIES, Reply, Request, RequestClient
+from lockstep.engine.runtime.sequence.entries import Decision
+from lockstep.engine.runtime.sequence.reader import values_between
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.errors import LockstepError
 from lockstep.events.positions import Position
 from lockstep.events.subscribing import OutSource, SubscribeOptions, Subscription
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.port import Log
 from lockstep.streams.client import Lockstep
 from lockstep.testing.virtual import VirtualRuntime
-from memory_wire import MemoryServer
+from memory_driver import MemoryServer
 
 LEASE_S = 0.5
 SETTLE_S = 60.0
@@ -159,25 +159,25 @@ class LocalNode:
         return len(parts)
 
     @property
-    def team(self) -> Failover:
-        """Its part among the engines."""
-        return self.engine._team()
+    def control(self) -> EngineControl:
+        """Its parts, and what can be done with them."""
+        return self.engine._running()
 
     @property
     def computing(self) -> MachineCompute:
-        found = self.engine._computing
+        found = self.engine._compute
         assert isinstance(found, MachineCompute)
         return found
 
-    def computed(self) -> Progress:
-        return self.computing.computed() or Progress()
+    def computed(self) -> WorkerProgress:
+        return self.computing.computed() or WorkerProgress()
 
-    def buffer(self) -> Fill:
+    def buffer(self) -> SpoolFill:
         return self.computing.buffer()
 
     def ask_for(self, decision: Decision) -> None:
         """Have its sequencer decide on something, if it leads."""
-        self.team.sequencer.ask(decision)
+        self.control.sequencer.ask(decision)
 
     def _compute_of(self, setup: Any, project: str, divided: frozenset[str]) -> MachineCompute:
         return MachineCompute(setup, project, divided, self.machine, self.bus, self.disk)
@@ -206,7 +206,7 @@ class LocalNode:
         if self._engine is not None and self._engine._folder is not None:
             self._engine._folder.close()
             self._engine._folder = None
-        if self._engine is not None and self._engine._computing is not None:
+        if self._engine is not None and self._engine._compute is not None:
             self.computing.forget()
 
 
@@ -251,7 +251,7 @@ class LocalCluster:
         self.graph, self.wanted, self.folder, self.seed = graph, wanted, folder, seed
         self.shards, self.patience_s = int(options.get("shards", 1)), patience_s
         self.name = f"{folder.name}-{id(self)}"
-        self.clock, self.grid = VirtualRuntime(seed), server or Grid(dedupe=False)
+        self.clock, self.grid = VirtualRuntime(seed), server or MemoryBroker(dedupe=False)
         self.random = random.Random(f"cluster {seed}")
         self.bus = self.grid.bus(self.clock)
         self.streams = ProjectStreams(cluster="local", project=graph.project.name)
@@ -347,7 +347,7 @@ class LocalCluster:
 
     def ask(self, kind: str, params: Mapping[str, Any] | None = None, **more: Any) -> Reply:
         """As a person would, over the bus; time passes meanwhile."""
-        return Asker(self.bus, self.streams, self.clock).ask(kind, params or {}, **more)
+        return RequestClient(self.bus, self.streams, self.clock).ask(kind, params or {}, **more)
 
     def ask_later(self, kind: str, params: Mapping[str, Any] | None = None, *, id_: str | None = None) -> str:
         """Ask and do not wait: the reply stream, which is left to the engines to sweep."""
@@ -382,11 +382,11 @@ class LocalCluster:
 
     def is_settled(self) -> bool:
         """Whether one leads, everything on the inputs is out, and all have computed everything."""
-        leading = [node for node in self.awake if node.is_active and node.team.sequencer.leads]
+        leading = [node for node in self.awake if node.is_active and node.control.sequencer.leads]
         if len(leading) != 1 or not leading[0].engine._is_caught_up():
             return False
-        decided = leading[0].team.sequencer.position
-        is_out = leading[0].team.publisher.published == decided.block
+        decided = leading[0].control.sequencer.position
+        is_out = leading[0].control.publisher.published == decided.block
         return is_out and all(node.computed().number == decided.number for node in self.awake)
 
     def settle(self) -> None:
@@ -456,11 +456,11 @@ class LocalCluster:
             if not node.is_alive:
                 lines.append(f"{node.name}: gone, {node.failure!r}")
                 continue
-            engine, team = node.engine, node.team
+            engine, control = node.engine, node.control
             lines.append(
-                f"{node.name}: {engine.role}, {team.state}, paused {node.machine.is_paused}, "
-                f"decided {team.sequencer.position.number}, computed {node.computed().number}, "
-                f"published {team.publisher.published} of {team.sequencer.position.block}, crash {engine._crash!r}"
+                f"{node.name}: {engine.role}, {control.state}, paused {node.machine.is_paused}, "
+                f"decided {control.sequencer.position.number}, computed {node.computed().number}, "
+                f"published {control.publisher.published} of {control.decided.block}, crash {engine._crash!r}"
             )
         return "\n".join(lines)
 

@@ -10,16 +10,16 @@ from types import MappingProxyType
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.plan import make_plan
-from lockstep.engine.run.beats import last_beat
-from lockstep.engine.run.feeding import EventPublisher, out_batches
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.publishing import Publisher
-from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
-from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.spool import Spool
-from lockstep.engine.run.standing import inputs_of
-from lockstep.engine.run.streams import ProjectStreams, own_sources
-from lockstep.engine.run.worker import ShardWorker
+from lockstep.engine.runtime.output.event_streams import EventPublisher, out_batches
+from lockstep.engine.runtime.output.publisher import Publisher
+from lockstep.engine.runtime.output.spool import Spool
+from lockstep.engine.runtime.sequence.beats import last_beat
+from lockstep.engine.runtime.sequence.entries import SequencePosition
+from lockstep.engine.runtime.sequence.model_statement import inputs_of
+from lockstep.engine.runtime.sequence.sequencer import Sequencer, SequencerOptions
+from lockstep.engine.runtime.sequence.streams import ProjectStreams, own_sources
+from lockstep.engine.runtime.setup import EngineSetup
+from lockstep.engine.runtime.worker.shard_worker import ShardWorker
 from lockstep.log.config import StreamConfig
 from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus
@@ -55,7 +55,7 @@ class LocalEngine:
         }
         inputs = inputs_of(self.bus, self.streams, graph)
         options = SequencerOptions(entry_events=entry_events)
-        start = Position(ends=dict.fromkeys(inputs.logs, 0))
+        start = SequencePosition(ends=dict.fromkeys(inputs.logs, 0))
         self.sequencer = Sequencer(self.bus.open(self.streams.sequence), inputs, self.runtime, options, start)
         self.sequencer.lead()
         self.stored: list[dict[str, bytes]] = [{} for _ in range(shards)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from lockstep.errors import ServerUnreachable
 from lockstep.log.batch import Batch
 from lockstep.log.config import StreamConfig
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry
 from lockstep.runtime import Crash, Step, Task, Waiter
 from lockstep.testing.faults import FaultyBus, FaultyLog
@@ -102,7 +102,7 @@ class Trap:
 class MachineBus(FaultyBus):
     """The bus as one process sees it; traps wait at its appends."""
 
-    def __init__(self, grid: Grid, machine: Machine, url: str) -> None:
+    def __init__(self, grid: MemoryBroker, machine: Machine, url: str) -> None:
         super().__init__(grid.bus(machine, url))
         self._machine, self._traps = machine, list[Trap]()
         self._outage_until, self._outage_of = 0.0, frozenset[str]()

@@ -13,8 +13,8 @@ from local_machine import Killed, Machine, MachineBus
 
 from lockstep.engine.compute import local
 from lockstep.engine.compute.local import LocalCompute
-from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.snapshot import HEAD, Pages
+from lockstep.engine.runtime.setup import EngineSetup
+from lockstep.engine.runtime.snapshots.format import HEAD, Pages
 from lockstep.runtime import Waiter
 
 POLL_S, AWAY_S = 0.02, 0.2

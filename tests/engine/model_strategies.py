@@ -47,7 +47,7 @@ SOURCES = (
     "id*:string,s:string,n:int64,x:double,t:date",
     "id*:int64,s*:string,n:int64,x:double,t:date",
 )
-"""All have the same field names, so that every window below can stand behind any of them."""
+"""All have the same field names, so that every window below can stand below any of them."""
 GROUPINGS = ("s*:string", "n*:int64", "s*:string,n*:int64", "s*:string")
 FUNCTIONS = {
     "ESP_aCount()": "int64",
@@ -166,7 +166,7 @@ def _rekeyed(name: str, schema: str, index: str | None, *, is_wider: bool) -> Co
 
 @st.composite
 def _one_parent(draw, name: str, kind: str, parent: str, schema: str) -> tuple[Window, str | None]:
-    """A window behind one that looks like a source; and the schema if it looks like one, too."""
+    """A window below one that looks like a source; and the schema if it looks like one, too."""
     if kind == "copy":
         retention = draw(st.none() | retentions() | retentions(on_field=True) | retentions(on_field=False))
         index = draw(st.sampled_from([None, None, "pi_EMPTY"])) if retention is None else None

@@ -16,7 +16,7 @@ from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow, CopyWindow, Retention, SourceWindow
-from lockstep.engine.run.reading import values_between
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.port import Log
 

@@ -41,8 +41,8 @@ from lockstep.cli.main import main
 from lockstep.engine.events.block import InputBlock
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.model.loading import load_model
-from lockstep.engine.run.feeding import EventPublisher
-from lockstep.engine.run.streams import sources
+from lockstep.engine.runtime.output.event_streams import EventPublisher
+from lockstep.engine.runtime.sequence.streams import sources
 from lockstep.engine.windows.interpreter import Interpreter
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime

@@ -22,10 +22,12 @@ from run_worlds import sums_graph
 
 from lockstep.core import outputs
 from lockstep.core.outputs import OutState
-from lockstep.engine.run import beats, outlets, publishing, spool, worker
-from lockstep.engine.run.beats import Beat
-from lockstep.engine.run.log_length import LengthCheck
-from lockstep.engine.run.position import Tally
+from lockstep.engine.runtime.output import outlet, publisher, spool
+from lockstep.engine.runtime.sequence import beats
+from lockstep.engine.runtime.sequence.beats import Beat
+from lockstep.engine.runtime.sequence.entries import BlockCounter
+from lockstep.engine.runtime.sequence.outages import LengthCheck
+from lockstep.engine.runtime.worker import shard_worker
 from lockstep.errors import LockstepError
 from lockstep.events import tailing
 
@@ -34,7 +36,7 @@ FRAME_BYTES = 600
 
 def no_digests(patch: pytest.MonkeyPatch) -> None:
     """Blocks of two sequences are taken for the same."""
-    for module in (outputs, outlets, worker, tailing):
+    for module in (outputs, outlet, shard_worker, tailing):
         patch.setattr(module, "agree", lambda *_: True)
 
 
@@ -60,13 +62,13 @@ def no_pieces(patch: pytest.MonkeyPatch) -> None:
 
 def all_clients(patch: pytest.MonkeyPatch) -> None:
     """Every beat names every client."""
-    for module in (beats, publishing):
+    for module in (beats, publisher):
         patch.setattr(module, "FEW_CLIENTS", 1 << 60)
 
 
 def no_producers(patch: pytest.MonkeyPatch) -> None:
     """The fold of the input ignores who sent a record, and under which number."""
-    patch.setattr(Tally, "_is_copy", lambda *_: False)
+    patch.setattr(BlockCounter, "_is_copy", lambda *_: False)
 
 
 def lost_block(folder: Path) -> None:
@@ -83,7 +85,7 @@ def short_disk(folder: Path) -> None:
 
 def piece(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (publishing, worker):
+        for module in (publisher, shard_worker):
             patch.setattr(module, "FRAME_BYTES", FRAME_BYTES)
         integrity.test_a_beat_says_that_the_last_block_is_not_whole(engine(folder), None)
 

@@ -48,7 +48,7 @@ def median_of(rows):
 
 
 def test_a_chain_of_calls_is_a_graph(project, query, trades):
-    # Given a source, a copy and an aggregate put behind each other
+    # Given a source, a copy and an aggregate put below each other
     last = trades.copy("Last", retain=sliding("5 minutes", field="time"))
     last.aggregate("Prices", by="symbol", low="ESP_aMin(price)")
     # When the project is built

@@ -208,7 +208,7 @@ def replicated_redis(start_server):
     buses = [open_bus(server.url, ThreadRuntime()) for server in servers]
 
     def tell(which, *words):
-        return buses[which].server.ask(words)[0]
+        return buses[which].client.ask(words)[0]
 
     for which in (0, 1):
         tell(which, "CONFIG", "SET", "repl-diskless-sync-delay", 0)

@@ -13,9 +13,9 @@ from test_engine_control_outages import WRITES, outage
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import CopyWindow, Retention, SourceWindow
-from lockstep.engine.run.cluster import SILENT_S, project_status
-from lockstep.engine.run.modelclock import MARGIN_US, ModelClock
-from lockstep.engine.run.reports import ReportBoard
+from lockstep.engine.runtime.control.reports import ReportBoard
+from lockstep.engine.runtime.control.status import SILENT_S, project_status
+from lockstep.engine.runtime.sequence.sequencer import MARGIN_US, ModelClock
 
 SECOND_NS = 1_000_000_000
 SECOND = 1_000_000

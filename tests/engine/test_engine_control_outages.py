@@ -9,7 +9,7 @@ from failover_worlds import WANTED, finish, pair, send
 from local_cluster import LocalCluster, LocalNode
 from run_worlds import sums_graph
 
-from lockstep.engine.spark import engine as engine_module
+from lockstep.engine.runtime import engine
 from lockstep.errors import ServerUnreachable
 from lockstep.testing.faults import FaultPlan
 
@@ -111,7 +111,7 @@ def test_a_request_that_an_outage_interrupts_is_carried_out_once(cluster):
 
 
 def test_an_engine_that_does_not_wait_would_be_noticed(cluster, monkeypatch):
-    monkeypatch.setattr(engine_module, "through_outages", lambda _, step: step)
+    monkeypatch.setattr(engine, "through_outages", lambda _, step: step)
     a, b = pair(cluster)
     outage(a, READS, "")
     cluster.advance(3.0)

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 from local_cluster import LocalNode
-from replace_worlds import WANTED, WANTED_THEN, ReplaceCluster, new_model, old_model, replace_params
+from replacement_worlds import WANTED, WANTED_THEN, ReplaceCluster, new_model, old_model, replace_params
 
 from lockstep.cli import engine_run
 from lockstep.core.snapshots import Reach
 from lockstep.engine.errors import ModelMismatch, SourceReplaced
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
-from lockstep.engine.run import trimming
-from lockstep.engine.run.beats import last_beat
-from lockstep.engine.run.catalog import stated
-from lockstep.engine.run.feeding import out_batches
-from lockstep.engine.run.position import Position
-from lockstep.engine.spark import assembly
+from lockstep.engine.runtime.control import spec
+from lockstep.engine.runtime.output.event_streams import out_batches
+from lockstep.engine.runtime.sequence.beats import last_beat
+from lockstep.engine.runtime.sequence.entries import SequencePosition
+from lockstep.engine.runtime.sequence.model_statement import newest_statement
+from lockstep.engine.runtime.snapshots import retention
 
 ALL = WANTED | WANTED_THEN
 APPENDS = 24
@@ -48,7 +48,7 @@ def start_with(node: LocalNode, graph: Graph, wanted: frozenset[str]) -> bool:
 
 
 def is_replaced(cluster: ReplaceCluster) -> bool:
-    found = stated(cluster.bus, cluster.streams)
+    found = newest_statement(cluster.bus, cluster.streams)
     return found is not None and frozenset(found.publish) == WANTED_THEN
 
 
@@ -103,7 +103,7 @@ def die_all(cluster: ReplaceCluster) -> None:
 def test_an_engine_joins_between_a_replace_and_the_first_beat_behind_it(tmp_path):
     cluster = begun(tmp_path)
     a = cluster.nodes["a"]
-    # Given a leader that stands still before it can say that anything behind the new model is published
+    # Given a leader that stands still before it can say that anything after the new model is published
     a.slow(20.0)
     cluster.ask_later("replace", replace_params())
     cluster.until(lambda: is_replaced(cluster))
@@ -206,15 +206,15 @@ def test_trimming_goes_by_the_names_of_inputs_and_never_behind_what_is_decided(t
     cluster = trim_between(tmp_path)
     cluster.settle()
     (minima,) = cluster.out(new_model(), "q/minima")[-1:]
-    assert minima[0] == cluster.active.team.publisher.published
+    assert minima[0] == cluster.active.control.publisher.published
     assert len(cluster.out(new_model(), "q/minima")) >= 10
     assert cluster.bus.open("local.p.q.right.I").bounds().first <= 1
 
 
 def test_an_input_is_trimmed_by_its_own_offset_and_never_behind_what_is_decided():
     reach = Reach(5, {"q/left": 9, "q/right": 2, "q/gone": 4})
-    decided = Position(ends={"q/right": 7, "q/left": 4})
-    assert trimming.input_offsets(reach, ["q/right", "q/left", "q/new"], decided) == {
+    decided = SequencePosition(ends={"q/right": 7, "q/left": 4})
+    assert retention.input_offsets(reach, ["q/right", "q/left", "q/new"], decided) == {
         "q/right": 2,
         "q/left": 4,
         "q/new": 0,
@@ -226,14 +226,14 @@ def test_trimming_by_position_would_be_noticed(tmp_path, monkeypatch):
         del decided
         return dict(zip(sources, sorted(reach.inputs.values(), reverse=True), strict=True))
 
-    monkeypatch.setattr(trimming, "input_offsets", by_position)
+    monkeypatch.setattr(retention, "input_offsets", by_position)
     cluster = trim_between(tmp_path)
     with pytest.raises(AssertionError):
         cluster.settle()
 
 
 def test_starting_with_the_newest_model_at_an_older_position_would_be_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(assembly, "graph_at", lambda *_: None)
+    monkeypatch.setattr(spec, "graph_at", lambda *_: None)
     cluster = begun(tmp_path)
     a = cluster.nodes["a"]
     a.slow(20.0)
@@ -269,6 +269,6 @@ def test_counts_of_a_window_that_came_with_a_replace_are_added_over_shards(tmp_p
     cluster.send("q/right", *range(20, 32))
     cluster.settle()
     active = cluster.active
-    published = {path: counts.dump() for path, counts in active.team.publisher.counts.items()}
+    published = {path: counts.dump() for path, counts in active.control.publisher.counts.items()}
     assert active.computed().counts["q/minima"] == published["q/minima"]
     assert published["q/minima"][0] == 3

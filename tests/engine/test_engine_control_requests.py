@@ -16,9 +16,9 @@ from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow, FieldPlug
-from lockstep.engine.run import persistdisk
-from lockstep.engine.run.persisting import SnapshotStore
-from lockstep.engine.spark.failover import Failover
+from lockstep.engine.runtime.coordinator import Coordinator
+from lockstep.engine.runtime.snapshots import disk
+from lockstep.engine.runtime.snapshots.store import SnapshotStore
 from lockstep.errors import TimedOut
 
 
@@ -79,7 +79,7 @@ def test_a_disk_that_takes_no_snapshot_of_its_engine_is_answered_with_the_reason
 ):
     """What a worker stages is on the disk of the state folder, and may not fit there."""
     with monkeypatch.context() as patch:
-        patch.setattr(persistdisk, "_write_part", no_space)
+        patch.setattr(disk, "_write_part", no_space)
         with pytest.raises(SnapshotRefused, match=r"a could not write it: .*No space left on device"):
             cluster.ask("persist", {"path": str(tmp_path / "kept")})
     finish(cluster, 4)
@@ -121,10 +121,10 @@ def test_a_model_that_one_standby_can_not_run_is_refused_with_its_name(cluster, 
     cluster.start("b")
     cluster.advance(3.0)
 
-    def only_a(self: Failover, states: object) -> str:
+    def only_a(self: Coordinator, states: object) -> str:
         return "" if self._options.name == "a" else "the module shop can't be loaded"
 
-    monkeypatch.setattr(Failover, "_why_not_runnable", only_a)
+    monkeypatch.setattr(Coordinator, "_why_not_runnable", only_a)
     with pytest.raises(ModelNotReplaceable, match="Engine b can't run it: the module shop can't be loaded"):
         cluster.ask("replace", {"model": to_yaml(with_field("ESP_aMin(price)").project)})
     assert {node.engine.graph.fingerprint for node in cluster.awake} == {sums_graph().fingerprint}
@@ -134,8 +134,10 @@ def test_a_model_that_one_standby_can_not_run_is_refused_with_its_name(cluster, 
 def test_an_engine_that_does_not_say_whether_it_can_run_a_model_holds_the_replace_up(cluster, monkeypatch):
     b = cluster.start("b")
     cluster.advance(3.0)
-    tries = Failover._try_proposals
-    monkeypatch.setattr(Failover, "_try_proposals", lambda self: None if self is b.team else tries(self))
+    tries = Coordinator._try_proposals
+    monkeypatch.setattr(
+        Coordinator, "_try_proposals", lambda self: None if self is b.engine._coordinator else tries(self)
+    )
     with pytest.raises(ModelNotReplaceable, match="Engine b did not say within 10 s"):
         cluster.ask("replace", {"model": to_yaml(with_field("ESP_aMin(price)").project)})
     # When it is not heard any more, the others are enough

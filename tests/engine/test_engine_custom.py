@@ -21,7 +21,7 @@ from lockstep.engine.model.loading import parse_yaml, to_yaml
 from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import CustomWindow
-from lockstep.engine.run.records import notice_trees
+from lockstep.engine.runtime.output.side_streams import notice_trees
 from lockstep.engine.windows.custom import CustomOperator, check_classes
 from lockstep.engine.windows.interpreter import Interpreter
 from lockstep.engine.windows.operator import Moment

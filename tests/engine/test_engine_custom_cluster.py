@@ -14,8 +14,8 @@ from lockstep.engine.errors import ModelInvalid, ModelNotReplaceable
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
-from lockstep.engine.run.decisions import Decision
-from lockstep.engine.run.records import origin_of
+from lockstep.engine.runtime.output.side_streams import origin_of
+from lockstep.engine.runtime.sequence.entries import Decision
 
 pytestmark = pytest.mark.slow
 WANTED = frozenset({"q/mine"})
@@ -66,8 +66,8 @@ def test_engines_that_die_anywhere_give_the_answer_of_the_interpreter(tmp_path, 
                 node.start()
         cluster.advance(0.5)
     cluster.until_active()
-    cluster.until(lambda: cluster.active.team.sequencer.position.events == 60)
-    cluster.active.ask_for(Decision({}, 0, 0, running=False))  # no more ticks
+    cluster.until(lambda: cluster.active.control.sequencer.position.events == 60)
+    cluster.active.ask_for(Decision(running=False))  # no more ticks
     cluster.settle()
     cluster.check()
     found = notices(cluster)

@@ -22,13 +22,10 @@ from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.yaml_form import parse_yaml
-from lockstep.engine.run import divided_reader, history, parts
-from lockstep.engine.run.decisions import Decision
-from lockstep.engine.run.divided_reader import DividedReader, pieces
-from lockstep.engine.run.partfile import read_part
-from lockstep.engine.run.parts import PartCounts
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.reading import Range
+from lockstep.engine.runtime.sequence.entries import Decision, SequencePosition
+from lockstep.engine.runtime.sequence.reader import Range
+from lockstep.engine.runtime.worker import divided_input, history
+from lockstep.engine.runtime.worker.divided_input import DividedReader, PartCounts, pieces, read_part
 from lockstep.errors import DataError
 from lockstep.log.batch import NO_PRODUCER, pack
 
@@ -51,10 +48,10 @@ PIECE = 8
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
     """Pieces so small that short scripts have several; nobody waits, as shards take turns in one thread."""
-    monkeypatch.setattr(divided_reader, "PIECE_EVENTS", PIECE)
-    monkeypatch.setattr(divided_reader, "_WORTH_EVENTS", 1)
-    monkeypatch.setattr(parts, "_TURN_LOOKS", 0)
-    monkeypatch.setattr(parts, "_WAIT_S", 0.0)
+    monkeypatch.setattr(divided_input, "PIECE_EVENTS", PIECE)
+    monkeypatch.setattr(divided_input, "_WORTH_EVENTS", 1)
+    monkeypatch.setattr(divided_input, "_TURN_LOOKS", 0)
+    monkeypatch.setattr(divided_input, "_WAIT_S", 0.0)
 
 
 def graph() -> Graph:
@@ -67,7 +64,7 @@ def row(number: int, **other: object) -> Event:
 
 
 def fed(folder: Path, shards: int, blocks: list[list[Event]], entry_events: int = 3) -> LocalEngine:
-    """An engine with input that is sequenced, and one first batch behind it, so that all shards are at work.
+    """An engine with input that is sequenced, and one first batch after it, so that all shards are at work.
 
     A bus in memory is called as the folder, so that each needs a name of its own.
     """
@@ -118,8 +115,8 @@ def test_each_event_is_read_by_one_shard_and_the_answer_is_that_of_one(tmp_path,
 
 
 def test_shards_take_turns(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "_TURN_LOOKS", 1_000)
-    monkeypatch.setattr(parts, "_LOOKS", 1)
+    monkeypatch.setattr(divided_input, "_TURN_LOOKS", 1_000)
+    monkeypatch.setattr(divided_input, "_LOOKS", 1)
     engine = fed(tmp_path, 2, SOME)
     # Given that nobody reads in the place of another, each leaves the pieces whose turn it has
     engine.run_batch(engine.sequencer.position.number)
@@ -223,7 +220,7 @@ def test_a_full_disk_leaves_nothing_behind_and_stops_nobody(tmp_path, monkeypatc
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no space left on device")
 
-    monkeypatch.setattr(parts, "write_all", full)
+    monkeypatch.setattr(divided_input, "write_all", full)
     engine = fed(tmp_path / f"{tmp_path.name}-many", 2, SOME)
     engine.run_batch(engine.sequencer.position.number)
     assert not [path for path in engine.setup.parts.iterdir() if path.suffix in (".part", ".tmp")]
@@ -231,11 +228,11 @@ def test_a_full_disk_leaves_nothing_behind_and_stops_nobody(tmp_path, monkeypatc
 
 
 def test_who_waits_too_long_for_another_shard_reads_the_logs(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "_LOOKS", 2)
+    monkeypatch.setattr(divided_input, "_LOOKS", 2)
     engine = fed(tmp_path / f"{tmp_path.name}-many", 2, SOME)
     # Given pieces that somebody has begun to read, and does not get done
     held = []
-    for slot in range(parts._SLOTS):
+    for slot in range(divided_input._SLOTS):
         file = (engine.setup.parts / f"{slot}.claim").open("ab")
         fcntl.flock(file, fcntl.LOCK_EX)
         held.append(file)
@@ -249,10 +246,10 @@ def test_who_waits_too_long_for_another_shard_reads_the_logs(tmp_path, monkeypat
 def test_the_folder_holds_no_more_than_it_may(tmp_path, monkeypatch):
     engine = fed(tmp_path, 2, SOME)
     engine.run_batch(12)
-    monkeypatch.setattr(parts, "FOLDER_BYTES", 3 * files(engine)[0].stat().st_size)
+    monkeypatch.setattr(divided_input, "FOLDER_BYTES", 3 * files(engine)[0].stat().st_size)
     engine.run_batch(engine.sequencer.position.number)
     assert 1 <= len(files(engine)) <= 4
-    assert sum(path.stat().st_size for path in files(engine)) <= parts.FOLDER_BYTES
+    assert sum(path.stat().st_size for path in files(engine)) <= divided_input.FOLDER_BYTES
     assert [block for block, _ in engine.out("q/sums")] == list(range(1, len(SOME) + 1))
 
 
@@ -341,7 +338,7 @@ def test_files_that_come_go_and_break_do_not_show(data):
     all_rows = data.draw(st.booleans(), label="source published")  # then one shard takes all rows, and reads for itself
     wanted = frozenset(node.path for node in graph.nodes if all_rows or not node.is_source)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(divided_reader, "PIECE_EVENTS", data.draw(st.sampled_from([1, 2, 5]), label="piece"))
+        patch.setattr(divided_input, "PIECE_EVENTS", data.draw(st.sampled_from([1, 2, 5]), label="piece"))
         engine = LocalEngine(graph, wanted, Path(folder), shards=data.draw(st.integers(2, 4), label="shards"))
         feed(engine, blocks)
         while engine.committed < engine.sequencer.position.number:
@@ -380,7 +377,7 @@ def test_shards_find_the_same_pieces_wherever_they_begin(sizes, turns, data):
     ]
 
     def found(start: int, upto: int, max_events: int | None) -> list[tuple[int, int, bool]]:
-        position = Position(SequenceState(number=start, digest=str(start)), events=ends[start])
+        position = SequencePosition(SequenceState(number=start, digest=str(start)), events=ends[start])
         made = list(pieces(iter(log[start:]), position, upto, max_events))
         return [
             (a, piece.last, piece.is_whole) for (a, piece) in zip([start, *(m.last for m in made)], made, strict=False)

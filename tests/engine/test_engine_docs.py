@@ -22,18 +22,16 @@ from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import Window
-from lockstep.engine.run.barriers import encode_barrier
-from lockstep.engine.run.beats import Beat
-from lockstep.engine.run.decisions import Decision, encode
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.reading import BrokenFrame
-from lockstep.engine.run.records import bad_tree, broken_tree, notice_trees
-from lockstep.engine.run.reports import Report
-from lockstep.engine.run.sidelog import numbered
-from lockstep.engine.run.snapshot import HEAD, VERSION, Head, encode_head, unseal
-from lockstep.engine.run.spool import SpoolPart
-from lockstep.engine.run.streams import ProjectStreams
-from lockstep.engine.spark.engine import EngineOptions
+from lockstep.engine.runtime.control.reports import Report
+from lockstep.engine.runtime.engine import EngineOptions
+from lockstep.engine.runtime.output.outlet import encode_barrier
+from lockstep.engine.runtime.output.side_streams import bad_tree, broken_tree, notice_trees, numbered
+from lockstep.engine.runtime.output.spool import SpoolPart
+from lockstep.engine.runtime.sequence.beats import Beat
+from lockstep.engine.runtime.sequence.entries import Decision, SequencePosition, encode
+from lockstep.engine.runtime.sequence.reader import BrokenFrame
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
+from lockstep.engine.runtime.snapshots.format import HEAD, HEAD_VERSION, Head, encode_head, unseal
 from lockstep.engine.windows.function_calls import CALLS
 from lockstep.engine.windows.function_special import SPECIALS
 from lockstep.engine.windows.operator import BadEvent, Notice
@@ -45,7 +43,7 @@ WITH_MODELS = [
     DOCS / "reference" / "models-yaml.md",
     DOCS / "howto" / "models.md",
     DOCS / "howto" / "custom-windows.md",
-    DOCS.parent / "README.md",
+    DOCS / "learn" / "first-model.md",
 ]
 FENCE = re.compile(r"^```(yaml|xml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -180,10 +178,10 @@ SNAPSHOT = DOCS / "reference" / "snapshot-format.md"
 
 
 def test_the_head_of_a_snapshot():
-    head = unpack(unseal(encode_head(Head("f", Position(), (), {})), "head"))
+    head = unpack(unseal(encode_head(Head("f", SequencePosition(), (), {})), "head"))
     assert [name.strip("`") for name, *_ in table(SNAPSHOT, "The head")] == list(head)
     assert f"`{HEAD}`" in section(SNAPSHOT, "The head")
-    assert f"Version {VERSION}." in SNAPSHOT.read_text()
+    assert f"Version {HEAD_VERSION}." in SNAPSHOT.read_text()
     assert [name.strip("`") for name, *_ in table(SNAPSHOT, "A position")] == list(head["position"])
 
 

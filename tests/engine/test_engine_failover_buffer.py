@@ -7,10 +7,10 @@ from failover_worlds import WANTED, finish, leader, send
 from local_cluster import LocalCluster
 from run_worlds import sums_graph
 
-from lockstep.engine.run.conducting import ACTIVE, STANDBY
-from lockstep.engine.run.kept import kept_position
-from lockstep.engine.run.snapshot import HEAD, decode_head
-from lockstep.engine.run.storage import MEASURE_S, FolderSize, folder_size
+from lockstep.engine.runtime.control.leadership import ACTIVE, STANDBY
+from lockstep.engine.runtime.control.storage import MEASURE_S, FolderSize, folder_size
+from lockstep.engine.runtime.snapshots.checkpoint import checkpoint_position
+from lockstep.engine.runtime.snapshots.format import HEAD, decode_head
 
 pytestmark = pytest.mark.slow
 
@@ -26,14 +26,14 @@ def test_a_full_buffer_stops_computing_and_drops_nothing(cluster, bounds):
     finish(cluster, 1)
     active.slow(1e6)
     send(cluster, *range(2, 30))
-    cluster.until(lambda: active.team.sequencer.position.block == 29)
+    cluster.until(lambda: active.control.sequencer.position.block == 29)
     cluster.until(lambda: standby.buffer().blocks >= 4)
     cluster.advance(0.3)
     # Then the standby waits with what fits
     full = standby.buffer()
     assert full.first == 2
     assert 4 <= full.blocks < 20
-    assert standby.computed().block == full.last < active.team.sequencer.position.block
+    assert standby.computed().block == full.last < active.control.sequencer.position.block
     cluster.advance(0.3)
     assert standby.buffer() == full
     # And takes over with it, and goes on
@@ -52,7 +52,7 @@ def test_what_a_standby_notes_of_its_state_is_what_spark_has(cluster):
     cluster.until(lambda: standby.computed().block == 11)
     # Then its note does not run ahead of what is stored: who restarts with it would look for a snapshot in vain
     head = decode_head(standby.disk.checkpoint(0).stored[HEAD], None, "the checkpoint")
-    noted = kept_position(standby.disk.folder, 1)
+    noted = checkpoint_position(standby.disk.folder, 1)
     assert noted is not None
     assert noted.number <= head.position.number
 
@@ -99,7 +99,7 @@ def test_what_was_deleted_from_the_buffer_is_computed_again(cluster):
     cluster.until_active("b")
     finish(cluster, *range(12, 15))
     assert standby.failure is None
-    assert standby.computing.setup.incarnation != standby.team.election.me
+    assert standby.computing.setup.incarnation != standby.control.election.me
 
 
 def test_with_another_standby_that_one_leads_while_the_buffer_is_computed_again(cluster):
@@ -163,7 +163,7 @@ def test_a_leader_that_publishes_nothing_although_a_standby_could_lets_it_lead(c
     active.slow(1e6)
     send(cluster, *range(2, 9))
     cluster.until_active("b")
-    cluster.until(lambda: standby.team.publisher.published == 8)
+    cluster.until(lambda: standby.control.publisher.published == 8)
     assert [change.role for change in active.roles] == [ACTIVE, STANDBY]
     active.slow(0.0)
     finish(cluster, 9)

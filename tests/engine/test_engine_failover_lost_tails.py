@@ -10,11 +10,11 @@ from local_cluster import LocalCluster
 from run_worlds import sums_graph
 
 from lockstep.engine.errors import LogShortened, OutputDiffers, SequenceBroken, SnapshotDamaged
-from lockstep.engine.run.beats import last_beat
-from lockstep.engine.run.reading import values_between
+from lockstep.engine.runtime.sequence.beats import last_beat
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.events.positions import Position
 from lockstep.events.subscribing import OutSource, SubscribeOptions, Subscription
-from memory_wire import MemoryServer
+from memory_driver import MemoryServer
 
 
 @pytest.fixture
@@ -119,8 +119,8 @@ def test_a_block_that_was_lost_and_published_again_is_no_reason_to_stop(cluster)
     assert read_all(reader) == [1, 2, 3, 4, 5]
     engine.slow(1.0)
     send(cluster, 100)
-    cluster.until(lambda: engine.team.sequencer.position.block == 6)
-    assert engine.team.publisher.published == 5
+    cluster.until(lambda: engine.control.sequencer.position.block == 6)
+    assert engine.control.publisher.published == 5
     lost = cluster.replica()
     cluster.settle()
     assert read_all(reader) == [100]
@@ -256,7 +256,7 @@ def test_engines_whose_election_was_lost_elect_again(tmp_path, server):
             return
         engine.wake()
         cluster.clock.advance(0.1)
-        assert engine.team.election.leader() == standby.team.election.me
+        assert engine.control.election.leader() == standby.control.election.me
         cluster.promote(before)
 
     engine.pause()

@@ -13,7 +13,7 @@ from lockstep.engine.errors import ModelMismatch
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow
-from lockstep.engine.run.conducting import ACTIVE, STANDBY
+from lockstep.engine.runtime.control.leadership import ACTIVE, STANDBY
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from local_cluster import LocalCluster
 from model_strategies import models, scripts, shardable_models
 
-from lockstep.engine.run import divided_reader, history, parts, publishing, worker
-from memory_wire import MemoryServer
+from lockstep.engine.runtime.output import publisher
+from lockstep.engine.runtime.worker import divided_input, history, shard_worker
+from memory_driver import MemoryServer
 
 SETTINGS = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 PAUSES = [0.0, 0.05, 0.3, 1.0]
@@ -30,9 +31,9 @@ def test_whatever_happens_subscribers_get_the_interpreters_answer(server, data):
     graph = data.draw(models() if shards == 1 else shardable_models())
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         frame_bytes = data.draw(st.sampled_from([300, 512 * 1024]), label="frame bytes")
-        for module in (worker, publishing):
+        for module in (shard_worker, publisher):
             patch.setattr(module, "FRAME_BYTES", frame_bytes)
-        patch.setattr(worker, "PART_EVENTS", data.draw(st.sampled_from([2, 100_000]), label="part"))
+        patch.setattr(shard_worker, "PART_EVENTS", data.draw(st.sampled_from([2, 100_000]), label="part"))
         if shards > 1 and data.draw(st.booleans(), label="small pieces"):
             small_pieces(patch)
         cluster = LocalCluster(
@@ -51,9 +52,9 @@ def test_whatever_happens_subscribers_get_the_interpreters_answer(server, data):
 
 def small_pieces(patch: pytest.MonkeyPatch) -> None:
     """Shards divide short input too, and read the past again instead of remembering it."""
-    patch.setattr(divided_reader, "PIECE_EVENTS", 2)
-    patch.setattr(divided_reader, "_WORTH_EVENTS", 1)
-    patch.setattr(parts, "_TURN_LOOKS", 1)
+    patch.setattr(divided_input, "PIECE_EVENTS", 2)
+    patch.setattr(divided_input, "_WORTH_EVENTS", 1)
+    patch.setattr(divided_input, "_TURN_LOOKS", 1)
     patch.setattr(history, "_CACHED_EVENTS", 0)
     patch.setattr(history, "_CACHED_SPANS", 1)
 

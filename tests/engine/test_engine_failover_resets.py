@@ -9,7 +9,7 @@ from failover_worlds import WANTED, finish, leader, send
 from local_cluster import LocalCluster, LocalNode
 from run_worlds import sums_graph
 
-from lockstep.engine.run.catalog import last_reset
+from lockstep.engine.runtime.sequence.model_statement import last_reset
 
 
 @pytest.fixture
@@ -37,10 +37,10 @@ def test_an_old_state_begins_at_the_last_reset_that_is_out(cluster):
     finish(cluster, 11, 12)
     active.slow(3.0)
     send(cluster, 13, 14)
-    cluster.until(lambda: active.team.sequencer.position.block == 11)
+    cluster.until(lambda: active.control.sequencer.position.block == 11)
     cluster.ask_later("reset", {"force": True})
     cluster.advance(0.5)
-    assert active.team.publisher.published < 11
+    assert active.control.publisher.published < 11
     # When it starts
     standby.start()
     active.slow(0.0)
@@ -55,10 +55,10 @@ def test_an_engine_without_a_state_computes_what_is_not_out(cluster):
     finish(cluster, 1, 2, 3)
     active.slow(5.0)
     send(cluster, 4, 5, 6)
-    cluster.until(lambda: active.team.sequencer.position.block == 6)
+    cluster.until(lambda: active.control.sequencer.position.block == 6)
     cluster.ask_later("reset", {"force": True})
     cluster.advance(0.5)
-    assert active.team.publisher.published == 3
+    assert active.control.publisher.published == 3
     third = cluster.start("c")
     active.kill()
     cluster.until(lambda: third.is_active)

@@ -93,7 +93,7 @@ def places(cluster: LocalCluster, stream: str) -> list[Place]:
 
 
 def without_copies(found: list[Place]) -> list[Place]:
-    """As readers take them: what is not behind the last one is a copy."""
+    """As readers take them: what is not after the last one is a copy."""
     kept: list[Place] = []
     for place in found:
         if not kept or place > kept[-1]:
@@ -139,7 +139,7 @@ def test_a_leader_that_slept_writes_copies_of_bad_records_that_readers_can_tell(
     def meanwhile() -> None:
         cluster.until_active("b")
         send(cluster, 2, 2)
-        cluster.until(lambda: standby.team.publisher.published == 4)
+        cluster.until(lambda: standby.control.publisher.published == 4)
         cluster.advance(1.0)
 
     sleeper.stall_at(".B", meanwhile, after=after)
@@ -160,7 +160,7 @@ def test_counts_of_bad_records_are_the_same_for_all(cluster):
     active.kill()
     send(cluster, 2)
     cluster.settle()
-    assert standby.team.publisher.counts["q/in"].bad == {"duplicate-key": 4}
+    assert standby.control.publisher.counts["q/in"].bad == {"duplicate-key": 4}
 
 
 def test_notices_are_there_once_over_takeovers(notifying):
@@ -203,7 +203,7 @@ def test_mail_is_sent_once_though_its_notice_is_there_twice(notifying, room):
     def meanwhile() -> None:
         notifying.until_active("b")
         send(notifying, 2)
-        notifying.until(lambda: standby.team.publisher.published == 2)
+        notifying.until(lambda: standby.control.publisher.published == 2)
         notifying.advance(1.0)
 
     sleeper.stall_at(".N", meanwhile)

@@ -8,8 +8,8 @@ from local_cluster import LEASE_S, LocalCluster
 from run_worlds import sums_graph
 
 from lockstep.core.sequence import Entry
-from lockstep.engine.run.conducting import ACTIVE, STANDBY
-from lockstep.engine.run.decisions import Decision, records
+from lockstep.engine.runtime.control.leadership import ACTIVE, STANDBY
+from lockstep.engine.runtime.sequence.entries import Decision, records
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ def test_an_active_engine_that_slept_becomes_a_standby_and_nothing_it_writes_cou
     def meanwhile() -> None:
         cluster.until_active("b")
         send(cluster, *range(10, 14))
-        cluster.until(lambda: standby.team.publisher.published == 13)
+        cluster.until(lambda: standby.control.publisher.published == 13)
         cluster.advance(1.0)
 
     # Given an engine that stands still beyond its lease, between two steps or in the middle of one
@@ -52,14 +52,14 @@ def test_an_active_engine_that_slept_becomes_a_standby_and_nothing_it_writes_cou
 def test_a_decision_of_a_leader_that_slept_does_not_count_although_it_would_fit(cluster):
     # Given an engine that falls asleep while it writes a tick, and a next leader that has nothing to decide
     sleeper, standby = pair(cluster)
-    decided = standby.team.sequencer.position.number
+    decided = standby.control.sequencer.position.number
     sleeper.stall_at(".S", lambda: cluster.until_active("b"))
     sleeper.ask_for(Decision({}, 0, 0, tick_us=1_000_000))
     cluster.until(lambda: standby.is_active and not sleeper.is_active)
     # Then it stands on the log, and is nothing
     assert [entry.body for entry in entries(cluster) if Decision.of(entry).tick_us is not None]
     for node in (sleeper, standby):
-        assert node.team.sequencer.position.number == decided
+        assert node.control.sequencer.position.number == decided
     finish(cluster, 6)
     assert cluster.oracle().blocks == 6
 
@@ -87,9 +87,9 @@ def test_a_late_word_of_a_leader_that_slept_does_not_keep_others_from_starting(c
     def meanwhile() -> None:
         cluster.until_active("b")
         send(cluster, *range(7, 14))
-        cluster.until(lambda: standby.team.publisher.published == 13)
+        cluster.until(lambda: standby.control.publisher.published == 13)
         send(cluster, 14)  # so that everything up to 13 is in the standby's state
-        cluster.until(lambda: standby.team.publisher.published == 14)
+        cluster.until(lambda: standby.control.publisher.published == 14)
         cluster.advance(1.0)
 
     sleeper.stall_at(".C", meanwhile)
@@ -97,7 +97,7 @@ def test_a_late_word_of_a_leader_that_slept_does_not_keep_others_from_starting(c
     cluster.until(lambda: standby.is_active and not sleeper.is_active)
     # Then everybody still knows what is out, and an engine that starts goes on
     cluster.advance(0.5)
-    assert sleeper.team.publisher.published == 14
+    assert sleeper.control.publisher.published == 14
     assert sleeper.buffer().files == 0
     standby.kill()
     standby.start()

@@ -14,9 +14,9 @@ from run_worlds import recent_graph, sums_graph
 
 from lockstep.engine.errors import LogTooShort
 from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.run.catalog import last_reset
-from lockstep.engine.run.feeding import out_batches
-from lockstep.engine.run.persisting import SnapshotStore
+from lockstep.engine.runtime.output.event_streams import out_batches
+from lockstep.engine.runtime.sequence.model_statement import last_reset
+from lockstep.engine.runtime.snapshots.store import SnapshotStore
 from lockstep.errors import LockstepError
 
 pytestmark = pytest.mark.slow
@@ -79,7 +79,7 @@ def test_a_snapshot_counts_only_when_everything_up_to_it_is_published(cluster, k
     assert blocks(kept) == []
     active.kill()
     cluster.until(lambda: blocks(kept) != [])
-    assert standby.team.publisher.published >= 5
+    assert standby.control.publisher.published >= 5
     finish(cluster, 6)
 
 
@@ -324,7 +324,7 @@ def test_a_reset_does_not_take_from_a_slow_standby_what_it_still_computes(cluste
     finish(cluster, 1, 2, 3)
     standby.slow(2.0)
     send(cluster, *range(4, 9))
-    cluster.until(lambda: active.team.publisher.published == 8)
+    cluster.until(lambda: active.control.publisher.published == 8)
     cluster.ask("reset", {"force": True})
     standby.slow(0.0)
     send(cluster, 20, 21)
@@ -338,7 +338,7 @@ def test_a_reset_lets_go_of_nothing_that_is_not_out_yet(cluster):
     finish(cluster, 1, 2, 3)
     active.slow(1.0)
     send(cluster, *range(4, 9))
-    cluster.until(lambda: active.team.sequencer.position.block == 8)
+    cluster.until(lambda: active.control.sequencer.position.block == 8)
     cluster.ask("reset", {"force": True})
     active.slow(0.0)
     send(cluster, 20)
@@ -354,7 +354,7 @@ def test_after_a_reset_all_engines_may_be_started_again(cluster):
     for node in nodes:
         node.slow(0.5)
     send(cluster, 4, 5, 6)
-    cluster.until(lambda: nodes[0].team.sequencer.position.block == 6)
+    cluster.until(lambda: nodes[0].control.sequencer.position.block == 6)
     cluster.ask("reset", {"force": True})
     for node in nodes:
         node.kill()
@@ -409,15 +409,15 @@ def test_while_it_is_stopped_no_input_is_taken(cluster):
     assert cluster.ask("state", {"value": "stopped"}).result == {"state": "stopped"}
     send(cluster, 3, 4)
     cluster.advance(2.0)
-    assert active.team.sequencer.position.block == 2
+    assert active.control.sequencer.position.block == 2
     # Whoever leads
     active.kill()
     cluster.until_active("b")
     cluster.advance(1.0)
-    assert standby.team.sequencer.position.block == 2
+    assert standby.control.sequencer.position.block == 2
     cluster.ask("state", {"value": "running"})
     finish(cluster, 5)
-    assert standby.team.sequencer.position.block == 5
+    assert standby.control.sequencer.position.block == 5
 
 
 def test_a_stopped_project_is_stopped_after_a_restart_of_all(cluster):
@@ -431,6 +431,6 @@ def test_a_stopped_project_is_stopped_after_a_restart_of_all(cluster):
     standby.start()
     cluster.until_active()
     cluster.advance(1.0)
-    assert cluster.active.team.publisher.published == 2
+    assert cluster.active.control.publisher.published == 2
     cluster.ask("state", {"value": "running"})
     finish(cluster, 4)

@@ -9,12 +9,13 @@ from failover_worlds import WANTED, finish, pair, send
 from local_cluster import LEASE_S, LocalCluster
 from run_worlds import put, sums_graph, trade, two_sources_graph
 
-from lockstep.engine.run import publishing, worker
-from lockstep.engine.run.barriers import is_barrier
-from lockstep.engine.run.catalog import project_graph, project_statement
-from lockstep.engine.run.conducting import ACTIVE, STANDBY
-from lockstep.engine.run.reading import values_between
-from memory_wire import MemoryServer
+from lockstep.engine.runtime.control.leadership import ACTIVE, STANDBY
+from lockstep.engine.runtime.output import publisher
+from lockstep.engine.runtime.output.outlet import is_barrier
+from lockstep.engine.runtime.sequence.model_statement import project_graph, project_statement
+from lockstep.engine.runtime.sequence.reader import values_between
+from lockstep.engine.runtime.worker import shard_worker
+from memory_driver import MemoryServer
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,7 @@ def cluster(request, tmp_path):
 def test_the_first_engine_states_the_model(cluster):
     cluster.start("a")
     cluster.until_active("a")
-    stated_at = cluster.nodes["a"].team.sequencer.position.stated_at
+    stated_at = cluster.nodes["a"].control.sequencer.position.stated_at
     assert project_graph(cluster.bus, "local", "p").fingerprint == cluster.graph.fingerprint
     assert project_statement(cluster.bus, "local", "p").publish == ("q/in", "q/sums")
     # And those who come later do not state it again
@@ -36,7 +37,7 @@ def test_the_first_engine_states_the_model(cluster):
     cluster.nodes["a"].kill()
     cluster.until_active("b")
     finish(cluster, 1, 2)
-    assert cluster.nodes["b"].team.sequencer.position.stated_at == stated_at
+    assert cluster.nodes["b"].control.sequencer.position.stated_at == stated_at
 
 
 def test_one_engine_leads_and_the_others_follow(cluster):
@@ -55,10 +56,10 @@ def test_a_standby_keeps_what_the_leader_has_not_published_and_then_lets_it_go(c
     active.slow(2.0)
     send(cluster, *range(6, 12))
     cluster.until(lambda: standby.computed().block == 11)
-    assert active.team.publisher.published == 5
+    assert active.control.publisher.published == 5
     assert (standby.buffer().first, standby.buffer().last) == (6, 11)
     # Then the standby holds it until the leader has published it, and publishes nothing itself
-    assert standby.team.publisher.published == 5
+    assert standby.control.publisher.published == 5
     active.slow(0.0)
     cluster.settle()
     assert standby.buffer().files == 0
@@ -163,8 +164,8 @@ def test_both_engines_are_killed_and_started_again(cluster):
         (".C", 0, True),
     ],
     ids=[
-        "before its mark", "behind its mark", "before its barrier", "behind its barrier", "behind all barriers",
-        "before its first frame", "behind its first frame", "behind all frames", "before its beat", "behind its beat",
+        "before its mark", "after its mark", "before its barrier", "after its barrier", "after all barriers",
+        "before its first frame", "after its first frame", "after all frames", "before its beat", "after its beat",
     ],
 )  # fmt: skip
 def test_the_standby_may_die_while_it_takes_over(cluster, stream, skip, after):
@@ -187,7 +188,7 @@ def test_the_standby_may_die_while_it_takes_over(cluster, stream, skip, after):
 @pytest.mark.parametrize("frames", range(4))
 def test_the_standby_may_die_in_the_middle_of_a_long_block(cluster, monkeypatch, frames):
     # Given a block of many frames
-    for module in (worker, publishing):
+    for module in (shard_worker, publisher):
         monkeypatch.setattr(module, "FRAME_BYTES", 700)
     active, standby = pair(cluster)
     active.slow(5.0)

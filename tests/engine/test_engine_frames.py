@@ -370,7 +370,7 @@ def test_the_pieces_of_a_block_do_not_depend_on_what_is_around_it():
     # When both are cut
     alone = cut_frames(EventBatch.of(SMALL, [large]), 3000, previous=4)
     among = cut_frames(EventBatch.of(SMALL, around), 3000, previous=3)
-    # Then all pieces but the last, behind which others may stand, are the same to the byte
+    # Then all pieces but the last, after which others may stand, are the same to the byte
     pieces = [frame for frame in among if read_head(frame).more and read_head(frame).first == 5]
     assert len(pieces) > 2
     assert pieces == alone[:-1]

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from lockstep.engine.gates.opening import gate_address
 from lockstep.engine.gates.redis_lock import LEADER, LOCK, STALE_MS, Candidate, number_of
+from lockstep.engine.gates.urls import gate_address
 from lockstep.errors import BadConfig
 
 START_MS = 1_800_000_000_000

@@ -7,8 +7,8 @@ from failover_worlds import WANTED, finish, send
 from local_cluster import LEASE_S, LocalCluster, LocalNode
 from run_worlds import sums_graph
 
-from lockstep.engine.run.conducting import ACTIVE, STANDBY
-from lockstep.engine.spark import failover
+from lockstep.engine.runtime.control import engine_control
+from lockstep.engine.runtime.control.leadership import ACTIVE, STANDBY
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,7 @@ def line():
 
 @pytest.fixture
 def cluster(tmp_path, line, monkeypatch):
-    monkeypatch.setattr(failover, "open_gate", lambda url, runtime, environ, group: ScriptedGate(line, url))
+    monkeypatch.setattr(engine_control, "open_gate", lambda url, runtime, environ, group: ScriptedGate(line, url))
     return LocalCluster(sums_graph(), WANTED, tmp_path)
 
 
@@ -165,7 +165,7 @@ def test_an_active_engine_that_slept_while_the_gate_moved_changes_no_answer(clus
         line.open_for = {"b"}
         cluster.until_active("b")
         send(cluster, *range(10, 14))
-        cluster.until(lambda: standby.team.publisher.published == 13)
+        cluster.until(lambda: standby.control.publisher.published == 13)
         line.open_for = {"a", "b"}  # and it is told that it may still lead
 
     sleeper.stall_at(".S", meanwhile)
@@ -177,7 +177,7 @@ def test_an_active_engine_that_slept_while_the_gate_moved_changes_no_answer(clus
 
 @pytest.mark.parametrize("seed", range(4))
 def test_gates_that_flap_and_lie_change_no_answer(tmp_path, line, monkeypatch, seed):
-    monkeypatch.setattr(failover, "open_gate", lambda url, runtime, environ, group: ScriptedGate(line, url))
+    monkeypatch.setattr(engine_control, "open_gate", lambda url, runtime, environ, group: ScriptedGate(line, url))
     cluster = LocalCluster(sums_graph(), WANTED, tmp_path, seed=seed)
     start(cluster, "a", "b", "c")
     for one in range(1, 40):
@@ -223,7 +223,7 @@ def test_an_engine_stands_in_the_line_of_its_own_cluster_and_project(cluster, li
         groups.append(group)
         return ScriptedGate(line, url)
 
-    monkeypatch.setattr(failover, "open_gate", opened)
+    monkeypatch.setattr(engine_control, "open_gate", opened)
     start(cluster, "a")
     cluster.until_active("a")
     assert groups == [f"local.{sums_graph().project.name}"]
@@ -236,7 +236,7 @@ def test_an_engine_says_what_its_gate_says(cluster, line):
 
 def test_a_gate_that_broke_ends_the_engine_with_the_reason(cluster, line):
     first, _ = in_line(cluster, line)
-    error = failover.LockstepError(reason="broken")
-    first.team.election._gate.crash = error
+    error = engine_control.LockstepError(reason="broken")
+    first.control.election._gate.crash = error
     cluster.until(lambda: not first.is_alive)
     assert first.failure is error

@@ -1,4 +1,4 @@
-"""Windows whose answer depends on a wall clock are named, with those behind them."""
+"""Windows whose answer depends on a wall clock are named, with those below them."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_what_is_made_of_such_a_window_is_named_too():
     late = CopyWindow(name="late", retention=sliding(field=None))
     windows = (source(), late, CopyWindow(name="sound"), UnionWindow(name="u"), summing("sum"))
     model = project(*windows, links=["src late", "src sound", "late u", "sound u", "u sum"])
-    # Then all behind it are named, with the way back
+    # Then all below it are named, with the way back
     found = {use.path: use for use in uses(model)}
     assert list(found) == ["q/late", "q/u", "q/sum"]
     assert "q/late" in found["q/u"].why

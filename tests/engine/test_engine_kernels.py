@@ -159,7 +159,7 @@ queries:
 
 @pytest.mark.parametrize("ends", [[5], [1, 2, 3, 4, 5], [3, 5]])
 def test_rows_that_a_tick_releases_come_before_those_that_it_lets_go(ends):
-    # Given a tick that releases a pulse, and at which rows behind it are too old
+    # Given a tick that releases a pulse, and at which rows below it are too old
     graph = compile_project(parse_yaml(PULSED))
     one, two = (Event(Opcode.INSERT, Flag.NORMAL, (number,)) for number in (1, 2))
     times = {2: 1_002_000_000, 4: 1_004_000_000, 5: 1_009_000_000}

@@ -15,8 +15,8 @@ from lockstep.engine.compute import local
 from lockstep.engine.compute.local import FileCheckpoint, LocalCompute
 from lockstep.engine.compute.port import STATE_FILE, check_runner
 from lockstep.engine.errors import ComputeFailed, SnapshotDamaged
-from lockstep.engine.run.snapshot import HEAD
-from lockstep.engine.spark.engine import Engine, EngineOptions
+from lockstep.engine.runtime.engine import Engine, EngineOptions
+from lockstep.engine.runtime.snapshots.format import HEAD
 from lockstep.errors import BadArgument, IllegalState, LockstepError, TimedOut
 from lockstep.runtime import ThreadRuntime
 
@@ -164,5 +164,7 @@ def test_another_runner_is_refused(tmp_path):
 
 
 def test_an_engine_without_spark_does_not_load_pyspark():
-    program = "import lockstep.engine.spark.filerun, lockstep.cli.engine_run, sys; sys.exit('pyspark' in sys.modules)"
+    program = (
+        "import lockstep.engine.runtime.file_run, lockstep.cli.engine_run, sys; sys.exit('pyspark' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -8,10 +8,10 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 
 from lockstep.engine.compute.port import BatchFigures
-from lockstep.engine.run.position import Position
-from lockstep.engine.spark.engine import EngineStatus
-from lockstep.engine.spark.listener import FigureListener
-from lockstep.engine.spark.metrics import EngineMetrics
+from lockstep.engine.runtime.control.metrics import EngineMetrics
+from lockstep.engine.runtime.engine import EngineStatus
+from lockstep.engine.runtime.sequence.entries import SequencePosition
+from lockstep.engine.spark.compute import FigureListener
 from lockstep.engine.windows.counts import WindowCounts
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "engine-metrics.md"
@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "engine-metrics.md"
 def status() -> EngineStatus:
     counts = {"q/in": WindowCounts(3, 5, 4, {"null-key": 1})}
     figures = {"lockstep-0": BatchFigures(2, {}, {"addBatch": 1500}, 4096)}
-    return EngineStatus(Position(block=9), 7, 12, counts, {"unparsable": 4}, 0.5, figures)
+    return EngineStatus(SequencePosition(block=9), 7, 12, counts, {"unparsable": 4}, 0.5, figures)
 
 
 def test_every_figure_is_exposed():

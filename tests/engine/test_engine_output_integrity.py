@@ -25,9 +25,10 @@ from lockstep.engine.errors import (
 )
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.frames import cut_frames, decode_frame, read_head
-from lockstep.engine.run import publishing, worker
-from lockstep.engine.run.beats import last_beat
-from lockstep.engine.run.spool import Spool, SpoolPart
+from lockstep.engine.runtime.output import publisher
+from lockstep.engine.runtime.output.spool import Spool, SpoolPart
+from lockstep.engine.runtime.sequence.beats import last_beat
+from lockstep.engine.runtime.worker import shard_worker
 
 SOME = tuple((block, f"{block:02x}" * 8) for block in (2, 3, 7, 30))
 
@@ -148,7 +149,7 @@ def test_a_full_disk_of_the_active_engine_costs_the_lead_and_nothing_else(cluste
     active.disk.room = room
     send(cluster, 6, 7, 8)
     # Then the standby leads and publishes
-    cluster.until(lambda: standby.is_active and standby.team.publisher.published == 8)
+    cluster.until(lambda: standby.is_active and standby.control.publisher.published == 8)
     assert active.is_alive
     # And when there is room again it computes what it missed
     active.disk.room = None
@@ -204,7 +205,7 @@ def test_a_beat_of_another_sequence_stops_a_worker_that_replays_it(engine):
     run_all(engine)
     beat = last_beat(control(engine))
     control(engine).append([replace(beat, digests={**beat.digests, "q/in": "0123456789abcdef"}).batch(0)])
-    fresh = worker.ShardWorker(replace(engine.setup, incarnation="fresh"), 0, engine.bus, engine.runtime, {})
+    fresh = shard_worker.ShardWorker(replace(engine.setup, incarnation="fresh"), 0, engine.bus, engine.runtime, {})
     with pytest.raises(OutputDiffers, match="Block 3 of"):
         fresh.run(0, 3, dict)
 
@@ -214,7 +215,7 @@ def test_a_beat_of_another_sequence_stops_a_worker_that_replays_it(engine):
 
 @pytest.fixture
 def tiny_frames(monkeypatch):
-    for module in (publishing, worker):
+    for module in (publisher, shard_worker):
         monkeypatch.setattr(module, "FRAME_BYTES", 600)
 
 
@@ -270,7 +271,7 @@ def test_output_of_a_window_that_is_not_published_is_an_error_and_is_not_dropped
     # For a while it waits: the entry that states the model may not have been read by everybody yet
     assert engine.publisher.step() is False
     assert engine.published() == 0
-    monkeypatch.setattr(publishing, "_UNKNOWN_S", 0.0)
+    monkeypatch.setattr(publisher, "_UNKNOWN_S", 0.0)
     with pytest.raises(OutputWithoutStream, match="output of window q/unknown"):
         engine.publisher.step()
     assert engine.published() == 0

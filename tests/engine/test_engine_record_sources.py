@@ -24,18 +24,18 @@ from lockstep.engine.errors import (
     SourceUnfit,
 )
 from lockstep.engine.model.loading import to_yaml
-from lockstep.engine.run import reading, sequencing
-from lockstep.engine.run.decisions import Decision, counted
-from lockstep.engine.run.position import Position, Tally
-from lockstep.engine.run.readiness import why_not_runnable
-from lockstep.engine.run.reading import RangeReader
-from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
-from lockstep.engine.run.standing import inputs_of, statement_of
+from lockstep.engine.runtime.coordinator import why_not_runnable
+from lockstep.engine.runtime.sequence import reader as reader_module
+from lockstep.engine.runtime.sequence import sequencer
+from lockstep.engine.runtime.sequence.entries import BlockCounter, Decision, SequencePosition, counted
+from lockstep.engine.runtime.sequence.model_statement import inputs_of, statement_of
+from lockstep.engine.runtime.sequence.reader import RangeReader
+from lockstep.engine.runtime.sequence.sequencer import Sequencer, SequencerOptions
 from lockstep.errors import BadArgument, StreamNotFound
 from lockstep.events.connection import ProjectEvents
 from lockstep.log.config import StreamConfig
 from lockstep.testing.virtual import VirtualRuntime
-from memory_wire import MemoryServer
+from memory_driver import MemoryServer
 
 ALL = StreamConfig(capacity=None)
 PRODUCER = b"p" * 16
@@ -76,8 +76,8 @@ def _start(engine: LocalEngine):
 
 
 def test_large_records_make_small_entries_and_ranges(tmp_path, monkeypatch):
-    monkeypatch.setattr(sequencing, "_ENTRY_BYTES", 1_000)
-    monkeypatch.setattr(reading, "RANGE_BYTES", 1_500)
+    monkeypatch.setattr(sequencer, "_ENTRY_BYTES", 1_000)
+    monkeypatch.setattr(reader_module, "RANGE_BYTES", 1_500)
     engine = engine_over(tmp_path, entry_events=100)
     for number in range(10):
         put_batch(engine.bus.open("orders"), b"%d" % number * 450, b"x", keys=[b"k", b"k"])
@@ -90,7 +90,7 @@ def test_large_records_make_small_entries_and_ranges(tmp_path, monkeypatch):
 
 
 def test_copies_of_a_batch_take_no_number():
-    found = Tally.at(Position())
+    found = BlockCounter.at(SequencePosition())
     sender = ("p", 1)
     assert [found.take_records(2, "q/Orders@orders", sender) for _ in range(2)] == [0, 2]
     assert found.take_records(3, "q/Orders@orders", ("p", 2)) == 1

@@ -16,7 +16,7 @@ from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow, SourceWindow
-from lockstep.engine.run.reading import values_between
+from lockstep.engine.runtime.sequence.reader import values_between
 
 TRADES = Schema.parse("ID*:int32,symbol:string,price:double,venue:string")
 SUMS = Schema.parse("symbol*:string,total:double")

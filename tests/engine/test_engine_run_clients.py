@@ -12,10 +12,12 @@ from run_worlds import frame, input_log, put, run_all, sums_graph, told
 
 from lockstep.core.sequence import SequenceState
 from lockstep.engine.events.frames import read_head
-from lockstep.engine.run import beats, position, publishing, snapshot
-from lockstep.engine.run.beats import last_beat, whole_position
-from lockstep.engine.run.position import Position, Tally
-from lockstep.engine.run.snapshot import VERSION, Head, decode_head, encode_head
+from lockstep.engine.runtime.output import publisher
+from lockstep.engine.runtime.sequence import beats, entries
+from lockstep.engine.runtime.sequence.beats import last_beat, whole_position
+from lockstep.engine.runtime.sequence.entries import BlockCounter, SequencePosition
+from lockstep.engine.runtime.snapshots import format as snapshot_format
+from lockstep.engine.runtime.snapshots.format import HEAD_VERSION, Head, decode_head, encode_head
 from lockstep.errors import RecordTooLarge, StoreFull
 from lockstep.events.clients import ClientTail
 from lockstep.log.batch import pack
@@ -26,25 +28,25 @@ def client(number: int) -> bytes:
     return number.to_bytes(16, "big")
 
 
-def take(tally: Tally, number: int, first: int = 1) -> int | None:
+def take(tally: BlockCounter, number: int, first: int = 1) -> int | None:
     return tally.take(read_head(frame([1], client=client(number), first_id=first)), "q/in")
 
 
 @pytest.fixture
 def few(monkeypatch):
     """Three clients are remembered."""
-    monkeypatch.setattr(position, "CLIENTS_REMEMBERED", 3)
+    monkeypatch.setattr(entries, "CLIENTS_REMEMBERED", 3)
 
 
 @pytest.fixture
 def some(monkeypatch):
     """Beats name up to two clients."""
-    for module in (beats, publishing):
+    for module in (beats, publisher):
         monkeypatch.setattr(module, "FEW_CLIENTS", 2)
 
 
 def test_the_client_that_was_silent_for_longest_is_forgotten(few):
-    tally = Tally.at(Position())
+    tally = BlockCounter.at(SequencePosition())
     for number in (1, 2, 3):
         assert take(tally, number) == 0
     assert take(tally, 1) == 1  # a copy, but it is there
@@ -53,17 +55,17 @@ def test_the_client_that_was_silent_for_longest_is_forgotten(few):
 
 
 def test_the_order_in_which_clients_are_forgotten_survives_a_position_as_plain_values(few):
-    tally = Tally.at(Position())
+    tally = BlockCounter.at(SequencePosition())
     for number in (3, 1, 2, 3):
         take(tally, number)
-    again = Tally.at(Position.of(Position(clients=tally.clients).tree()))
+    again = BlockCounter.at(SequencePosition.of(SequencePosition(clients=tally.clients).tree()))
     take(tally, 9)
     take(again, 9)
     assert list(again.clients) == list(tally.clients)
 
 
 def test_a_client_that_was_forgotten_may_go_on_with_any_number(few):
-    tally = Tally.at(Position())
+    tally = BlockCounter.at(SequencePosition())
     for number in (1, 2, 3, 4):
         take(tally, number, first=7)
     assert take(tally, 1, first=8) == 0
@@ -92,8 +94,8 @@ def test_with_many_publishers_only_one_beat_in_a_second_names_them(tmp_path, som
         input_log(engine, "q/in").append([batch])
         run_all(engine)
     said = [record["position"] for record in told(engine, engine.streams.control) if record["position"]]
-    assert len([position for position in said if len(position["producers"]) > 2]) <= 3
-    assert all(position["clients"] is None for position in said[-1:])
+    assert len([entries for entries in said if len(entries["producers"]) > 2]) <= 3
+    assert all(entries["clients"] is None for entries in said[-1:])
     # And whoever needs them finds them
     found = whole_position(engine.bus.open(engine.streams.control))
     assert found is not None
@@ -102,7 +104,7 @@ def test_with_many_publishers_only_one_beat_in_a_second_names_them(tmp_path, som
 
 def test_an_engine_that_starts_counts_as_those_that_knew_all_clients(tmp_path, some, monkeypatch):
     # Given more clients than beats name
-    monkeypatch.setattr(publishing, "_WHOLE_S", 1e9)
+    monkeypatch.setattr(publisher, "_WHOLE_S", 1e9)
     cluster = LocalCluster(sums_graph(), WANTED, tmp_path)
     leader(cluster)
     for number in range(1, 9):
@@ -121,7 +123,7 @@ def test_an_engine_that_starts_counts_as_those_that_knew_all_clients(tmp_path, s
     cluster.settle()
     # Then it counts nothing twice
     assert [number for number, _ in cluster.subscribers["q/in"].got] == list(range(1, 10))
-    assert len(second.team.sequencer.position.clients) == 8
+    assert len(second.control.sequencer.position.clients) == 8
     # And a client learns its last number
     node = cluster.graph.find("q/in")
     assert node is not None
@@ -133,7 +135,7 @@ def test_an_engine_that_starts_counts_as_those_that_knew_all_clients(tmp_path, s
 def test_trimming_keeps_the_beat_that_names_all_clients(tmp_path, some, monkeypatch):
     monkeypatch.setattr(beats, "_KEEP", 1)
     engine = LocalEngine(sums_graph(), WANTED, tmp_path)
-    monkeypatch.setattr(publishing, "_WHOLE_S", 1e9)
+    monkeypatch.setattr(publisher, "_WHOLE_S", 1e9)
     for number in range(1, 5):
         put(input_log(engine, "q/in"), frame([number], client=client(number)))
     run_all(engine)
@@ -216,42 +218,42 @@ def test_a_copy_of_what_a_publisher_without_a_name_sent_counts_once_on_every_eng
 
 
 def test_producers_are_forgotten_in_the_order_of_their_last_records():
-    tally = Tally.at(Position())
+    tally = BlockCounter.at(SequencePosition())
     head = read_head(frame([1]))
-    for number in range(position.PRODUCERS_REMEMBERED + 1):
+    for number in range(entries.PRODUCERS_REMEMBERED + 1):
         assert tally.take(head, "q/in", (f"{number:032x}", 7)) == 0
-    again = Tally.at(Position.of(Position(producers=tally.producers).tree()))
+    again = BlockCounter.at(SequencePosition.of(SequencePosition(producers=tally.producers).tree()))
     assert again.take(head, "q/in", (f"{5:032x}", 7)) == 1
     assert again.take(head, "q/in", (f"{0:032x}", 7)) == 0
-    assert len(again.producers) == position.PRODUCERS_REMEMBERED
+    assert len(again.producers) == entries.PRODUCERS_REMEMBERED
 
 
 SENDERS = st.tuples(st.sampled_from("abcdef"), st.booleans())
 
 
-@pytest.mark.parametrize("version", [4, VERSION])
+@pytest.mark.parametrize("version", [4, HEAD_VERSION])
 @given(st.lists(st.lists(SENDERS, max_size=4) | st.just("others only"), max_size=8))
 def test_marks_of_a_snapshot_know_all_senders_in_their_order(version, ranges):
     # Given marks between which clients and producers send, some are forgotten, and a source goes
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(position, "CLIENTS_REMEMBERED", 3)
-        patch.setattr(position, "PRODUCERS_REMEMBERED", 3)
-        patch.setattr(snapshot, "VERSION", version)
-        if version < VERSION:
-            patch.setattr(snapshot, "_mark_trees", lambda marks: [mark.tree() for mark in marks])
-        marks = [Position(ends={"q/in": 0})]
+        patch.setattr(entries, "CLIENTS_REMEMBERED", 3)
+        patch.setattr(entries, "PRODUCERS_REMEMBERED", 3)
+        patch.setattr(snapshot_format, "HEAD_VERSION", version)
+        if version < HEAD_VERSION:
+            patch.setattr(snapshot_format, "_mark_trees", lambda marks: [mark.tree() for mark in marks])
+        marks = [SequencePosition(ends={"q/in": 0})]
         for number, senders in enumerate(ranges, 1):
             last = marks[-1]
             if senders == "others only":
                 marks.append(last.only({"q/a"}))
                 continue
-            tally = Tally.at(last)
+            tally = BlockCounter.at(last)
             for name, is_client in senders:
                 if is_client:
                     tally.take(read_head(frame([number], client=name.encode() * 16, first_id=number)), "q/in")
                 else:
                     tally.take_records(1, "q/a" if name < "d" else "q/in", (name, number))
-            marks.append(Position(SequenceState(number), clients=tally.clients, producers=tally.producers))
+            marks.append(SequencePosition(SequenceState(number), clients=tally.clients, producers=tally.producers))
         head = Head("model", marks[-1], tuple(marks), {})
         # Then all of them are read as they were, also in the form of an earlier version
         again = decode_head(encode_head(head), "model", "here")
@@ -262,12 +264,12 @@ def test_marks_of_a_snapshot_know_all_senders_in_their_order(version, ranges):
 
 def test_thousands_of_senders_are_not_written_for_each_mark():
     # Given marks for a long past, and that ten of thousands of publishers send between two of them
-    tally, marks = Tally(0, 0, {}), []
+    tally, marks = BlockCounter(0, 0, {}), []
     for number in range(4_096):
         tally.take_records(1, "q/in", (f"{number:032x}", 0))
     for number in range(100):
         for sender in range(10):
             tally.take_records(1, "q/in", (f"{sender:032x}", number + 1))
-        marks.append(Position(SequenceState(number), producers=dict(tally.producers)))
+        marks.append(SequencePosition(SequenceState(number), producers=dict(tally.producers)))
     # Then the head of a snapshot says who sent, and not for each mark who ever did
     assert len(encode_head(Head("model", marks[-1], tuple(marks), {}))) < 3 * 4_096 * 50

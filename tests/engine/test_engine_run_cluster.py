@@ -9,10 +9,15 @@ import pytest
 from cluster_worlds import COUNTS, NOW, SECOND, World
 from run_worlds import put
 
-from lockstep.engine.run.cluster import IN_STEP_S, SILENT_S, Listening, project_status
-from lockstep.engine.run.published import first_published_ns
-from lockstep.engine.run.reports import all_reports, latest_reports, parse_report
-from lockstep.engine.run.streams import REPORTS
+from lockstep.engine.runtime.control.reports import all_reports, latest_reports, parse_report
+from lockstep.engine.runtime.control.status import (
+    IN_STEP_S,
+    SILENT_S,
+    ClusterWatcher,
+    first_published_ns,
+    project_status,
+)
+from lockstep.engine.runtime.sequence.streams import REPORTS
 from lockstep.errors import DataError
 from lockstep.log.port import Bounds, Entry
 from lockstep.runtime import ThreadRuntime
@@ -182,14 +187,14 @@ def test_a_project_without_reports(world):
 
 
 def test_all_projects_of_a_cluster(world):
-    assert [found.project for found in Listening(world.bus, "local", ThreadRuntime()).status()] == ["p"]
-    assert Listening(world.bus, "other", ThreadRuntime()).status() == []
+    assert [found.project for found in ClusterWatcher(world.bus, "local", ThreadRuntime()).status()] == ["p"]
+    assert ClusterWatcher(world.bus, "other", ThreadRuntime()).status() == []
 
 
 def test_an_engine_that_is_heard_is_not_silent_whatever_its_clock_says(world):
     # Given engines whose clocks are a minute slow, one of which was killed
     runtime = VirtualRuntime(wall_ns=NOW)
-    listening = Listening(world.bus, "local", runtime)
+    listening = ClusterWatcher(world.bus, "local", runtime)
     world.report("a", role="active", ago_s=60.0)
     world.report("b", ago_s=60.0)
     world.beat(7)
@@ -215,7 +220,7 @@ def test_an_engine_that_is_heard_is_not_silent_whatever_its_clock_says(world):
 def test_an_engine_that_is_not_heard_for_long_is_silent_though_its_clock_is_ahead(world):
     # Given an engine that was killed, and whose clock was a day ahead
     runtime = VirtualRuntime(wall_ns=NOW)
-    listening = Listening(world.bus, "local", runtime)
+    listening = ClusterWatcher(world.bus, "local", runtime)
     world.report("a", role="active", ago_s=-86_400.0)
     [before] = listening.status()
     assert not before.has_silent, "by the clocks, before anybody listened"
@@ -229,7 +234,7 @@ def test_an_engine_that_is_not_heard_for_long_is_silent_though_its_clock_is_ahea
 def test_an_engine_that_was_killed_while_nobody_looked_is_not_shown_as_alive(world):
     # Given somebody who heard an engine, and then looked away for ten minutes
     runtime = VirtualRuntime(wall_ns=NOW)
-    listening = Listening(world.bus, "local", runtime)
+    listening = ClusterWatcher(world.bus, "local", runtime)
     listening.status("p")
     runtime.advance(1.0)
     world.report("a", role="active", ago_s=-1.0)
@@ -253,7 +258,7 @@ def test_an_engine_that_was_killed_while_nobody_looked_is_not_shown_as_alive(wor
 
 def test_an_engine_whose_reports_are_no_longer_kept_is_forgotten_by_who_listens(world):
     runtime = VirtualRuntime(wall_ns=NOW)
-    listening = Listening(world.bus, "local", runtime)
+    listening = ClusterWatcher(world.bus, "local", runtime)
     world.report("gone", state="stopping")
     listening.listen("p")
     runtime.advance(1.0)

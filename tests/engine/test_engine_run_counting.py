@@ -23,12 +23,11 @@ from run_worlds import (
 from lockstep.core.sequence import Entry, Mark, SequenceState
 from lockstep.engine.events.frames import read_head
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.run.decisions import Decision, counted, decode, encode
-from lockstep.engine.run.position import Position, Tally
-from lockstep.engine.run.reading import RangeReader
-from lockstep.engine.run.streams import CONTROL_STREAM
+from lockstep.engine.runtime.sequence.entries import BlockCounter, Decision, SequencePosition, counted, decode, encode
+from lockstep.engine.runtime.sequence.reader import RangeReader
+from lockstep.engine.runtime.sequence.streams import CONTROL_STREAM
 from lockstep.errors import DataError
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.runtime import ThreadRuntime
 
 ANNA, BERT = b"a" * 16, b"b" * 16
@@ -44,7 +43,7 @@ def ids(engine: LocalEngine, path: str = "q/in") -> list[tuple[int, int]]:
     return [(number, event.values[0]) for number, events in engine.out(path) for event in events]
 
 
-def read_everything(engine: LocalEngine) -> Position:
+def read_everything(engine: LocalEngine) -> SequencePosition:
     reader = RangeReader(engine.bus, engine.graph, engine.streams)
     return reader.read(reader.start(), engine.sequencer.position.number).end
 
@@ -65,8 +64,8 @@ def test_a_record_of_a_newer_kind_stops_the_reader():
 
 
 def test_only_entries_that_count_are_seen():
-    # Given two leaders' records on one log: what the first one writes behind the second's mark does not count
-    log = Grid().bus(ThreadRuntime()).create("s", CONTROL_STREAM)
+    # Given two leaders' records on one log: what the first one writes after the second's mark does not count
+    log = MemoryBroker().bus(ThreadRuntime()).create("s", CONTROL_STREAM)
     first = [Entry(1, "old", number, "", "") for number in (1, 2)]
     states = []
     put(log, encode(Mark(1, "old")), encode(first[0]))
@@ -104,8 +103,8 @@ def test_a_reader_refuses_an_entry_whose_counts_are_not_those_of_its_inputs(engi
 
 
 def test_a_position_comes_back_from_plain_values():
-    position = Position(SequenceState(2, "me", 5, "d", 9), {"q/in": 1}, 7, 8, {ANNA.hex(): 3})
-    assert Position.of(position.tree()) == position
+    position = SequencePosition(SequenceState(2, "me", 5, "d", 9), {"q/in": 1}, 7, 8, {ANNA.hex(): 3})
+    assert SequencePosition.of(position.tree()) == position
 
 
 # Client message ids
@@ -183,7 +182,7 @@ def test_a_record_that_is_no_frame_is_an_empty_block_under_whose_number_it_is_sh
 
 @pytest.mark.parametrize("refused", [HEAD_DAMAGED, frame([9], client=ANNA, first_id=9)], ids=["garbage", "gap"])
 def test_what_is_refused_is_shown_also_if_nothing_comes_behind_it(engine, refused):
-    # Given a record that comes alone, behind everything that is published
+    # Given a record that comes alone, after everything that is published
     put(input_log(engine, "q/in"), frame([1], client=ANNA))
     run_all(engine)
     put(input_log(engine, "q/in"), refused)
@@ -268,7 +267,7 @@ def test_a_reader_counts_like_the_leader_whatever_comes(tmp_path_factory, given_
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 4)), max_size=12))
 def test_each_message_of_a_client_is_taken_once_and_in_order(sent):
     # Given a client whose first frame is the first of the list
-    tally, taken, refused = Tally(0, 0, {}), [], 0
+    tally, taken, refused = BlockCounter(0, 0, {}), [], 0
     for first, count in sent:
         known = tally.take(read_head(frame(range(count), client=ANNA, first_id=first)), 0)
         taken += [] if known is None else range(first + known, first + count)

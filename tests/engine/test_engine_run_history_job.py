@@ -12,9 +12,9 @@ from run_worlds import HEAD_DAMAGED, input_log, put, recent_graph, run_all
 
 from lockstep.engine.events.csvform import CsvOutput, header_line, write_csv
 from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.run.feeding import out_batches
-from lockstep.engine.spark.engine import EngineOptions
-from lockstep.engine.spark.historyrun import cut_orders, run_history
+from lockstep.engine.runtime.engine import EngineOptions
+from lockstep.engine.runtime.output.event_streams import out_batches
+from lockstep.engine.spark.history_job import cut_orders, run_history
 from lockstep.log.urls import open_bus
 
 WANTED = frozenset({"q/recent", "q/sums"})

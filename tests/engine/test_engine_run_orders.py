@@ -9,8 +9,8 @@ from local_engine import LocalEngine
 from run_worlds import frame, input_log, put, sums_graph
 
 from lockstep.engine.compute.planner import SequenceTail
-from lockstep.engine.run.position import Position
-from lockstep.engine.spark.orders import Order, OrderReader
+from lockstep.engine.runtime.sequence.entries import SequencePosition
+from lockstep.engine.spark.query import Order, OrderReader
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def engine(tmp_path):
     return engine
 
 
-def tail_of(engine: LocalEngine, known: Position | None = None) -> SequenceTail:
+def tail_of(engine: LocalEngine, known: SequencePosition | None = None) -> SequenceTail:
     return SequenceTail(engine.bus.open(engine.streams.sequence), known)
 
 
@@ -44,7 +44,7 @@ def test_an_entry_that_comes_later_is_seen(engine):
 
 def test_a_tail_begins_where_everything_is_published_or_earlier_if_spark_is_behind(engine):
     whole = tail_of(engine)
-    known = Position.of(engine.sequencer.position.tree())
+    known = SequencePosition.of(engine.sequencer.position.tree())
     assert tail_of(engine, known).next_stop(6, 3) == 6
     for start in range(6):
         assert tail_of(engine, known).next_stop(start, 3) == tail_of(engine).next_stop(start, 3)

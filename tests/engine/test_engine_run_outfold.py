@@ -15,9 +15,8 @@ from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import cut_frames, encode_frame, read_head
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.run.barriers import decode_barrier, encode_barrier, is_barrier
-from lockstep.engine.run.feeding import OutFold, WholeBlocks
-from lockstep.engine.run.outlets import cut_of
+from lockstep.engine.runtime.output.event_streams import OutFold, WholeBlocks
+from lockstep.engine.runtime.output.outlet import cut_of, decode_barrier, encode_barrier, is_barrier
 from lockstep.errors import DataError
 
 SCHEMA = Schema.parse("ID*:int64,name:string")
@@ -161,7 +160,7 @@ def _cutting(draw, blocks: Blocks) -> list[bytes]:
 
 
 def _may_follow(state: OutState, frame: bytes) -> bool:
-    """Whether a leader may have written this: it never writes behind a gap."""
+    """Whether a leader may have written this: it never writes after a gap."""
     head = read_head(frame)
     begins = (head.first, head.part) if head.part else (head.previous, 10**9)
     return begins <= (state.last, state.part or 10**9) and not (state.part and head.first < state.last <= head.last)

@@ -13,13 +13,15 @@ from lockstep.engine.errors import BufferGap, OutputBroken
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import cut_frames, decode_frame, read_head
-from lockstep.engine.run import beats, publishing, worker
-from lockstep.engine.run.barriers import is_barrier
-from lockstep.engine.run.beats import Beat, last_beat, trim_beats
-from lockstep.engine.run.feeding import OutFold
-from lockstep.engine.run.publishing import Publisher, merge_counts
-from lockstep.engine.run.reading import values_between
-from lockstep.engine.run.spool import Spool
+from lockstep.engine.runtime.output import publisher
+from lockstep.engine.runtime.output.event_streams import OutFold
+from lockstep.engine.runtime.output.outlet import is_barrier
+from lockstep.engine.runtime.output.publisher import Publisher, merge_counts
+from lockstep.engine.runtime.output.spool import Spool
+from lockstep.engine.runtime.sequence import beats
+from lockstep.engine.runtime.sequence.beats import Beat, last_beat, trim_beats
+from lockstep.engine.runtime.sequence.reader import values_between
+from lockstep.engine.runtime.worker import shard_worker
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.log.port import Bus, Log
 
@@ -31,7 +33,7 @@ class LocalStandby:
 
     def __init__(self, engine: LocalEngine) -> None:
         setup = replace(engine.setup, incarnation="standby")
-        self.worker = worker.ShardWorker(setup, 0, engine.bus, engine.runtime, {})
+        self.worker = shard_worker.ShardWorker(setup, 0, engine.bus, engine.runtime, {})
         self.spool = Spool(setup.spool(0))
         nodes = [node for node in engine.graph.nodes if node.path in engine.wanted]
         self.publisher = Publisher(engine.bus, engine.streams, nodes, [self.spool], engine.runtime, "standby")
@@ -133,7 +135,7 @@ def test_nothing_is_published_before_every_shard_has_it(tmp_path):
     for one, symbol in enumerate("ABCD"):
         engine.publishers["q/in"].publish([Event(Opcode.INSERT, Flag.NORMAL, (one, symbol, 1.0, one))])
     engine.settle()
-    first, second = (worker.ShardWorker(engine.setup, at, engine.bus, engine.runtime, {}) for at in (0, 1))
+    first, second = (shard_worker.ShardWorker(engine.setup, at, engine.bus, engine.runtime, {}) for at in (0, 1))
     # Given one shard that is ahead, in other steps than the other
     first.run(0, 2, dict)
     first.run(2, 4, dict)
@@ -219,11 +221,11 @@ def test_bad_records_are_written_once_whenever_it_is_killed(engine, kill_after):
 def test_of_two_engines_that_publish_at_once_readers_see_each_block_once(engine, tmp_path):
     # Given two engines with folders of their own that compute the same, and both take themselves for the leader
     send(engine, *IDS)
-    one, first = engine.publisher, worker.ShardWorker(engine.setup, 0, engine.bus, engine.runtime, {})
+    one, first = engine.publisher, shard_worker.ShardWorker(engine.setup, 0, engine.bus, engine.runtime, {})
     while not one.is_open:
         one.step()
     engine.restart()
-    two, second = engine.publisher, worker.ShardWorker(engine.setup, 0, engine.bus, engine.runtime, {})
+    two, second = engine.publisher, shard_worker.ShardWorker(engine.setup, 0, engine.bus, engine.runtime, {})
     first.run(0, 3, dict)
     second.run(0, 5, dict)
     # When both publish, the older one late
@@ -274,7 +276,7 @@ def test_a_standby_that_takes_over_in_the_middle_of_a_long_block_brings_the_rest
     engine, tmp_path, monkeypatch, pieces
 ):
     # Given a block of several frames, of which a leader wrote some before it died
-    for module in (worker, publishing):
+    for module in (shard_worker, publisher):
         monkeypatch.setattr(module, "FRAME_BYTES", 700)
     engine.publishers["q/in"].publish([trade(one) for one in range(60)])
     engine.settle()
@@ -398,7 +400,7 @@ def test_a_block_that_is_too_large_for_a_frame_goes_on_in_the_next(engine):
 
 
 def test_large_blocks_come_out_whole_though_frames_are_small(engine, tmp_path, monkeypatch):
-    for module in (worker, publishing):
+    for module in (shard_worker, publisher):
         monkeypatch.setattr(module, "FRAME_BYTES", 700)
     for block in range(3):
         engine.publishers["q/in"].publish([trade(100 * block + one) for one in range(60)])

@@ -10,9 +10,9 @@ from run_worlds import TRADES, frame, input_log, put, sums_graph, two_sources_gr
 
 from lockstep.engine.errors import LogTooShort
 from lockstep.engine.events.columns import EventBatch
-from lockstep.engine.run import history as history_module
-from lockstep.engine.run.history import LogHistory
-from lockstep.engine.run.reading import RangeReader, values_between
+from lockstep.engine.runtime.sequence.reader import RangeReader, values_between
+from lockstep.engine.runtime.worker import history as history_module
+from lockstep.engine.runtime.worker.history import LogHistory
 from lockstep.errors import DataError, Trimmed
 
 SCHEMAS = {"q/in": TRADES}

@@ -12,14 +12,13 @@ from lockstep.core.sequence import Entry, Mark
 from lockstep.engine.errors import InputChanged, LogShortened, LogTooShort, SequenceBroken
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.run import sequencing
-from lockstep.engine.run.decisions import Decision, counted, encode
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.reading import RangeReader, values_between
-from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
-from lockstep.engine.run.standing import inputs_of
-from lockstep.engine.run.streams import ProjectStreams, sources
-from lockstep.log.memory import Grid
+from lockstep.engine.runtime.sequence import sequencer as sequencer_module
+from lockstep.engine.runtime.sequence.entries import Decision, SequencePosition, counted, encode
+from lockstep.engine.runtime.sequence.model_statement import inputs_of
+from lockstep.engine.runtime.sequence.reader import RangeReader, values_between
+from lockstep.engine.runtime.sequence.sequencer import Sequencer, SequencerOptions
+from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources
+from lockstep.log.memory import MemoryBroker
 from lockstep.testing.virtual import VirtualRuntime
 
 STREAMS = ProjectStreams(cluster="c", project="p")
@@ -31,14 +30,14 @@ class Lab:
     def __init__(self, graph: Graph | None = None) -> None:
         self.graph = graph or sums_graph()
         self.runtime = VirtualRuntime()
-        self.grid = Grid()
+        self.grid = MemoryBroker()
         self.bus = self.grid.bus(self.runtime)
         STREAMS.create(self.bus, self.graph, frozenset())
         self.inputs = [self.bus.open(STREAMS.input(node)) for node in sources(self.graph)]
         self.log = self.bus.open(STREAMS.sequence)
         self.reader = RangeReader(self.bus, self.graph, STREAMS)
 
-    def sequencer(self, position: Position | None = None, tick_us: int | None = None, **options) -> Sequencer:
+    def sequencer(self, position: SequencePosition | None = None, tick_us: int | None = None, **options) -> Sequencer:
         start = position or self.reader.start()
         inputs = replace(inputs_of(self.bus, STREAMS, self.graph), tick_us=tick_us)
         sequencer = Sequencer(self.log, inputs, self.runtime, SequencerOptions(**options), start)
@@ -164,7 +163,7 @@ def test_a_new_leader_counts_what_the_old_one_decided_whether_from_the_start_or_
         settle(old)
         middle = old.position if round_ == 1 else middle
     # A position travels in a beat as plain values
-    beat = Position.of(middle.tree())
+    beat = SequencePosition.of(middle.tree())
     assert 0 < beat.number < old.position.number
     by_fold, by_beat = lab.sequencer(), lab.sequencer(beat)
     read = lab.reader.read(lab.reader.start(), old.position.number).end
@@ -193,13 +192,13 @@ def test_a_tick_can_not_speak_for_now_if_the_inputs_were_read_long_ago(monkeypat
     lab = Lab()
     sequencer = lab.sequencer(tick_us=1_000_000)
     put(lab.inputs[0], frame([1]))
-    slow = sequencing.take_frames
+    slow = sequencer_module.take_frames
 
     def paused(*args):
         lab.runtime.advance(1.5)
         return slow(*args)
 
-    monkeypatch.setattr(sequencing, "take_frames", paused)
+    monkeypatch.setattr(sequencer_module, "take_frames", paused)
     for _ in range(3):
         sequencer.step()
     assert next(decision.lagging for decision in lab.decisions()) is True
@@ -319,10 +318,10 @@ def test_a_request_that_was_decided_once_is_not_decided_again():
     leader = lab.sequencer()
     settle(leader)
     for _ in range(2):
-        leader.ask(Decision({}, 0, 0, reset=True, request="r1"))
+        leader.ask(Decision(reset=True, request="r1"))
     settle(leader)
     assert [decision.request for decision in lab.decisions()] == ["r1"]
-    assert [decision.reset for _, decision in leader.turned()] == [True]
+    assert [decision.reset for _, decision in leader.take_control_entries()] == [True]
 
 
 def test_a_deposed_leader_leads_again_only_when_told_and_in_a_newer_epoch():

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from lockstep.engine.run import sidelog
-from lockstep.engine.run.reading import values_between
-from lockstep.engine.run.sidelog import SideLog
+from lockstep.engine.runtime.output import side_streams
+from lockstep.engine.runtime.output.side_streams import SideLog
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.log.batch import Batch, BatchView
 from lockstep.log.config import StreamConfig
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.port import Log
 from lockstep.testing.faults import FaultyBus
 from lockstep.testing.virtual import VirtualRuntime
@@ -44,7 +44,7 @@ def clock():
 
 @pytest.fixture
 def bus(clock):
-    return FaultyBus(Grid(dedupe=False).bus(clock))
+    return FaultyBus(MemoryBroker(dedupe=False).bus(clock))
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_a_late_append_is_waited_for_and_its_copy_is_known_by_its_numbers(bus, l
 
 
 def test_many_are_written_one_after_the_other(log, clock, monkeypatch):
-    monkeypatch.setattr(sidelog, "_RECORDS_MAX", 2)
+    monkeypatch.setattr(side_streams, "_RECORDS_MAX", 2)
     side = opened(log, clock)
     assert side.write(ITEMS)
     assert places(log) == PLACES

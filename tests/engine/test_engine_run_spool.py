@@ -14,10 +14,9 @@ from local_engine import LocalEngine
 from run_worlds import recent_graph, sums_graph, two_sources_graph
 
 from lockstep.engine.errors import EngineRunning, LogTooShort, ModelMismatch, UserCodeFailed
-from lockstep.engine.run.folder import EngineFolder
-from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.spool import Spool, SpoolPart, all_errors
-from lockstep.engine.run.streams import ProjectStreams, sources
+from lockstep.engine.runtime.output.spool import Spool, SpoolPart, all_errors
+from lockstep.engine.runtime.sequence.streams import ProjectStreams, sources
+from lockstep.engine.runtime.setup import EngineFolder, EngineSetup
 from lockstep.errors import LockstepError
 from lockstep.testing.virtual import VirtualRuntime
 

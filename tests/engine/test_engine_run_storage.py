@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from lockstep.engine.run.storage import MEASURE_S, FolderGauge, FolderSize, folder_size
+from lockstep.engine.runtime.control.storage import MEASURE_S, FolderGauge, FolderSize, folder_size
 
 
 def test_a_folder_with_everything_below_it(tmp_path):

@@ -18,12 +18,12 @@ from run_worlds import frame, input_log, put, recent_graph, run_all, sums_graph,
 from lockstep.engine.compute.workers import HotWorkers
 from lockstep.engine.errors import BusNotShared, LogTooShort, ModelMismatch, SnapshotDamaged
 from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.run import snapshot
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.snapshot import HEAD, Head, decode_head, encode_head, seal, unseal
-from lockstep.engine.run.spool import Spool
-from lockstep.engine.run.worker import ShardWorker, check_host
-from lockstep.engine.spark import hot
+from lockstep.engine.runtime.output.spool import Spool
+from lockstep.engine.runtime.sequence.entries import SequencePosition
+from lockstep.engine.runtime.snapshots import format as snapshot_format
+from lockstep.engine.runtime.snapshots.format import HEAD, Head, decode_head, encode_head, seal, unseal
+from lockstep.engine.runtime.worker.shard_worker import ShardWorker, check_host
+from lockstep.engine.spark import worker_process
 from lockstep.errors import FormatTooNew, ServerUnreachable
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
@@ -83,30 +83,30 @@ def test_a_worker_holds_no_copy_of_the_pages_that_it_handed_out(engine):
 
 def test_a_head_comes_back_with_its_marks():
     marks = (
-        Position(ends={"q/a": 1, "q/b": 2}, block=3),
-        Position(ends={"q/a": 4, "q/b": 4}, block=9, clients={"aa": 2}),
+        SequencePosition(ends={"q/a": 1, "q/b": 2}, block=3),
+        SequencePosition(ends={"q/a": 4, "q/b": 4}, block=9, clients={"aa": 2}),
     )
     head = Head("model", marks[1], marks, {"q/in": (8, "0123456789abcdef")})
     assert decode_head(encode_head(head), "model", "here") == head
 
 
 def test_a_head_of_another_model_or_a_newer_version_is_refused(monkeypatch):
-    head = Head("model", Position(), (), {})
+    head = Head("model", SequencePosition(), (), {})
     with pytest.raises(ModelMismatch, match="made for model, this is other"):
         decode_head(encode_head(head), "other", "here")
     with monkeypatch.context() as patch:
-        patch.setattr(snapshot, "VERSION", snapshot.VERSION + 1)
+        patch.setattr(snapshot_format, "HEAD_VERSION", snapshot_format.HEAD_VERSION + 1)
         newer = encode_head(head)
     with pytest.raises(FormatTooNew):
         decode_head(newer, "model", "here")
 
 
 def test_a_head_of_the_version_before_is_read_and_one_of_older_ones_refused(monkeypatch):
-    head = Head("model", Position(), (), {})
+    head = Head("model", SequencePosition(), (), {})
     with monkeypatch.context() as patch:
-        patch.setattr(snapshot, "VERSION", 3)
+        patch.setattr(snapshot_format, "HEAD_VERSION", 3)
         before = encode_head(head)
-        patch.setattr(snapshot, "VERSION", 2)
+        patch.setattr(snapshot_format, "HEAD_VERSION", 2)
         older = encode_head(head)
     assert decode_head(before, "model", "here") == head
     with pytest.raises(SnapshotDamaged, match="of version 2, which is too old"):
@@ -255,7 +255,7 @@ def test_a_worker_goes_on_hot_where_it_is_and_is_rebuilt_elsewhere(engine, worke
         asked.append(len(asked))
         return {}
 
-    # Given orders that follow each other, then one that was given before, then one behind
+    # Given orders that follow each other, then one that was given before, then one after them
     for orders, loads in (([(0, 2), (2, 3)], 1), ([(3, 4)], 1), ([(3, 4)], 2), ([(6, 8)], 3)):
         workers.run(engine.setup, 0, orders, stored, lambda: None)
         assert len(asked) == loads
@@ -266,12 +266,12 @@ def test_a_worker_goes_on_hot_where_it_is_and_is_rebuilt_elsewhere(engine, worke
 def test_on_spark_a_task_waits_for_a_bus_that_is_away(engine, monkeypatch):
     # Given one of Spark's processes, and a bus that does not answer at first
     bus = FaultyBus(open_bus(engine.setup.url, ThreadRuntime(), create=False))
-    monkeypatch.setitem(hot._buses, engine.setup.url, bus)
+    monkeypatch.setitem(worker_process._buses, engine.setup.url, bus)
     away = ServerUnreachable(server="here", reason="it is away")
     bus.plan.fail(away, 2, on="read")
     # When a task is to evaluate entries, then it does so once the bus answers, and does not fail
-    hot.run_orders_patiently(engine.setup, 0, [(0, 8)], dict, lambda: None)
-    hot.WORKERS.forget(engine.setup.folder)
+    worker_process.run_orders_patiently(engine.setup, 0, [(0, 8)], dict, lambda: None)
+    worker_process.WORKERS.forget(engine.setup.folder)
     assert bus.plan.pending == 0
     publish(engine)
     assert [number for number, _ in engine.out("q/in")] == list(range(1, 9))
@@ -355,7 +355,7 @@ def test_a_worker_on_another_host_does_not_make_a_bus_of_its_own(engine, tmp_pat
 
 
 def test_a_worker_takes_large_histories_in_pieces(engine, monkeypatch):
-    monkeypatch.setattr("lockstep.engine.run.worker._REPLAY_EVENTS", 3)
+    monkeypatch.setattr("lockstep.engine.runtime.worker.shard_worker._REPLAY_EVENTS", 3)
     worker = worker_of(engine)
     worker.run(8, 8, dict)
     # Three pieces
@@ -365,7 +365,7 @@ def test_a_worker_takes_large_histories_in_pieces(engine, monkeypatch):
 
 
 def test_a_large_order_leaves_its_output_in_parts_that_can_be_published_before_it_ends(engine, monkeypatch):
-    monkeypatch.setattr("lockstep.engine.run.worker.PART_EVENTS", 3)
+    monkeypatch.setattr("lockstep.engine.runtime.worker.shard_worker.PART_EVENTS", 3)
     worker, spool = worker_of(engine), Spool(engine.setup.spool(0))
     noted: list[int] = []
     monkeypatch.setattr(Spool, "note", lambda _, progress: noted.append(progress.block))
@@ -380,7 +380,7 @@ def test_a_large_order_leaves_its_output_in_parts_that_can_be_published_before_i
 def test_the_output_is_the_same_however_an_order_is_divided(tmp_path, monkeypatch):
     found = []
     for events in (1, 2, 5, 1_000):
-        monkeypatch.setattr("lockstep.engine.run.worker.PART_EVENTS", events)
+        monkeypatch.setattr("lockstep.engine.runtime.worker.shard_worker.PART_EVENTS", events)
         engine = LocalEngine(recent_graph(), frozenset({"q/recent", "q/sums"}), tmp_path / str(events))
         for one in range(1, 12):
             event = Event(Opcode.INSERT, Flag.NORMAL, (one, "AB"[one % 2], 1.5, one * 10**6))
@@ -397,13 +397,13 @@ def test_the_output_is_the_same_however_an_order_is_divided(tmp_path, monkeypatc
 
 def test_the_collector_leaves_alone_what_stays_but_looks_at_everything_now_and_then():
     now = [0.0]
-    collector = hot.Collector(lambda: now[0])
+    collector = worker_process.Collector(lambda: now[0])
     try:
         collector.spare(is_fresh=True)
         assert gc.get_freeze_count() == 0
         collector.spare(is_fresh=False)
         assert gc.get_freeze_count() > 1_000
-        now[0] = hot.WHOLE_S
+        now[0] = worker_process.WHOLE_S
         collector.spare(is_fresh=False)
         assert gc.get_freeze_count() == 0
         collector.spare(is_fresh=False)

@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from lockstep.engine.spark.rows import LockstepSource
 from lockstep.engine.spark.rows_columns import TYPES, arrow_schema, schema_of, writable
 from lockstep.engine.spark.rows_options import COLUMNS, ReadOptions, WriteOptions
-from lockstep.engine.spark.rows_positions import Position, from_json, range_start, share, to_json
+from lockstep.engine.spark.rows_positions import LogPosition, from_json, range_start, share, to_json
 from lockstep.errors import BadConfig, BadName, LockstepError, UnsupportedByBackend
 
 HERE = {"url": "lmdb:x", "stream": "orders"}
@@ -159,27 +159,27 @@ def test_columns_that_can_not_be_written_are_named():
 
 
 def test_positions_survive_spark_and_keep_their_order():
-    positions = {f"orders/{shard}": Position(f"id{shard}", 1, shard + 5, 2) for shard in (0, 2, 10)}
+    positions = {f"orders/{shard}": LogPosition(f"id{shard}", 1, shard + 5, 2) for shard in (0, 2, 10)}
     text = json.dumps(to_json(positions))
     assert from_json(json.loads(text)) == positions
     assert json.dumps(to_json(from_json(json.loads(text)))) == text
 
 
 def test_a_range_goes_on_where_the_last_one_ended():
-    assert range_start(Position("a", 0, 7), Position("a", 0, 9)) == 7
+    assert range_start(LogPosition("a", 0, 7), LogPosition("a", 0, 9)) == 7
 
 
 def test_the_first_batch_run_again_begins_where_it_began():
     # Given a query that began at "latest", which was 5, and was stopped in its first batch
-    logged = Position("a", 5, 9)
+    logged = LogPosition("a", 5, 9)
     # When it starts again, "latest" is 9
     # Then the rows of the batch are still 5 to 9
-    assert range_start(Position("a", 9, 9), logged) == 5
+    assert range_start(LogPosition("a", 9, 9), logged) == 5
 
 
 def test_a_log_made_anew_or_not_seen_before_is_read_from_its_beginning():
-    assert range_start(Position("a", 0, 7), Position("b", 3, 9)) == 3
-    assert range_start(None, Position("b", 3, 9)) == 3
+    assert range_start(LogPosition("a", 0, 7), LogPosition("b", 3, 9)) == 3
+    assert range_start(None, LogPosition("b", 3, 9)) == 3
 
 
 @pytest.mark.slow

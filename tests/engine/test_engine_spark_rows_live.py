@@ -15,7 +15,7 @@ from lockstep import events
 from lockstep.engine.errors import SparkInUse
 from lockstep.engine.model.loading import parse_yaml
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.spark.engine import Engine, EngineOptions
+from lockstep.engine.runtime.engine import Engine, EngineOptions
 from lockstep.engine.spark.query import OBSERVED, SHARD_VARIABLE
 from lockstep.engine.spark.rows import PUSHDOWN, register
 from lockstep.engine.spark.session import hosts_without, start_session, stop_session
@@ -375,7 +375,7 @@ def test_an_engine_lives_in_the_spark_of_a_job_and_leaves_it_alone(spark, bus, t
         publisher.publish(*({"id": number, "symbol": "A", "x": 1.0} for number in range(7)))
         publisher.flush()
         engine.drain(timeout=120)
-        [query] = engine._computing._queries
+        [query] = engine._compute._queries
 
         def told() -> list[dict]:
             return [progress for progress in query.recentProgress if progress["observedMetrics"]]

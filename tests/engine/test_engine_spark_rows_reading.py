@@ -20,7 +20,7 @@ from lockstep.engine.spark.rows import LockstepSource
 from lockstep.engine.spark.rows_columns import DEFAULT, arrow_schema, schema_of
 from lockstep.engine.spark.rows_options import ReadOptions
 from lockstep.engine.spark.rows_positions import after
-from lockstep.engine.spark.rows_reading import RowRange, RowReader, RowStreamReader, spread
+from lockstep.engine.spark.rows_reader import RowRange, RowReader, RowStreamReader, spread
 from lockstep.errors import BadConfig, BadOffset, GroupBusy, StreamNotFound
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig

@@ -22,12 +22,11 @@ from pyspark.sql.types import (
 )
 
 import lockstep
-from lockstep.engine.spark import rows_staging
+from lockstep.engine.spark import rows_writer
 from lockstep.engine.spark.rows import tidy
 from lockstep.engine.spark.rows_columns import HEADERS, arrow_schema, schema_of
 from lockstep.engine.spark.rows_options import WriteOptions
-from lockstep.engine.spark.rows_staging import Author
-from lockstep.engine.spark.rows_writing import RowStreamWriter, RowWriter, Task
+from lockstep.engine.spark.rows_writer import Author, RowStreamWriter, RowWriter, Task
 from lockstep.errors import (
     BadConfig,
     BadRecord,
@@ -89,7 +88,7 @@ def contents(bus, stream="out") -> list[bytes]:
 
 
 def hidden(bus) -> list[str]:
-    return [name for name in bus.bus.names() if name.startswith(rows_staging.PREFIX)]
+    return [name for name in bus.bus.names() if name.startswith(rows_writer.PREFIX)]
 
 
 # --- exactly once ------------------------------------------------------------------------------------------------
@@ -381,5 +380,5 @@ def test_a_bus_without_transactions_says_so_or_writes_at_least_once():
 def test_the_note_of_a_batch_is_plain_json(bus):
     write_batch(bus, 4, [[table([b"a"])]], query="q1")
     with bus.bus.snapshot() as view:
-        note = json.loads(view.get(rows_staging._cell("out", Author("q1"))))
+        note = json.loads(view.get(rows_writer._cell("out", Author("q1"))))
         assert note == {"identity": view.identity("out"), "query": "q1", "batch": 4}

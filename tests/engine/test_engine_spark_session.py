@@ -13,8 +13,16 @@ import pytest
 
 from lockstep.engine.errors import SparkInUse, SparkNotStarted, SparkSettingRefused, SparkUnavailable, StateNotShared
 from lockstep.engine.spark import session
-from lockstep.engine.spark.session import _chosen_home, _our_python, check_shared, slim_home, start_session
-from lockstep.engine.spark.settings import check_engine, is_here, settings
+from lockstep.engine.spark.session import (
+    _chosen_home,
+    _our_python,
+    check_engine,
+    check_shared,
+    is_here,
+    settings,
+    slim_home,
+    start_session,
+)
 
 INSTALLED = Path(pyspark.__file__).parent
 

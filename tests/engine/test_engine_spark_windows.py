@@ -35,12 +35,12 @@ from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import encode_frame
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.run.beats import Beat
-from lockstep.engine.spark.filters import bounds_of
+from lockstep.engine.runtime.sequence.beats import Beat
 from lockstep.engine.spark.rows import LockstepSource, PushingSource
+from lockstep.engine.spark.sources import bounds_of
 from lockstep.engine.spark.window_columns import EventForm, checked_schema, frame_schema, own_columns, to_arrow
 from lockstep.engine.spark.window_options import WindowReadOptions
-from lockstep.engine.spark.window_rows import HeldColumns
+from lockstep.engine.spark.window_reader import HeldColumns
 from lockstep.errors import BadConfig, BadRecord, NotFound
 from lockstep.events.holding import HeldRows
 
@@ -446,7 +446,7 @@ def histories(draw) -> list[list[Event]]:
 @settings(max_examples=100, deadline=None)
 @given(histories(), st.integers(1, 7))
 def test_the_rows_that_are_held_are_those_of_the_slow_way(blocks, waiting):
-    import lockstep.engine.spark.window_rows as module
+    import lockstep.engine.spark.window_reader as module
 
     slow, fast, before = HeldRows(KEYED), HeldColumns(KEYED), module._WAITING_MIN
     module._WAITING_MIN = waiting
@@ -467,7 +467,7 @@ def test_the_rows_that_are_held_are_those_of_the_slow_way(blocks, waiting):
 @settings(max_examples=100, deadline=None)
 @given(histories(), st.integers(1, 7), st.lists(st.integers(0, 8), max_size=3))
 def test_tasks_that_each_look_at_what_comes_later_have_the_rows_of_one_that_reads_all(blocks, waiting, cuts):
-    import lockstep.engine.spark.window_rows as module
+    import lockstep.engine.spark.window_reader as module
 
     batches = [EventBatch.of(KEYED, [(number, events)]) for number, events in enumerate(blocks, 1)]
     keys_only = [replace(batch, columns=(*batch.columns[:2], None)) for batch in batches]

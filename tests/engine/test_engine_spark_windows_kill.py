@@ -22,12 +22,11 @@ from lockstep.engine.model.loading import load_model, to_yaml
 from lockstep.engine.model.project import ContinuousQuery, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import SourceWindow
-from lockstep.engine.run.inputs import own_input
-from lockstep.engine.run.reading import values_between
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.sequence.reader import values_between
+from lockstep.engine.runtime.sequence.streams import ProjectStreams, own_input
 from lockstep.engine.spark.rows import LockstepSource
-from lockstep.engine.spark.rows_bus import open_shared
-from lockstep.engine.spark.rows_writing import Task
+from lockstep.engine.spark.rows_writer import Task
+from lockstep.engine.spark.sources import open_shared
 
 FIELDS = Schema.parse("ID*:int64,name:string")
 KILLED = -signal.SIGKILL

@@ -13,12 +13,11 @@ from run_worlds import sums_graph
 from forks import exit_code_of_a_fork
 from lockstep.engine.compute.local import LocalCompute
 from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.run.feeding import EventPublisher, out_batches
-from lockstep.engine.run.publishing import Publisher
-from lockstep.engine.run.spool import Spool, SpoolPart
-from lockstep.engine.run.spool_waiter import SpoolWaiter
-from lockstep.engine.spark import failover
-from lockstep.engine.spark.engine import Engine, EngineOptions
+from lockstep.engine.runtime import coordinator
+from lockstep.engine.runtime.engine import Engine, EngineOptions
+from lockstep.engine.runtime.output.event_streams import EventPublisher, out_batches
+from lockstep.engine.runtime.output.publisher import Publisher
+from lockstep.engine.runtime.output.spool import Spool, SpoolPart, SpoolWaiter
 from lockstep.log import inotify
 from lockstep.runtime import ThreadRuntime
 from lockstep.streams.client import connect
@@ -29,7 +28,7 @@ FOR_EVER_S = 3600.0
 @pytest.fixture
 def no_looking(monkeypatch):
     """Nobody looks again by himself within a test."""
-    monkeypatch.setattr(failover, "_IDLE_S", FOR_EVER_S)
+    monkeypatch.setattr(coordinator, "_IDLE_S", FOR_EVER_S)
     monkeypatch.setattr(inotify.FileWaiter, "LOOK_AGAIN_S", FOR_EVER_S)
 
 

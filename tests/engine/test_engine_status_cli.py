@@ -14,7 +14,7 @@ from lockstep.cli import status as cli_status
 from lockstep.cli.main import main
 from lockstep.cli.output import Output
 from lockstep.cli.status import headline, watch
-from lockstep.engine.run.cluster import project_status
+from lockstep.engine.runtime.control.status import project_status
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing import VirtualRuntime
 

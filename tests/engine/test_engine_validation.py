@@ -41,7 +41,7 @@ def test_windows_are_ordered_parents_first_and_then_as_declared():
     first = query(copy("c"), copy("b"), source("a"), name="one", links=["a b", "b c"])
     second = query(source("a"), copy("b"), name="two", links=["a b"])
     graph = compile_project(Project(name="p", queries=(first, second)))
-    # Then each comes behind its parents, and ties keep the order of declaration
+    # Then each comes after its parents, and ties keep the order of declaration
     assert [node.path for node in graph.nodes] == ["one/a", "one/b", "one/c", "two/a", "two/b"]
     assert [node.index for node in graph.nodes] == [0, 1, 2, 3, 4]
     assert [parent.node for parent in graph.nodes[2].parents] == [1]
@@ -229,7 +229,7 @@ def test_a_union_of_equal_inputs_is_sound_and_looks_like_them():
 
 
 def test_what_follows_from_another_fault_is_not_reported():
-    # Given a join whose fields are unknown, and windows behind it that use them
+    # Given a join whose fields are unknown, and windows below it that use them
     broken = JoinWindow(name="j", conditions=(("id", "id"),), fields=(JoinField(name="x", source="l_nothing"),))
     windows = (source("a", "id*:int32"), source("b", "id*:int32"), broken)
     behind = (FilterWindow(name="f", expression="y > 1"), summing("g"))

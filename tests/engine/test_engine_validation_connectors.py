@@ -18,7 +18,7 @@ def test_a_kafka_connector_reads_one_fixed_partition():
 
 
 def test_streams_of_different_partitions_must_not_meet():
-    # Given two sources that read different partitions, and a union behind copies of them
+    # Given two sources that read different partitions, and a union below copies of them
     sources = source("a", connectors=(kafka("ka", 0),)), source("b", connectors=(kafka("kb", 1),))
     windows = (*sources, CopyWindow(name="c"), UnionWindow(name="u"), CopyWindow(name="behind"))
     links = ["a c", "c u", "b u", "u behind"]

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from lockstep.core.sequence import Entry, Mark
-from lockstep.engine.run.beats import Beat, last_beat
-from lockstep.engine.run.decisions import Decision, decode, encode
-from lockstep.engine.run.position import Position
+from lockstep.engine.runtime.sequence.beats import Beat, last_beat
+from lockstep.engine.runtime.sequence.entries import Decision, SequencePosition, decode, encode
 from lockstep.errors import DataError
 from lockstep.log.batch import NO_PRODUCER, BatchView, pack
 from lockstep.log.config import StreamConfig
@@ -65,7 +64,7 @@ def test_a_beat_with_a_field_that_is_not_known_is_refused():
 
 @pytest.mark.parametrize("newer", [{"pace": 3}, {"sequence": {"pace": 3}}])
 def test_a_position_with_a_field_that_is_not_known_is_refused(newer):
-    tree = Position().tree()
-    assert Position.of(tree) == Position()
+    tree = SequencePosition().tree()
+    assert SequencePosition.of(tree) == SequencePosition()
     with pytest.raises(DataError, match="says pace, which a newer version wrote"):
-        Position.of({**tree, **newer})
+        SequencePosition.of({**tree, **newer})

@@ -149,7 +149,7 @@ def test_a_source_with_retention_forgets_what_left():
 
 
 def test_retention_flows_down_the_graph():
-    # Given two windows with retention one behind the other, what the first lets go leaves the second with flag R.
+    # Given two windows with retention one below the other, what the first lets go leaves the second with flag R.
     first = CopyWindow(name="a", retention=Retention(kind="bycount_sliding", limit=1))
     second = CopyWindow(name="b", retention=Retention(kind="bycount_sliding", limit=5))
     run = Run(chain(SourceWindow(name="s", schema=SCHEMA), first, second), "b")

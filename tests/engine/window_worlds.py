@@ -16,7 +16,7 @@ from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.project import ContinuousQuery, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import SourceWindow
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.engine.spark.rows import LockstepSource
 from lockstep.log.batch import NO_PRODUCER, pack
 

@@ -15,11 +15,11 @@ from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import CopyWindow, SourceWindow
-from lockstep.engine.run.barriers import encode_barrier
-from lockstep.engine.run.beats import Beat
-from lockstep.engine.run.decisions import Decision, Statement, encode
-from lockstep.engine.run.reading import values_between
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.output.outlet import encode_barrier
+from lockstep.engine.runtime.sequence.beats import Beat
+from lockstep.engine.runtime.sequence.entries import Decision, Statement, encode
+from lockstep.engine.runtime.sequence.reader import values_between
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.events import Events, ProjectEvents
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.port import Bus, Log
@@ -69,7 +69,7 @@ class Desk:
             self.out.append([pack([value], producer=NO_PRODUCER, sequence=0, created_ns=0)])
 
     def come_out(self, *blocks: tuple[int, Sequence[Event]]) -> None:
-        """Blocks behind the last one."""
+        """Blocks after the last one."""
         self.put(*self.frames(*blocks, previous=self.last))
         self.last = blocks[-1][0]
 
@@ -88,7 +88,7 @@ class Desk:
     def state(self) -> None:
         """The model, as an engine states it."""
         states = Statement(to_yaml(self.graph.project), ("q/Copy",))
-        entry = Entry(1, "me", 1, "", Decision({}, 0, 0, states=states).body())
+        entry = Entry(1, "me", 1, "", Decision(states=states).body())
         records = [encode(record) for record in (Mark(1, "me"), entry)]
         log = self.bus.open(self.streams.sequence)
         log.append([pack(records, producer=NO_PRODUCER, sequence=0, created_ns=0)])

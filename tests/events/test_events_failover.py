@@ -10,9 +10,9 @@ from event_worlds import SCHEMA, Desk, blocks_in, event
 from lockstep.engine.errors import SourceDiffers
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.frames import decode_frame
-from lockstep.engine.run.beats import Beat
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.reading import values_between
+from lockstep.engine.runtime.sequence.beats import Beat
+from lockstep.engine.runtime.sequence.entries import SequencePosition
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.errors import BadName, TimedOut
 from lockstep.events import failover
 from lockstep.events.failover import FailoverPublisher, RoleChange
@@ -176,7 +176,7 @@ def test_a_wrong_source_is_found_by_its_check_when_the_blocks_are_gone(desk):
     first.finish(timeout=30)
     first.close()
     end = desk.input.bounds().next
-    position = Position(ends={"q/Trades": end}, clients={f"q/Trades/{first.client.hex()}": 3})
+    position = SequencePosition(ends={"q/Trades": end}, clients={f"q/Trades/{first.client.hex()}": 3})
     desk.bus.open(desk.streams.control).append([Beat(position=position.tree()).batch(0)])
     desk.input.trim(end)
     # When one comes with another source

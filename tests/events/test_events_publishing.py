@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lockstep.engine.errors import WindowNotFound
 from lockstep.engine.events.frames import read_head
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.run.reading import values_between
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.errors import BadArgument, BadRecord, NotFound
 from lockstep.events import Event, Flag, Opcode, connect
 from lockstep.events.clients import client_id

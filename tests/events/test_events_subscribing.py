@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.engine.errors import BlocksMissing, HistoryTrimmed, OutputBroken, PositionForeign
-from lockstep.engine.run.streams import EVENT_STREAM
+from lockstep.engine.runtime.sequence.streams import EVENT_STREAM
 from lockstep.errors import BadArgument, StreamNotFound
 from lockstep.events import Flag, Opcode, Position
 from lockstep.runtime import ThreadRuntime

@@ -10,7 +10,7 @@ import pytest
 
 import lockstep
 from lockstep.errors import BadOffset, IllegalState, NotAStore, StoreNotFound
-from lockstep.log.lmdb.backup import backup
+from lockstep.log.lmdb.backend import backup
 from lockstep.log.lmdb.verify import verify
 
 PUBLISH = """

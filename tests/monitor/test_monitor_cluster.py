@@ -11,7 +11,7 @@ import pytest
 from test_monitor_window import fleet_blocks
 
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.run.decisions import Decision
+from lockstep.engine.runtime.sequence.entries import Decision
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
 from lockstep.monitor.window import monitor_model

@@ -138,7 +138,7 @@ def test_a_snapshot_and_the_rest_are_the_whole(log, data) -> None:
 @calm
 @given(likely_logs(), st.data())
 def test_every_record_may_land_twice_at_once(log, data) -> None:
-    """A copy right behind its original changes nothing but the last sign of life."""
+    """A copy right after its original changes nothing but the last sign of life."""
     if not log:
         return
     at = data.draw(st.integers(0, len(log) - 1))

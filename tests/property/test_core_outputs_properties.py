@@ -69,7 +69,7 @@ def draw_cut(data, stream: Stream) -> tuple[int, int]:
 def test_the_fold_knows_what_the_oracle_knows(stream, data) -> None:
     state, got = OutState(), 0
     for _ in range(data.draw(st.integers(1, 30))):
-        # Given any frame: a copy, one that overlaps, one behind a hole, or the next one
+        # Given any frame: a copy, one that overlaps, one after a hole, or the next one
         near = data.draw(st.booleans()) and got < len(stream.pieces)
         start = got if near else draw_cut(data, stream)[0]
         end = data.draw(st.sampled_from(stream.ends(start)))

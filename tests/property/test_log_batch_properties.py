@@ -7,13 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.errors import BatchDamaged, FormatTooNew
-from lockstep.log import codecs
-from lockstep.log.batch import BatchView, pack
+from lockstep.log.batch import CODECS, BatchView, pack
 
 U64, I64 = st.integers(0, 2**63), st.integers(-(2**63), 2**63 - 1)
 VALUES = st.binary(max_size=200)
 HEADERS = st.lists(st.tuples(st.text(max_size=20), st.binary(max_size=20)), max_size=4).map(tuple)
-CODECS = st.sampled_from(codecs.CODECS)
+CODECS = st.sampled_from(CODECS)
 
 
 @st.composite

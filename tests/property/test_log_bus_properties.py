@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from lockstep.errors import ConfigMismatch, OffsetConflict, StreamNotFound, Trimmed
 from lockstep.log.batch import BatchView, pack
 from lockstep.log.config import StreamConfig
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing.contract import records
@@ -176,7 +176,7 @@ class BusMachine(RuleBasedStateMachine):
 class MemoryMachine(BusMachine):
     def __init__(self):
         super().__init__()
-        self.grid = Grid()
+        self.grid = MemoryBroker()
 
     def open(self):
         return self.grid.bus(ThreadRuntime())

@@ -14,7 +14,7 @@ from lockstep.core.seats import Seat
 from lockstep.errors import StreamNotFound
 from lockstep.log.batch import BatchView
 from lockstep.log.config import StreamConfig
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.schedule.rows import Change, CronRow, Fence, Outgoing, Run, ShardState, cron_key, row_key
 from lockstep.schedule.store.cells import CellStore
 from lockstep.schedule.store.port import Filter
@@ -70,7 +70,7 @@ class Pair:
 
     def __init__(self):
         self.clock = VirtualRuntime()
-        self.bus = Grid().bus(self.clock)
+        self.bus = MemoryBroker().bus(self.clock)
         self.bus.create("out", StreamConfig(capacity=None))
         self.epochs = dict.fromkeys(SHARDS, 1)
         self.store = CellStore(self.bus, "jobs", self.clock, lambda _: self.owners())

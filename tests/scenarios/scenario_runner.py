@@ -28,7 +28,7 @@ class Frame(NamedTuple):
 
     def __str__(self) -> str:
         part = f".{self.cut.part}" if self.cut.part or self.cut.more else ""
-        return f"block {self.cut.first}{part} {self.body} behind {self.cut.previous}" + " (goes on)" * self.cut.more
+        return f"block {self.cut.first}{part} {self.body} after {self.cut.previous}" + " (goes on)" * self.cut.more
 
 
 @dataclass
@@ -228,7 +228,7 @@ class Runner:
                 case outlet.Published(cut):
                     self.out.append(f"{name} knows that block {cut.first} is out" + f" to piece {cut.part}" * cut.more)
                 case outlet.Broken(cut, last):
-                    self.out.append(f"{name} can't publish block {cut.first} behind block {last}")
+                    self.out.append(f"{name} can't publish block {cut.first} after block {last}")
 
     def _step(self, name: str, event: member.Event, how: tuple[str, ...]) -> None:
         self.members[name], actions = member.step(self.members[name], event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from lockstep.core.agenda import Option, Remove, Upsert
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.schedule.client import SchedulerClient
 from lockstep.schedule.delivery.port import Outcome, Result
 from lockstep.schedule.node import Node, NodeOptions
@@ -58,7 +58,7 @@ class World:
     def __init__(self, seed=0, name="jobs", shards=4, is_remote=False):
         self.is_remote = is_remote
         self.clock = VirtualRuntime(seed)
-        self.grid = Grid()
+        self.grid = MemoryBroker()
         self.streams = SchedulerStreams(name)
         self.courier = TableCourier()
         self.bus = Lockstep(self.grid.bus(self.clock), self.clock)

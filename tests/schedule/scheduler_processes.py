@@ -8,7 +8,7 @@ from itertools import count
 
 from lockstep.core.ladder import Ladder
 from lockstep.errors import AppendUncertain, ServerUnreachable
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.schedule.client import SchedulerClient
 from lockstep.schedule.delivery.port import Outcome, Result
 from lockstep.schedule.node import Node, NodeOptions
@@ -151,7 +151,7 @@ class Cluster:
     def __init__(self, seed=0, *, shards=3, options=None, is_remote=False):
         self.is_remote = is_remote
         self.clock = VirtualRuntime(seed, max_steps_per_instant=1000, max_steps_per_call=50_000)
-        self.grid = Grid(dedupe=False)
+        self.grid = MemoryBroker(dedupe=False)
         self.streams = SchedulerStreams("jobs")
         self.options = options or NodeOptions(ladder=Ladder(), group=GROUP)
         self.bus = Lockstep(self.grid.bus(self.clock), self.clock)

@@ -12,7 +12,7 @@ from lockstep.schedule.history import records_of
 from lockstep.schedule.streams import SchedulerStreams
 from lockstep.streams.client import Lockstep
 from lockstep.testing import VirtualRuntime
-from memory_wire import MemoryServer
+from memory_driver import MemoryServer
 
 STREAMS = SchedulerStreams("jobs")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lockstep.errors import OutboxBlocked, RecordTooLarge, ServerRefused, ServerUnreachable, StoreFull
 from lockstep.log.config import StreamConfig
 from lockstep.log.embedded import bus as embedded
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.port import Limits
 from lockstep.schedule.rows import Fence, Outgoing
 from lockstep.schedule.store import outbox as module
@@ -29,7 +29,7 @@ class World:
 
     def __init__(self, *, dedupe=False):
         self.clock, self.plan = VirtualRuntime(), FaultPlan()
-        self.bus = Grid(dedupe=dedupe).bus(self.clock)
+        self.bus = MemoryBroker(dedupe=dedupe).bus(self.clock)
         self.streams = Lockstep(self.bus, self.clock)
         self.outbox = Outbox("jobs", FaultyBus(self.bus, self.plan), self.clock)
         self.sent = 0

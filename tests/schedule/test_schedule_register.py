@@ -1,10 +1,10 @@
-"""The register of tenants: a long control stream is shortened, and whoever is behind reads the same."""
+"""The register of tenants: a long control stream is shortened, and a reader that is behind reads the same."""
 
 from __future__ import annotations
 
 from schedule_worlds import World
 
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.schedule import expiry, tenants
 from lockstep.schedule.store import cells
 from lockstep.schedule.tenants import Paused, Register, Registered, Removed, StoreNamed, Tenant, TenantType
@@ -21,7 +21,7 @@ class Site:
 
     def __init__(self):
         self.clock = VirtualRuntime(0)
-        self.bus = Lockstep(Grid().bus(self.clock), self.clock)
+        self.bus = Lockstep(MemoryBroker().bus(self.clock), self.clock)
         self.bus.create("jobs.control")
         self.register = self.reader()
 

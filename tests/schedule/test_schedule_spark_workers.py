@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lockstep.core.agenda import Remove
 from lockstep.cron import Zone, parse
-from lockstep.engine.spark.rows_bus import this_host
+from lockstep.engine.spark.sources import this_host
 from lockstep.errors import BadArgument, PathMissing
 from lockstep.runtime import ThreadRuntime
 from lockstep.schedule import requests

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from lockstep.errors import StoreMismatch, UnsupportedByBackend
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.runtime import ThreadRuntime
 from lockstep.schedule.assembly import change_store
 from lockstep.schedule.scheduler import Scheduler
@@ -36,7 +36,7 @@ class DatabaseStore(CellStore):
 @pytest.fixture
 def bus():
     runtime = ThreadRuntime()
-    with Lockstep(Grid().bus(runtime), runtime) as made:
+    with Lockstep(MemoryBroker().bus(runtime), runtime) as made:
         yield made
 
 

@@ -19,8 +19,8 @@ from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event
 from lockstep.engine.events.frames import encode_frame
 from lockstep.engine.model.graph import Graph, Node
-from lockstep.engine.run.asking import Reply
-from lockstep.engine.run.reports import Report
+from lockstep.engine.runtime.control.reports import Report
+from lockstep.engine.runtime.requests.channel import Reply
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.port import Bus, Log
 from lockstep.server import RestServer, serve

@@ -11,7 +11,7 @@ from server_worlds import BASE, View, served
 
 from lockstep.engine.errors import RequestRefused
 from lockstep.engine.model.loading import parse_yaml, to_xml, to_yaml
-from lockstep.engine.run.asking import Asker
+from lockstep.engine.runtime.requests.channel import RequestClient
 from lockstep.errors import BadArgument, DataError, Unavailable
 from lockstep.runtime import ThreadRuntime
 from lockstep.server.models import below
@@ -123,7 +123,7 @@ def test_the_leaders_error_is_passed_on(view, ask, error, status):
 
 
 def test_nobody_answers(view, ask):
-    asker = Asker(view.bus(), view.world.streams, ThreadRuntime())
+    asker = RequestClient(view.bus(), view.world.streams, ThreadRuntime())
     view.ask = lambda kind, params, _timeout_s: asker.ask(kind, params, timeout_s=0.01)
     found = ask.put("/projects/p/state?value=persisted")
     assert (found.status, found.code) == (504, "REQUEST_TIMED_OUT")

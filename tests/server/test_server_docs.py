@@ -8,7 +8,7 @@ from pathlib import Path
 
 from server_worlds import View, served
 
-from lockstep.engine.run.cluster import SILENT_S, EngineRow, ProjectStatus
+from lockstep.engine.runtime.control.status import SILENT_S, EngineRow, ProjectStatus
 from lockstep.server import errors
 from lockstep.server.answers import status_of
 from lockstep.server.guard import Limits

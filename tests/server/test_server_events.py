@@ -17,7 +17,7 @@ from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.project import ContinuousQuery, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import SourceWindow
-from lockstep.engine.run.barriers import encode_barrier
+from lockstep.engine.runtime.output.outlet import encode_barrier
 from lockstep.runtime import ThreadRuntime
 from lockstep.server.errors import RowsNotReady, RowsUnknown
 from lockstep.server.rows import RowLimits, RowsOfWindows

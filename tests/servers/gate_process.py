@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from lockstep.engine.gates.opening import open_gate
+from lockstep.engine.gates.urls import open_gate
 from lockstep.runtime import ThreadRuntime
 
 WITHIN_S = 30.0

@@ -47,7 +47,7 @@ def start_cluster(start_server):
 
 def leader_of(nodes, bus, stream):
     """The node that leads a stream."""
-    links = bus.wire._links
+    links = bus.driver._client
     (_, port), _ = links.topology(bus.open(stream).topic._stream, links.deadline())
     [node] = [node for node in nodes if node.port == port]
     return node

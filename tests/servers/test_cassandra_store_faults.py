@@ -11,7 +11,7 @@ import pytest
 
 from lockstep.core.agenda import Status
 from lockstep.errors import BadArgument, BadUrl, Closed, OutboxBlocked, ServerRefused, ServerUnreachable, StoreFull
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.runtime import ThreadRuntime
 from lockstep.schedule.rows import Change, Fence, Outgoing, ShardState, row_key
 from lockstep.schedule.store import cassandra, cassandra_outbox, outbox
@@ -38,7 +38,7 @@ def clock():
 
 @pytest.fixture
 def grid():
-    return Grid()
+    return MemoryBroker()
 
 
 @pytest.fixture
@@ -379,7 +379,7 @@ class TestOpening:
     )
     def test_a_bad_url_is_refused(self, url, reason, clock):
         with pytest.raises(BadUrl, match=reason) as caught:
-            CassandraStore(url, "s", Grid().bus(clock), clock)
+            CassandraStore(url, "s", MemoryBroker().bus(clock), clock)
         assert "cassandra://localhost:9042/keyspace" in str(caught.value)
 
     def test_a_closed_store_says_so(self, open_store):

@@ -9,9 +9,9 @@ from typing import Any
 import pika
 import pytest
 
-from lockstep.engine.gates.lastvalue import LastValueQueue
-from lockstep.engine.gates.opening import open_gate
+from lockstep.connectors.rabbitmq import LastValueQueue
 from lockstep.engine.gates.port import Gate
+from lockstep.engine.gates.urls import open_gate
 from lockstep.errors import ServerRefused, ServerUnfit, ServerUnreachable
 from lockstep.runtime import ThreadRuntime
 from servers.gate_process import GateProcess, until

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from lockstep.engine.gates import redis_lock
-from lockstep.engine.gates.opening import open_gate
+from lockstep.engine.gates.urls import open_gate
 from lockstep.errors import ServerRefused, ServerUnreachable
 from lockstep.runtime import ThreadRuntime
 from servers.gate_process import until

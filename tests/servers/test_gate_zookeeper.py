@@ -14,8 +14,8 @@ from kazoo.client import KazooClient
 
 from lockstep.dev.recipe import Plan, Recipe, Site
 from lockstep.dev.zookeeper import zookeeper
-from lockstep.engine.gates.opening import open_gate
 from lockstep.engine.gates.port import Gate
+from lockstep.engine.gates.urls import open_gate
 from lockstep.errors import ServerUnfit, ServerUnreachable
 from lockstep.runtime import ThreadRuntime
 from servers.gate_process import GateProcess, until

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-import lockstep.log.hazelcast.opening  # noqa: F401 - the client warns when it is imported, and this keeps that quiet
+import lockstep.log.hazelcast.driver  # noqa: F401 - the client warns when it is imported, and this keeps that quiet
 from lockstep import StreamConfig
 from lockstep.dev.hazelcast import hazelcast
 from lockstep.errors import (
@@ -25,8 +25,7 @@ from lockstep.errors import (
     TakenBack,
     Trimmed,
 )
-from lockstep.log.hazelcast.link import Link
-from lockstep.log.hazelcast.mending import mend_waking
+from lockstep.log.hazelcast.client import ClusterClient, patch_waking
 from lockstep.log.hazelcast.topic import slack
 from lockstep.log.network.address import parse_address
 from lockstep.log.urls import open_bus
@@ -97,7 +96,7 @@ def producer():
 
 def ring_of(bus, log):
     """The ring of a stream, as a plain client has it."""
-    return bus.wire._link.client.get_ringbuffer(f"{bus.wire._prefix}{log.name}@{log.identity}").blocking()
+    return bus.driver._client.library.get_ringbuffer(f"{bus.driver._prefix}{log.name}@{log.identity}").blocking()
 
 
 def append_numbered(log, producer, count):
@@ -244,7 +243,7 @@ def test_a_handle_on_a_stream_that_another_process_deleted_says_so(opened, produ
 def test_a_deletion_that_was_cut_short_is_finished_by_whoever_makes_the_stream_anew(bus, producer):
     log = bus.create("orders", KEEP_ALL)
     log.append([producer.batch(b"a")])
-    bus.wire.remove(bus.look_up("orders"))  # and here the deleting process died
+    bus.driver.remove(bus.look_up("orders"))  # and here the deleting process died
     assert bus.names() == []
     anew = bus.create("orders", KEEP_ALL)
     assert anew.identity != log.identity
@@ -276,13 +275,13 @@ def test_after_the_loss_of_a_member_a_reader_sees_whether_what_it_read_is_still_
     log = bus.create("orders", KEEP_ALL)
     append_numbered(log, producer, 20)
     at = log.read(0, max_bytes=1)[-1].base + 1
-    bus.wire._link.losses += 1
+    bus.driver._client.losses += 1
     entries = log.read(at, max_bytes=1)
     assert entries[0].base > at
     # When the number of what was read last was given to something else, reading on is refused, again and again
     cursor = log.topic._cursors._cursors[-1]
     cursor.last = (cursor.last[0], b"what the dead member had")
-    bus.wire._link.losses += 1
+    bus.driver._client.losses += 1
     for _ in range(2):
         with pytest.raises(TakenBack, match="were read, and another record is there now, or none"):
             log.read(entries[-1].base + 1)
@@ -391,7 +390,7 @@ def test_no_password_is_logged_however_much_is(server, caplog):
         with pytest.raises(ServerRefused):
             open_bus(f"hazelcast:{target}", ThreadRuntime())
         with pytest.raises(ServerUnreachable):  # the client itself, which tries again and again
-            Link(address, "dev", ThreadRuntime().monotonic)
+            ClusterClient(address, "dev", ThreadRuntime())
     assert any(record.name.startswith("hazelcast") for record in caplog.records)
     assert "topsecret" not in caplog.text + repr([record.__dict__ for record in caplog.records])
 
@@ -421,10 +420,10 @@ def test_a_server_that_accepts_and_is_silent_is_given_up_in_time():
 
 def test_a_real_client_has_what_we_change_in_it(opened):
     """Our changes look for parts that the client does not document, and leave it alone where they find none."""
-    link = opened().wire._link
+    link = opened().driver._client
     # When a connection is lost, though its member stays
     losses = link.losses
-    [connection] = link.client._connection_manager.active_connections.values()
+    [connection] = link.library._connection_manager.active_connections.values()
     connection.close_connection("a test closes it", None)
     # Then the link hears of it
     end = time.monotonic() + 20
@@ -432,9 +431,9 @@ def test_a_real_client_has_what_we_change_in_it(opened):
         assert time.monotonic() < end, "a lost connection was not heard of"
         time.sleep(0.001)
     # And its thread is woken for each call
-    waker = link.client._reactor._loop.waker
-    assert waker.wake.__qualname__.startswith(mend_waking.__name__)
+    waker = link.library._reactor._loop.waker
+    assert waker.wake.__qualname__.startswith(patch_waking.__name__)
     # And it loads no pickled object
     pickled = SerializationServiceV1(Config()).to_data(threading.Event)
     with pytest.raises(HazelcastSerializationError, match="pickled object"):
-        link.client._serialization_service.to_object(pickled)
+        link.library._serialization_service.to_object(pickled)

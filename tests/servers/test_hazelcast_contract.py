@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-import lockstep.log.hazelcast.opening  # noqa: F401 - the client warns when it is imported, and this keeps that quiet
+import lockstep.log.hazelcast.driver  # noqa: F401 - the client warns when it is imported, and this keeps that quiet
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing.contract import LogContract

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import lockstep.log.hazelcast.opening  # noqa: F401 - the client warns when it is imported, and this keeps that quiet
+import lockstep.log.hazelcast.driver  # noqa: F401 - the client warns when it is imported, and this keeps that quiet
 from lockstep import Lockstep, StreamConfig
 from lockstep.errors import AppendUncertain, LockstepError, ServerUnreachable, StreamNotFound
 from lockstep.log.urls import open_bus
@@ -78,7 +78,7 @@ class Load:
         assert set(self.acknowledged) <= set(self.read), "lost"
         assert len(set(read)) == len(read), "doubled"
         assert self._held()[: len(self.read)] == self.read, "readers see something else than there is"
-        assert all(node.bus.wire._link.losses for node in self.nodes), "nobody noticed anything: it shows nothing"
+        assert all(node.bus.driver._client.losses for node in self.nodes), "nobody noticed anything: it shows nothing"
         assert read == sorted(read), "out of order"
         assert set(self.read) <= set(self.tried), "made up"
 
@@ -151,7 +151,7 @@ def whole_cluster(hazelcast_cluster):
 
 def owner_of(cluster, bus, stream):
     """The member that holds the ring of a stream."""
-    client, ring = bus.wire._link.client, bus.open(stream).topic._ring._proxy
+    client, ring = bus.driver._client.library, bus.open(stream).topic._ring._proxy
     owner = client.partition_service.get_partition_owner(ring._partition_id)
     [port] = [member.address.port for member in client.cluster_service.get_members() if member.uuid == owner]
     [node] = [node for node in cluster.nodes if node.port == port]

@@ -22,7 +22,7 @@ from lockstep.errors import (
     UnsupportedByBackend,
 )
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.wire import STRIDE
+from lockstep.log.network.driver import STRIDE
 from lockstep.streams.cursor import Cursor
 from lockstep.testing.contract import records, values
 from servers.kafka_worlds import (

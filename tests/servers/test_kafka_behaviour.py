@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from lockstep.log.kafka.reading import Reader
+from lockstep.log.kafka.reader import Reader
 from lockstep.log.port import Bounds
 from lockstep.testing.contract import records, values
 from servers.kafka_worlds import KEEP_ALL, SOON_S, fresh, one, opened
@@ -47,9 +47,9 @@ def test_reading_on_asks_the_server_only_at_the_end(bus, monkeypatch):
     filled(bus, 300)
     log = bus.open("orders")
     starts, asked = [], []
-    start, ends = Reader.start, bus.wire._link.cluster.ends
+    start, ends = Reader.start, bus.driver._clients.cluster.ends
     monkeypatch.setattr(Reader, "start", lambda self, *rest: (starts.append(rest), start(self, *rest))[1])
-    monkeypatch.setattr(bus.wire._link.cluster, "ends", lambda *rest: (asked.append(rest), ends(*rest))[1])
+    monkeypatch.setattr(bus.driver._clients.cluster, "ends", lambda *rest: (asked.append(rest), ends(*rest))[1])
     at, found = 0, []
     while entries := log.read(at, max_bytes=1):
         found.append(entries[0].base)

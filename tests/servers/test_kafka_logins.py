@@ -102,6 +102,6 @@ def test_tls_with_a_certificate_that_nobody_trusts_stays_out(server):
 
 def test_what_a_bus_shows_of_itself_holds_no_secret(login):
     with opened(f"kafka://alice:{SECRET}@{login}", prefix=fresh()) as bus:
-        shown = f"{bus.url}{bus!r}{bus.wire!r}{vars(bus.wire)!r}{bus.wire._link!r}"
+        shown = f"{bus.url}{bus!r}{bus.driver!r}{vars(bus.driver)!r}{bus.driver._clients!r}"
         assert SECRET not in shown
         assert bus.url == f"kafka://alice@{login}"

@@ -19,7 +19,7 @@ from lockstep.errors import (
     Unavailable,
 )
 from lockstep.log.config import StreamConfig
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.runtime import ThreadRuntime
 from lockstep.schedule.rows import Change, Fence, Outgoing, ShardState, row_key
 from lockstep.schedule.store import outbox as outbox_module
@@ -45,7 +45,7 @@ def scheduler():
 
 @pytest.fixture
 def grid(request):
-    return Grid(dedupe=getattr(request, "param", True))
+    return MemoryBroker(dedupe=getattr(request, "param", True))
 
 
 @pytest.fixture
@@ -416,7 +416,7 @@ class TestServer:
     @pytest.mark.parametrize("how", ["stall", "stall_answers"])
     def test_a_server_that_is_silent_is_given_up_in_bounded_time(self, breakable, url, open_store, proxy, how):
         runtime = ThreadRuntime()
-        store = PostgresStore(url, f"silent-{how}", Grid().bus(runtime), runtime)
+        store = PostgresStore(url, f"silent-{how}", MemoryBroker().bus(runtime), runtime)
         store.claim(0, ONE)
         getattr(proxy, how)()
         began = runtime.monotonic()
@@ -432,7 +432,7 @@ class TestServer:
 
     def test_a_commit_whose_answer_is_lost_is_whole_or_nothing(self, breakable, url, open_store, proxy, fired):
         runtime = ThreadRuntime()
-        store = PostgresStore(url, "unsure", FaultyBus(fired_bus := Grid().bus(runtime)), runtime)
+        store = PostgresStore(url, "unsure", FaultyBus(fired_bus := MemoryBroker().bus(runtime)), runtime)
         log = fired_bus.create("fired", KEEP_ALL)
         store.claim(0, ONE)
         proxy.stall_answers()
@@ -486,12 +486,12 @@ class TestOpening:
     )
     def test_a_bad_url_is_refused(self, url, reason, clock):
         with pytest.raises(BadUrl, match=reason) as caught:
-            PostgresStore(url, "s", Grid().bus(clock), clock)
+            PostgresStore(url, "s", MemoryBroker().bus(clock), clock)
         assert "postgresql://user@localhost:5432/database" in str(caught.value)
 
     def test_a_database_that_does_not_exist(self, postgresql_server, clock):
         with pytest.raises(ServerUnreachable, match='database "nowhere" does not exist'):
-            PostgresStore(postgresql_server.url.replace("/postgres", "/nowhere"), "s", Grid().bus(clock), clock)
+            PostgresStore(postgresql_server.url.replace("/postgres", "/nowhere"), "s", MemoryBroker().bus(clock), clock)
 
     def test_schemas_keep_stores_apart(self, open_store, postgresql_server):
         one, two = (open_store(url=f"{postgresql_server.url}?schema={name}") for name in ("one", "two"))

@@ -79,7 +79,7 @@ def test_a_wrong_password(rabbitmq_server):
 
 
 def test_no_password_is_logged_however_much_is(rabbitmq_server, bus, clerk, caplog):
-    prefix = bus.wire._address.prefix
+    prefix = bus.driver._address.prefix
     clerk(".*", ".*", ".*")
     with caplog.at_level(logging.DEBUG):
         other = opened(own_url(rabbitmq_server, login=f"clerk:{SECRET}", prefix=prefix))
@@ -102,7 +102,7 @@ def test_options_that_make_no_sense(rabbitmq_server, option):
 
 
 def test_rights_that_are_missing(rabbitmq_server, bus, clerk):
-    prefix = bus.wire._address.prefix
+    prefix = bus.driver._address.prefix
     url = own_url(rabbitmq_server, login=f"clerk:{SECRET}", prefix=prefix)
     refused(url, ServerRefused, "clerk")  # nothing of this virtual host
     log = bus.create("orders", KEEP_ALL)
@@ -130,7 +130,7 @@ def test_rights_that_are_missing(rabbitmq_server, bus, clerk):
 
 
 def test_a_right_that_is_taken_and_given_back(rabbitmq_server, bus, clerk):
-    prefix, producer = bus.wire._address.prefix, Producer()
+    prefix, producer = bus.driver._address.prefix, Producer()
     others = [f"other{number}" for number in range(13)]
     for name in ("orders", *others):
         bus.create(name, KEEP_ALL)

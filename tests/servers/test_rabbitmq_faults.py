@@ -180,7 +180,7 @@ def test_a_message_that_arrives_late_is_dropped_by_the_server(rabbitmq_server, p
     producer = Producer()
     log.append([producer.batch(b"a")])
     late = producer.batch(b"late")
-    links = bus.wire._links
+    links = bus.driver._client
     held = [one for ones in links._open.values() for one in ones]
     proxy.stall()
     with pytest.raises(AppendUncertain):
@@ -250,7 +250,7 @@ def test_a_paused_server_is_an_error_within_the_time_out(breakable_rabbitmq):
         (lambda: log.topic.send([b"b"]), AppendUncertain),
         (lambda: log.topic.fetch(10**6, 1), ServerUnreachable),
         (log.topic.ends, ServerUnreachable),
-        (lambda: bus.wire.catalogue.find("orders"), ServerUnreachable),
+        (lambda: bus.driver.catalogue.find("orders"), ServerUnreachable),
         (lambda: opened(own_url(server, timeout_s=1)), ServerUnreachable),
     ]
     for call, fault in calls:

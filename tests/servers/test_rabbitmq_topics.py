@@ -13,8 +13,8 @@ from rstream import schema
 
 from lockstep.errors import BatchDamaged, DataError, ServerUnreachable, StreamNotFound, Trimmed
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.wire import Ends, Known
-from lockstep.log.rabbitmq.feed import AHEAD_BYTES
+from lockstep.log.network.driver import Ends, StreamEntry
+from lockstep.log.rabbitmq.subscription import AHEAD_BYTES
 from lockstep.testing.contract import Producer
 from lockstep.testing.contract_case import KEEP_ALL, values
 from servers.clients import eventually
@@ -42,14 +42,14 @@ def topic(bus):
 
 def made(bus, name="orders", config=KEEP_ALL):
     """A topic of its own, below the log."""
-    known = Known(name, "0123456789abcdef" * 2, config)
-    bus.wire._make(known)
-    return bus.wire.topic(known)
+    known = StreamEntry(name, "0123456789abcdef" * 2, config)
+    bus.driver._make(known)
+    return bus.driver.topic(known)
 
 
 def again(bus, name="orders"):
     """Another handle on the topic that `made` has made."""
-    return bus.wire.topic(Known(name, "0123456789abcdef" * 2, KEEP_ALL))
+    return bus.driver.topic(StreamEntry(name, "0123456789abcdef" * 2, KEEP_ALL))
 
 
 def read_all(topic, number=0, max_bytes=1 << 20):
@@ -83,7 +83,7 @@ def test_whatever_was_acknowledged_is_found_at_once(bus, topic):
 
 
 def test_two_who_look_at_the_end_never_miss_what_the_other_has_sent(bus, topic):
-    other, seen = opened(own_url(None, port=bus.wire._address.hosts[0][1], prefix=bus.wire._address.prefix)), []
+    other, seen = opened(own_url(None, port=bus.driver._address.hosts[0][1], prefix=bus.driver._address.prefix)), []
 
     def answer():
         topic = again(other)
@@ -148,7 +148,7 @@ def test_reading_on_is_served_from_what_came_ahead(bus, topic):
         topic.send([b"x" * 1000])
     reader = again(bus)
     at = reader.fetch(0, 1)[-1].number + 1
-    feed, asked = reader._feeds[0], []
+    feed, asked = reader._subscriptions[0], []
     begin = feed._connection.begin
     feed._connection.begin = lambda *words, **more: asked.append(1) or begin(*words, **more)
     for _ in range(150):
@@ -164,8 +164,8 @@ def test_what_is_read_ahead_is_bounded(bus, topic):
     at = 0
     for _ in range(10):
         at = reader.fetch(at, 1)[-1].number + 1
-    feed = reader._feeds[0]
-    feed.settle(bus.wire._links.deadline(), fully=True)
+    feed = reader._subscriptions[0]
+    feed.settle(bus.driver._client.deadline(), fully=True)
     assert sum(len(chunk.data) for chunk in feed._chunks) <= AHEAD_BYTES + 1_100_000
 
 
@@ -217,7 +217,7 @@ def test_what_retention_drops_in_front_of_an_open_reader_is_told_and_not_passed_
 def test_a_stream_that_somebody_deleted_on_the_server_is_an_error_and_not_an_empty_stream(rabbitmq_server, bus):
     log = bus.create("orders", KEEP_ALL)
     log.append([Producer().batch(b"a")])
-    control(rabbitmq_server, "delete_queue", bus.wire._server_name(log._known))
+    control(rabbitmq_server, "delete_queue", bus.driver._server_name(log._known))
     with pytest.raises(DataError, match="somebody deleted it there"):
         bus.create("orders", KEEP_ALL)
     with pytest.raises(ServerUnreachable):
@@ -232,7 +232,7 @@ def test_a_stream_that_somebody_deleted_on_the_server_is_an_error_and_not_an_emp
 def test_a_deletion_that_was_cut_short_leaves_nothing_that_a_new_stream_finds(bus):
     log = bus.create("orders", KEEP_ALL)
     log.append([Producer().batch(b"a")])
-    bus.wire.catalogue.remove(log._known)  # and here the deleting process died
+    bus.driver.catalogue.remove(log._known)  # and here the deleting process died
     anew = bus.create("orders", KEEP_ALL)
     assert anew.identity != log.identity
     assert values(anew) == []
@@ -242,17 +242,17 @@ def test_of_two_that_make_the_same_stream_both_get_the_one_that_was_first_and_th
     rabbitmq_server, url, bus
 ):
     other = opened(url)
-    known = Known("orders", "f" * 32, KEEP_ALL)
+    known = StreamEntry("orders", "f" * 32, KEEP_ALL)
     log = bus.create("orders", KEEP_ALL)
-    assert other.wire.catalogue.add(known).identity == log.identity
-    assert not other.wire._exists(other.wire._server_name(known), other.wire._links.deadline())
+    assert other.driver.catalogue.add(known).identity == log.identity
+    assert not other.driver._exists(other.driver._server_name(known), other.driver._client.deadline())
     other.close()
 
 
 def test_what_another_client_wrote_is_told_to_who_reads_and_stops_nobody_else(bus, topic):
     # Given an entry that holds several messages, as other clients write them
     topic.send([b"a"])
-    connection, deadline = bus.wire._links.fresh(bus.wire._links.deadline()), bus.wire._links.deadline()
+    connection, deadline = bus.driver._client.fresh(bus.driver._client.deadline()), bus.driver._client.deadline()
     stream = topic._stream
     connection.ask(lambda number: schema.DeclarePublisher(number, 1, "", stream), deadline)
     entry = struct.pack(">BHII", 0x80, 2, 10, 10) + b"\0\0\0\1x\0\0\0\1y"
@@ -273,7 +273,7 @@ def test_many_handles_share_connections(bus, topic):
     for number, handle in enumerate(handles):
         [at] = handle.send([b"%d" % number])
         assert handle.fetch(at, 1)[0].data == b"%d" % number
-    assert sum(len(ones) for ones in bus.wire._links._open.values()) <= 7
+    assert sum(len(ones) for ones in bus.driver._client._open.values()) <= 7
     for handle in handles:
         handle.close()
 
@@ -336,7 +336,7 @@ def test_a_closed_bus_leaves_no_thread_and_no_connection(url):
     waiter.watch(log)
     log.append([Producer().batch(b"a")])
     assert threading.active_count() == before + 1
-    connections = [one for ones in bus.wire._links._open.values() for one in ones]
+    connections = [one for ones in bus.driver._client._open.values() for one in ones]
     bus.close()
     assert threading.active_count() == before
     assert all(one.sock.fileno() == -1 for one in connections)

@@ -57,7 +57,7 @@ def server(start_server):
 def tell(server, opened):
     """Tells the server something, past the bus."""
     bus = opened(server.url)
-    return lambda *words: bus.server.ask(words)[0]
+    return lambda *words: bus.client.ask(words)[0]
 
 
 def took_s(call):
@@ -105,7 +105,7 @@ def test_a_password_by_url_file_or_environment(server, tell, opened, tmp_path, m
     tell("CONFIG", "SET", "requirepass", "right-word")
     bus = opened(f"redis://:right-word@127.0.0.1:{server.port}")
     assert bus.names() == []
-    assert "right-word" not in bus.url + repr(bus) + repr(vars(bus.server)) + repr(vars(bus.server.connector))
+    assert "right-word" not in bus.url + repr(bus) + repr(vars(bus.client)) + repr(vars(bus.client.connector))
     (tmp_path / "secret").write_text("right-word\n")
     assert opened(server.url, password_file=tmp_path / "secret").names() == []
     monkeypatch.setenv("LOCKSTEP_REDIS_PASSWORD", "right-word")

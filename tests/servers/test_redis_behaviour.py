@@ -13,9 +13,9 @@ from forks import exit_code_of_a_fork
 from lockstep.errors import Conflict, ForkedProcess, StreamNotFound
 from lockstep.log.batch import NO_PRODUCER, BatchView, pack
 from lockstep.log.config import StreamConfig
-from lockstep.log.redis import lua
-from lockstep.log.redis.opening import open_bus
-from lockstep.log.redis.stamping import stamp
+from lockstep.log.redis import scripts
+from lockstep.log.redis.bus import open_bus
+from lockstep.log.redis.layout import stamp
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing.contract import Producer, records, values, views
 
@@ -119,7 +119,7 @@ def test_nobody_listens_unless_something_is_watched(bus, log):
 
 def test_an_append_without_a_wake_rings_nobody(bus, log):
     waiter, woken = bus.waiter(), []
-    stop = bus._follower.watch(log.keys.bell, lambda: woken.append(1))
+    stop = bus._listener.watch(log.keys.channel, lambda: woken.append(1))
     until(lambda: woken, "the first look")
     log.append([Producer().batch(b"a")], wake=False)
     log.append([Producer("other").batch(b"b")])
@@ -142,14 +142,14 @@ def test_all_keys_begin_with_the_prefix_and_a_deleted_stream_leaves_none(bus, lo
     log.hold("group", 0)
     bus.atomic(lambda changes: changes.put(b"cell", b"x"))
     tag = bus.keys.catalogue.removesuffix("streams")
-    [keys] = bus.server.ask(("KEYS", f"{tag}*"))
+    [keys] = bus.client.ask(("KEYS", f"{tag}*"))
     named = {key.decode().removeprefix(tag) for key in keys}
     assert named == {
         "streams", "changes", "cells", "undo",
         "row:orders", "log:orders", "sizes:orders", "seen:orders", "holds:orders",
     }  # fmt: skip
     bus.delete("orders")
-    [left] = bus.server.ask(("KEYS", f"{tag}*orders"))
+    [left] = bus.client.ask(("KEYS", f"{tag}*orders"))
     assert left == []
 
 
@@ -177,22 +177,22 @@ def test_what_retention_drops_is_gone_from_the_server(bus):
     log, producer = bus.create("ring", StreamConfig(capacity=10)), Producer()
     for number in range(100):
         log.append([producer.batch(b"%d" % number)])
-    assert bus.server.ask(("XLEN", log.keys.entries), ("LLEN", log.keys.sizes)) == [10, 10]
+    assert bus.client.ask(("XLEN", log.keys.entries), ("LLEN", log.keys.sizes)) == [10, 10]
     log.trim(log.bounds().next)
-    assert bus.server.ask(("XLEN", log.keys.entries), ("LLEN", log.keys.sizes)) == [0, 0]
+    assert bus.client.ask(("XLEN", log.keys.entries), ("LLEN", log.keys.sizes)) == [0, 0]
     assert log.append([producer.batch(b"next")]) == [100]
 
 
 def test_a_producer_that_is_silent_for_long_is_forgotten(bus, log):
-    long_ago = time.time_ns() - lua.PRODUCER_FORGOTTEN_NS - 60 * 10**9
+    long_ago = time.time_ns() - scripts.PRODUCER_FORGOTTEN_NS - 60 * 10**9
     producers = [Producer(f"old {number}") for number in range(10)]
     for producer in producers:
         log.append([producer.batch(b"x")])
     for number, producer in enumerate(producers):
-        bus.server.ask(("HSET", log.keys.seen, producer.id, f"1 {number + 1} {stamp(long_ago)}"))
-    assert bus.server.ask(("HLEN", log.keys.seen)) == [10]
+        bus.client.ask(("HSET", log.keys.seen, producer.id, f"1 {number + 1} {stamp(long_ago)}"))
+    assert bus.client.ask(("HLEN", log.keys.seen)) == [10]
     log.append([Producer("new").batch(b"y")])
-    assert bus.server.ask(("HLEN", log.keys.seen)) == [1]
+    assert bus.client.ask(("HLEN", log.keys.seen)) == [1]
 
 
 def test_any_offset_can_be_read_at_once(log):
@@ -338,7 +338,7 @@ def test_many_threads_use_few_connections_and_close_them_all(opened, redis_serve
     log = bus.create("orders", KEEP)
 
     def clients():
-        [found] = counting.server.ask(("INFO", "clients"))
+        [found] = counting.client.ask(("INFO", "clients"))
         return int(found.split(b"connected_clients:")[1].split()[0])
 
     def work(name):

@@ -300,7 +300,7 @@ def test_scripts_that_the_server_forgot_are_sent_again(redis_server):
     bus = open_bus(with_prefix(redis_server.url), ThreadRuntime())
     log, producer = bus.create("orders", KEEP), Producer()
     log.append([producer.batch(b"a")])
-    bus.server.ask(("SCRIPT", "FLUSH"))
+    bus.client.ask(("SCRIPT", "FLUSH"))
     log.append([producer.batch(b"b")])
     assert values(log) == [b"a", b"b"]
     bus.close()

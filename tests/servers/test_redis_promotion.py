@@ -7,8 +7,8 @@ import uuid
 
 import pytest
 
-from lockstep.engine.run.beats import Beat, Beats
-from lockstep.engine.run.reports import ReportBoard
+from lockstep.engine.runtime.control.reports import ReportBoard
+from lockstep.engine.runtime.sequence.beats import Beat, Beats
 from lockstep.errors import DataError
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
@@ -52,10 +52,10 @@ def pair(start_server, opened):
     """A primary, its replica, and a bus that uses whichever is the primary."""
     primary, replica = start_server("redis"), start_server("redis")
     second = opened(replica.url)
-    opened(primary.url).server.ask(("CONFIG", "SET", "repl-diskless-sync-delay", 0))
-    second.server.ask(("REPLICAOF", "127.0.0.1", primary.port))
+    opened(primary.url).client.ask(("CONFIG", "SET", "repl-diskless-sync-delay", 0))
+    second.client.ask(("REPLICAOF", "127.0.0.1", primary.port))
     bus = opened(f"redis://127.0.0.1:{primary.port},127.0.0.1:{replica.port}")
-    until(lambda: b"state=online" in bus.server.ask(("INFO", "replication"))[0])
+    until(lambda: b"state=online" in bus.client.ask(("INFO", "replication"))[0])
     return primary, bus, second
 
 
@@ -71,10 +71,10 @@ def promoted(pair, producer):
     primary, bus, second = pair
     log = bus.create("orders", KEEP)
     log.append([producer.batch(b"both")])
-    until(lambda: second.server.ask(("XLEN", log.keys.entries)) == [1])
+    until(lambda: second.client.ask(("XLEN", log.keys.entries)) == [1])
     cursor = Cursor(log, 0)
     assert read_all(cursor) == [b"both"]
-    second.server.ask(("REPLICAOF", "NO", "ONE"))
+    second.client.ask(("REPLICAOF", "NO", "ONE"))
     lost = producer.batch(b"A")
     log.append([lost])
     assert read_all(cursor) == [b"A"]
@@ -106,26 +106,26 @@ def test_a_switch_that_closes_no_connection_is_an_error_for_who_read_what_the_ne
     primary, bus, second = pair
     log, producer = bus.create("orders", KEEP), Producer()
     log.append([producer.batch(b"both")])
-    until(lambda: second.server.ask(("XLEN", log.keys.entries)) == [1])
+    until(lambda: second.client.ask(("XLEN", log.keys.entries)) == [1])
     first = opened(primary.url)
     cursor, other = Cursor(first.open("orders"), 0), Cursor(first.open("orders"), 0)
     assert read_all(cursor) == read_all(other) == [b"both"]
-    second.server.ask(("REPLICAOF", "NO", "ONE"))
+    second.client.ask(("REPLICAOF", "NO", "ONE"))
     lost = producer.batch(b"A")
     log.append([lost])
     assert read_all(cursor) == [b"A"]
     promoted = second.open("orders")
     assert promoted.append([Producer("other").batch(b"B")]) == [1]
-    losses = first.server.losses
-    first.server.ask(("REPLICAOF", "127.0.0.1", second.server.connector.address.hosts[0][1]))
-    until(lambda: first.server.ask(("HGET", log.keys.row, "tip")) == second.server.ask(("HGET", log.keys.row, "tip")))
+    losses = first.client.losses
+    first.client.ask(("REPLICAOF", "127.0.0.1", second.client.connector.address.hosts[0][1]))
+    until(lambda: first.client.ask(("HGET", log.keys.row, "tip")) == second.client.ask(("HGET", log.keys.row, "tip")))
     for at_the_end in (True, False):
         with pytest.raises(DataError, match="Offsets 1 to 1 of stream 'orders'"):
             read_all(cursor)
         if at_the_end:
             assert promoted.append([lost]) == [2]
-            until(lambda: first.server.ask(("XLEN", log.keys.entries)) == [3])
-    assert first.server.losses == losses, "no connection was lost"
+            until(lambda: first.client.ask(("XLEN", log.keys.entries)) == [3])
+    assert first.client.losses == losses, "no connection was lost"
     assert read_all(other) == [b"B", b"A"], "who had not read the lost record goes on"
 
 
@@ -135,9 +135,9 @@ def test_a_reader_that_saw_nothing_else_goes_on(pair):
     log.append([producer.batch(b"a")])
     cursor = Cursor(log, 0)
     assert read_all(cursor) == [b"a"]
-    until(lambda: second.server.ask(("XLEN", log.keys.entries)) == [1])
+    until(lambda: second.client.ask(("XLEN", log.keys.entries)) == [1])
     primary.kill()
-    second.server.ask(("REPLICAOF", "NO", "ONE"))
+    second.client.ask(("REPLICAOF", "NO", "ONE"))
     log.append([producer.batch(b"b")])
     assert read_all(cursor) == [b"b"]
 
@@ -165,9 +165,9 @@ def test_members_of_a_group_go_by_what_is_left(pair):
     )  # fmt: skip
     until(member.held)
     group = member.grouplog.log
-    until(lambda: second.server.ask(("XLEN", group.keys.entries))[0] > 5)
+    until(lambda: second.client.ask(("XLEN", group.keys.entries))[0] > 5)
     # When another server becomes the primary that never got what was read last
-    second.server.ask(("REPLICAOF", "NO", "ONE"))
+    second.client.ask(("REPLICAOF", "NO", "ONE"))
     before = group.bounds().next
     until(lambda: member.grouplog.next > before + 2)
     primary.kill()
@@ -194,9 +194,9 @@ def test_what_engines_tell_each_other_is_read_on(pair, kind):
         return reader.last().published if kind == "beats" else reader.look()
 
     say(1)
-    until(lambda: second.server.ask(("XLEN", log.keys.entries)) == [1])
+    until(lambda: second.client.ask(("XLEN", log.keys.entries)) == [1])
     look()
-    second.server.ask(("REPLICAOF", "NO", "ONE"))
+    second.client.ask(("REPLICAOF", "NO", "ONE"))
     say(2)
     look()
     primary.kill()

@@ -67,11 +67,11 @@ def pair(start_server, opened):
     first, second = opened(primary.url), opened(replica.url)
 
     def tell_replica(*words):
-        return second.server.ask(words)[0]
+        return second.client.ask(words)[0]
 
-    first.server.ask(("CONFIG", "SET", "repl-diskless-sync-delay", 0))
+    first.client.ask(("CONFIG", "SET", "repl-diskless-sync-delay", 0))
     tell_replica("REPLICAOF", "127.0.0.1", primary.port)
-    until(lambda: b"state=online" in first.server.ask(("INFO", "replication"))[0], "the replica")
+    until(lambda: b"state=online" in first.client.ask(("INFO", "replication"))[0], "the replica")
     return primary, replica, tell_replica
 
 
@@ -147,7 +147,7 @@ def test_a_primary_that_becomes_a_replica_is_left_for_the_new_one(pair, opened):
     log.append([producer.batch(b"a")])
     until(lambda: tell_replica("EXISTS", log.keys.entries) == 1, "the copy")
     tell_replica("REPLICAOF", "NO", "ONE")
-    bus.server.ask(("REPLICAOF", "127.0.0.1", replica.port))
+    bus.client.ask(("REPLICAOF", "127.0.0.1", replica.port))
     log.append([producer.batch(b"b")])
     assert values(log) == [b"a", b"b"]
     assert tell_replica("XLEN", log.keys.entries) == 2
@@ -166,7 +166,7 @@ def encrypted(start_server, opened, tmp_path):
     [port] = free_ports(1)
     bus = opened(start_server("redis").url)
     files = ("tls-cert-file", certificate, "tls-key-file", key, "tls-ca-cert-file", certificate)
-    bus.server.ask(("CONFIG", "SET", *map(str, files), "tls-auth-clients", "no", "tls-port", port))
+    bus.client.ask(("CONFIG", "SET", *map(str, files), "tls-auth-clients", "no", "tls-port", port))
     return port, certificate
 
 
@@ -215,10 +215,10 @@ def cluster(start_server, opened):
     nodes = [start_server(cluster_node()) for _ in range(2)]
     buses = [opened(node.url) for node in nodes]
     for bus, (first, last) in zip(buses, ((0, 8191), (8192, 16383)), strict=True):
-        bus.server.ask(("CLUSTER", "ADDSLOTSRANGE", first, last))
-    buses[0].server.ask(("CLUSTER", "MEET", "127.0.0.1", *nodes[1].ports))
+        bus.client.ask(("CLUSTER", "ADDSLOTSRANGE", first, last))
+    buses[0].client.ask(("CLUSTER", "MEET", "127.0.0.1", *nodes[1].ports))
     for bus in buses:
-        until(lambda bus=bus: b"cluster_state:ok" in bus.server.ask(("CLUSTER", "INFO"))[0], "the cluster")
+        until(lambda bus=bus: b"cluster_state:ok" in bus.client.ask(("CLUSTER", "INFO"))[0], "the cluster")
     return nodes, buses
 
 
@@ -227,7 +227,7 @@ def test_a_bus_lives_in_one_slot_of_a_cluster_and_is_found_from_any_node(cluster
     homes = set()
     for number in range(20):
         prefix = f"shop{number}"
-        [slot] = buses[0].server.ask(("CLUSTER", "KEYSLOT", f"{{{prefix}}}:streams"))
+        [slot] = buses[0].client.ask(("CLUSTER", "KEYSLOT", f"{{{prefix}}}:streams"))
         if (slot < 8192) in homes:
             continue
         homes.add(slot < 8192)

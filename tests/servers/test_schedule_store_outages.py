@@ -13,7 +13,7 @@ import pytest
 
 from lockstep.core.agenda import Status, Upsert
 from lockstep.errors import Unavailable
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.runtime import ThreadRuntime
 from lockstep.schedule.assembly import open_scheduler
 from lockstep.schedule.store.port import Filter
@@ -30,7 +30,7 @@ class Nodes:
     """Two nodes of a scheduler in this process, on one bus, and a client with the API."""
 
     def __init__(self, stack, url):
-        grid, name = Grid(), f"jobs-{uuid.uuid4().hex}"
+        grid, name = MemoryBroker(), f"jobs-{uuid.uuid4().hex}"
         runtime = ThreadRuntime()
 
         def scheduler(node_name, *, node=True):

@@ -11,7 +11,7 @@ from worlds import CALM, HASTY, Outage, everything, in_parallel, publish, take, 
 from lockstep import StreamConfig
 from lockstep.errors import AppendUncertain, BadOffset, Conflict, Fenced, UnsupportedByBackend
 from lockstep.log.batch import BatchView
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.streams.client import Lockstep
 
 
@@ -203,7 +203,7 @@ def test_f3_state_that_somebody_else_changed_is_a_conflict(bus):
 
 
 def test_f3_a_bus_that_cant_says_so(virtual):
-    grid = Grid()
+    grid = MemoryBroker()
     grid.promises = type(grid.promises)(
         durability="memory", may_lose="", opened_by="process", retention=(), atomic=False
     )

@@ -7,7 +7,7 @@ from worlds import CALM, World, publish, take
 
 from lockstep import StreamConfig
 from lockstep.errors import ConfigMismatch, IllegalState, StoreFull
-from lockstep.log.lmdb import room
+from lockstep.log.lmdb.tables import delete_ballast, reserved_bytes
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing import VirtualRuntime
@@ -163,7 +163,7 @@ def test_state_stored_in_one_step_leaves_the_room_that_is_kept_from_users(tmp_pa
     most = environment.map_bytes // size
     accepted = next(count for count in range(most, 0, -max(most // 40, 1)) if is_stored(count))
     with environment.begin_write() as transaction:
-        left, users = environment.room(transaction), environment.map_bytes - room.reserve(environment.map_bytes)
+        left, users = environment.room(transaction), environment.map_bytes - reserved_bytes(environment.map_bytes)
     assert left >= 0, "users took none of the reserve"
     assert left < users // 8, "and were not refused for nothing"
     bus.delete("orders")
@@ -174,10 +174,10 @@ def test_state_stored_in_one_step_leaves_the_room_that_is_kept_from_users(tmp_pa
 def test_groups_have_a_ballast_of_their_own_on_a_full_disk(small, tmp_path):
     small.node()
     folder = tmp_path / "bus"
-    assert room.throw_ballast(folder, for_groups=True)
-    assert not room.throw_ballast(folder, for_groups=True)
+    assert delete_ballast(folder, for_groups=True)
+    assert not delete_ballast(folder, for_groups=True)
     assert (folder / "ballast").exists()
-    assert room.throw_ballast(folder)
+    assert delete_ballast(folder)
 
 
 def test_records_past_their_age_make_room_in_a_full_store(tmp_path):

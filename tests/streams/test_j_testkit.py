@@ -75,7 +75,7 @@ def test_j2_closing_a_node_closes_everything_it_opened(world):
 def test_j4_virtual_time_is_the_same_every_time():
     def story(seed):
         clock = VirtualRuntime(seed)
-        grid = lockstep.log.memory.Grid()
+        grid = lockstep.log.memory.MemoryBroker()
         nodes = [Lockstep(grid.bus(clock), clock) for _ in range(3)]
         members = [node.subscriber("a", "b", "c", group="g") for node in nodes]
         told = []

@@ -9,11 +9,11 @@ from contextlib import suppress
 
 from lockstep import GroupOptions, Lockstep
 from lockstep.errors import AppendUncertain, PublishFailed
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing import FaultPlan, FaultyBus, VirtualRuntime
-from memory_wire import MemoryServer
+from memory_driver import MemoryServer
 
 BOUND_S = 20.0
 CALM = GroupOptions(lease_s=5.0, beat_s=0.1, confirm_s=0.01, revoke_s=5.0)
@@ -96,14 +96,14 @@ class World:
 
 
 def memory_world():
-    runtime, grid = ThreadRuntime(), Grid()
+    runtime, grid = ThreadRuntime(), MemoryBroker()
     world = World(runtime, lambda: grid.bus(runtime))
     world.grid = grid
     return world
 
 
 def virtual_world(*, dedupe=True, seed=0):
-    runtime, grid = VirtualRuntime(seed), Grid(dedupe=dedupe)
+    runtime, grid = VirtualRuntime(seed), MemoryBroker(dedupe=dedupe)
     world = World(runtime, lambda: grid.bus(runtime))
     world.grid = grid
     return world

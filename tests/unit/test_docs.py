@@ -29,9 +29,10 @@ from lockstep.dev import errors as dev_errors
 from lockstep.drill import errors as drill_errors
 from lockstep.engine import errors as engine_errors
 from lockstep.esp import errors as esp_errors
-from lockstep.log import batch, codecs
+from lockstep.log import batch
+from lockstep.log.batch import CODECS
 from lockstep.log.embedded.tables import TABLES
-from lockstep.log.lmdb.settings import MAP_BYTES_DEFAULT, Settings, Wish
+from lockstep.log.lmdb.settings import MAP_BYTES_DEFAULT, Settings, StoreOptions
 from lockstep.monitor import client as monitor_client
 from lockstep.monitor.agent import errors as agent_errors
 from lockstep.monitor.settings import errors as settings_errors
@@ -42,7 +43,8 @@ from lockstep.streams.admin import Groups
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [*sorted(page for page in DOCS.rglob("*.md") if "benchmarks" not in page.parts), *ROOT.glob("README.md")]
+FIRST = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+PAGES = [*sorted(page for page in DOCS.rglob("*.md") if "benchmarks" not in page.parts), *FIRST]
 GUARANTEES = DOCS / "guarantees.md"
 
 BLOCK = re.compile(r"^```python (run|pytest)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -110,7 +112,13 @@ def written_default(cell: str) -> object:
 # --- code, links and words ---------------------------------------------------------------------------------------
 
 
-FOLLOWED = (ROOT / "README.md", DOCS / "quickstart.md", DOCS / "howto" / "share-work-in-a-group.md")
+LEARN = DOCS / "learn"
+FOLLOWED = (
+    ROOT / "README.md",
+    LEARN / "quickstart.md",
+    LEARN / "first-schedule.md",
+    DOCS / "howto" / "share-work-in-a-group.md",
+)
 """Pages that a newcomer follows one after the other, in one folder."""
 
 
@@ -231,7 +239,7 @@ def test_fields_of_a_record():
 def test_options_of_an_lmdb_url():
     table = rows(section(DOCS / "reference" / "urls.md", "Options of lmdb"))
     written = {plain(name): plain(default) for name, default, _ in table}
-    assert list(written) == [item.name for item in dataclasses.fields(Wish)]
+    assert list(written) == [item.name for item in dataclasses.fields(StoreOptions)]
     assert written["durability"] == Settings(identity="").durability
     assert int(written["map_bytes"]) == MAP_BYTES_DEFAULT
 
@@ -249,17 +257,22 @@ ERROR_MODULES = {
 }
 
 
-def test_errors():
-    table = [cells for cells in rows((DOCS / "reference" / "errors.md").read_text()) if len(cells) == 5]
-    written = {plain(code): (plain(name), plain(base), int(number)) for code, name, base, number, _ in table}
+ENTRY = re.compile(
+    r"^### ([A-Z_]+)\n`(\w+)`(?: in `([\w.]+)`)?, below `(\w+)`; exit code (\d)\. (\S.*)\n\n(\S.*)$", re.MULTILINE
+)
+ERRORS = DOCS / "reference" / "errors.md"
+
+
+def test_every_error_has_one_entry_with_its_class_its_exit_code_and_what_to_do():
+    found = ENTRY.findall(ERRORS.read_text())
+    written = {
+        code: (name, module or errors.__name__, base, int(number)) for code, name, module, base, number, *_ in found
+    }
+    assert len(found) == len(written) == len(re.findall(r"^### ", ERRORS.read_text(), re.MULTILINE))
     ours = [kind for kind in all_errors() if kind.__module__ in ERROR_MODULES]
-    assert written == {kind.code: (kind.__name__, kind.__mro__[1].__name__, kind.exit_code) for kind in ours}
-
-
-def test_every_error_has_its_entry_in_troubleshooting():
-    written = re.findall(r"^### ([A-Z_]+)$", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
-    assert written == list(dict.fromkeys(written))
-    assert set(written) == {kind.code for kind in all_errors() if kind.__module__ in ERROR_MODULES}
+    assert written == {
+        kind.code: (kind.__name__, kind.__module__, kind.__mro__[1].__name__, kind.exit_code) for kind in ours
+    }
 
 
 def test_metrics():
@@ -294,7 +307,7 @@ def test_batch_flags_and_codecs():
     flags = {plain(name): int(value) for name, value, _ in rows(section(page, "Body")) if value}
     assert flags == {name: getattr(batch, name) for name in ("VARIED", "TIMES", "KEYS", "HEADERS")}
     written = {int(number): plain(name) for number, name in rows(section(page, "Codecs"))}
-    assert written == {codec.number: codec.name for codec in codecs.CODECS}
+    assert written == {codec.number: codec.name for codec in CODECS}
 
 
 def test_tables_of_the_store():
@@ -377,14 +390,15 @@ def test_the_model_of_the_page_about_models_runs_on_the_lines_that_it_shows(tmp_
     assert len(Path("prices.csv").read_text().splitlines()) == 3
 
 
-def test_the_model_of_the_readme_runs_on_the_lines_that_it_shows(tmp_path, monkeypatch, capfd):
+def test_the_first_model_runs_on_the_lines_that_its_page_shows(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "README.md").read_text()
+    page = LEARN / "first-model.md"
+    text = page.read_text()
     for name, kind in (("desk.yaml", "yaml"), ("trades.csv", "csv")):
         [block] = re.findall(rf"^```{kind}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
         Path(name).write_text(block)
-    [run] = [words for words in shown_commands(ROOT / "README.md") if words[:2] == ["model", "run"]]
-    assert command_line([*run, "--runner", "reference"]) == 0
+    [run] = [words for words in shown_commands(page) if words[:2] == ["model", "run"]]
+    assert command_line(run) == 0
     assert [line.split(",")[2] for line in Path("out.csv").read_text().splitlines()] == ["ACME", "ACME", "ACME", "EMCA"]
 
 

@@ -78,10 +78,12 @@ def test_the_extras_that_messages_name_bring_those_packages():
         assert {*told} <= named
 
 
-def test_the_readme_says_how_to_install_the_distribution_under_a_name_of_its_own():
-    install = (ROOT / "README.md").read_text().partition("## Install")[2].partition("\n## ")[0]
-    assert PROJECT["name"] == "lockstep-events", "lockstep is somebody else's on PyPI"
-    assert f"`{PROJECT['name']}`" in install
+def test_the_first_pages_say_how_to_install_the_distribution_under_a_name_of_its_own():
+    readme = (ROOT / "README.md").read_text().partition("## Install")[2].partition("\n## ")[0]
+    install = (ROOT / "docs" / "learn" / "install.md").read_text()
+    assert PROJECT["name"] == "lockstep-events", "lockstep on PyPI is another project"
     assert f"lockstep_events-{PROJECT['version']}-py3-none-any.whl" in install
-    named = set(re.findall(r"pip install '\.\[(\w+)\]'", install))
-    assert {"engine", "rest"} <= named <= PROJECT["optional-dependencies"].keys()
+    for text in (readme, install):
+        assert f"`{PROJECT['name']}`" in text
+        named = {name for names in re.findall(r"pip install '\.\[([\w,]+)\]'", text) for name in names.split(",")}
+        assert {"engine", "schedule", "monitor"} <= named <= PROJECT["optional-dependencies"].keys()

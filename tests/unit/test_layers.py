@@ -203,6 +203,125 @@ def test_imports_point_down_the_layers(path):
     assert imported_parts(path) <= MAY_IMPORT[part] | {part}
 
 
+ENGINE = SOURCE / "engine"
+MODEL = {"errors", "events", "expressions", "model"}
+ENGINE_MAY_IMPORT = {
+    "errors": set(),
+    "events": {"errors"},
+    "data": {"events"},
+    "expressions": {"errors", "events"},
+    "model": {"errors", "events", "expressions"},
+    "windows": MODEL,
+    "kernels": MODEL | {"windows"},
+    "gates": set(),
+    "runtime/sequence": MODEL | {"kernels"},
+    "runtime/setup": MODEL | {"runtime/sequence"},
+    "runtime/output": MODEL | {"windows", "kernels", "runtime/sequence"},
+    "runtime/snapshots": MODEL | {"runtime/sequence", "runtime/setup"},
+    "runtime/worker": MODEL
+    | {"windows", "kernels", "runtime/sequence", "runtime/setup", "runtime/output", "runtime/snapshots"},
+    "runtime/files": MODEL | {"windows", "runtime/sequence"},
+    "runtime/reference_run": MODEL | {"windows", "runtime/output", "runtime/files"},
+    "compute": MODEL | {"runtime/sequence", "runtime/setup", "runtime/output", "runtime/snapshots", "runtime/worker"},
+    "runtime/control": MODEL
+    | {"windows", "gates", "compute", "runtime/sequence", "runtime/setup", "runtime/output"}
+    | {"runtime/snapshots", "runtime/worker"},
+    "runtime/requests": MODEL
+    | {"runtime/sequence", "runtime/output", "runtime/snapshots", "runtime/worker", "runtime/control"},
+    "runtime/coordinator": MODEL | {"kernels", "runtime/sequence", "runtime/control", "runtime/requests"},
+    "spark": MODEL
+    | {"kernels", "compute", "runtime/sequence", "runtime/setup", "runtime/output", "runtime/snapshots"}
+    | {"runtime/files", "runtime/control"},
+    "runtime/engine": MODEL
+    | {"windows", "compute", "runtime/sequence", "runtime/setup", "runtime/output", "runtime/snapshots"}
+    | {"runtime/control", "runtime/coordinator", "spark"},
+    "runtime/file_run": MODEL
+    | {"runtime/sequence", "runtime/output", "runtime/files", "runtime/control", "runtime/engine", "spark"},
+    "spark/prepare": MODEL
+    | {"data", "kernels", "spark", "runtime/files", "runtime/control", "runtime/engine", "runtime/file_run"},
+}
+"""For each part of the engine what it may import of the others, the lowest first: none imports a later one."""
+ENGINE_UPWARD = {("expressions", "model"), ("model", "windows"), ("model", "kernels")}
+"""Expressions take the model's records of functions and first values. Checks and the plan ask windows and kernels what
+they can do, and both are built on the model."""
+SPARK = {"pyspark", "py4j"}
+
+
+def engine_part(names: list[str]) -> str:
+    """The part of the engine that a module is in, by the names after lockstep.engine."""
+    inner = "/".join(names[:2])
+    return inner if inner in ENGINE_MAY_IMPORT else names[0] if names else ""
+
+
+def modules_of_the_engine() -> dict[str, Path]:
+    found = {}
+    for path in ENGINE.rglob("*.py"):
+        names = path.relative_to(ENGINE).with_suffix("").parts
+        found[".".join(names).removesuffix(".__init__")] = path
+    return found
+
+
+def engine_imports(path: Path, modules: dict[str, Path]) -> set[str]:
+    """The modules of the engine that a module imports, also lazily, by their names after lockstep.engine."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("lockstep.engine."):
+            base = (node.module or "").removeprefix("lockstep.engine").removeprefix(".")
+            for alias in node.names:
+                whole = f"{base}.{alias.name}".removeprefix(".")
+                found.add(whole if whole in modules else base)
+    return found
+
+
+@pytest.mark.parametrize("part", list(ENGINE_MAY_IMPORT))
+def test_parts_of_the_engine_import_lower_parts_only(part):
+    order, modules = list(ENGINE_MAY_IMPORT), modules_of_the_engine()
+    assert {order.index(other) for other in ENGINE_MAY_IMPORT[part]} <= set(range(order.index(part)))
+    own = {name: path for name, path in modules.items() if engine_part(name.split(".")) == part}
+    assert own, f"nothing is in {part} any more"
+    upward = {other for lower, other in ENGINE_UPWARD if lower == part}
+    for path in own.values():
+        found = {engine_part(name.split(".")) for name in engine_imports(path, modules)}
+        assert found <= ENGINE_MAY_IMPORT[part] | upward | {part}, path
+
+
+def test_every_module_of_the_engine_is_in_a_part():
+    packages = {"__init__", "runtime"}
+    parts = {engine_part(name.split(".")) for name in modules_of_the_engine() if name not in packages}
+    assert parts <= set(ENGINE_MAY_IMPORT), "say in ENGINE_MAY_IMPORT what a new part may import"
+
+
+def test_what_runs_an_engine_has_no_circular_imports_lazy_ones_included():
+    modules = modules_of_the_engine()
+    left = {
+        name: {other for other in engine_imports(path, modules) if other != name}
+        for name, path in modules.items()
+        if name.split(".")[0] in ("runtime", "compute", "spark", "gates")
+    }
+    while free := [name for name, imports in left.items() if not imports & left.keys()]:
+        for name in free:
+            del left[name]
+    assert not left, f"circular, or on top of a circle: {sorted(left)}"
+
+
+def test_only_what_is_in_engine_spark_imports_spark():
+    for name, path in modules_of_the_engine().items():
+        if name.split(".")[0] == "spark":
+            continue
+        tree = ast.parse(path.read_text())
+        typing_only = {
+            id(inner)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+            for inner in ast.walk(node)
+        }
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if id(node) not in typing_only:
+                assert not {each.split(".")[0] for each in names} & SPARK, path
+
+
 def test_the_core_has_no_clock_no_threads_and_no_files():
     forbidden = {"time", "threading", "asyncio", "os", "pathlib", "random", "socket", "subprocess", "lmdb", "datetime"}
     for path in (SOURCE / "core").glob("*.py"):

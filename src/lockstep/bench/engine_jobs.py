@@ -15,10 +15,10 @@ from lockstep.bench.crew import Crew, Link, Role
 from lockstep.bench.engine_models import CASES
 from lockstep.bench.scratch import scratch_folder
 from lockstep.engine.events.frames import read_head
-from lockstep.engine.run.barriers import is_barrier
-from lockstep.engine.run.feeding import EventPublisher
-from lockstep.engine.run.streams import ProjectStreams
-from lockstep.engine.spark.engine import Engine, EngineOptions, EngineStatus
+from lockstep.engine.runtime.engine import Engine, EngineOptions, EngineStatus
+from lockstep.engine.runtime.output.event_streams import EventPublisher
+from lockstep.engine.runtime.output.outlet import is_barrier
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.log.batch import BatchView
 from lockstep.log.port import Log
 from lockstep.log.urls import open_bus

@@ -16,9 +16,9 @@ from lockstep.bench.engine_models import CASES
 from lockstep.bench.scratch import scratch_folder
 from lockstep.engine.events.columns import concat
 from lockstep.engine.events.frames import decode_frame
-from lockstep.engine.run.barriers import is_barrier
-from lockstep.engine.run.feeding import EventPublisher
-from lockstep.engine.spark.engine import Engine, EngineOptions
+from lockstep.engine.runtime.engine import Engine, EngineOptions
+from lockstep.engine.runtime.output.event_streams import EventPublisher
+from lockstep.engine.runtime.output.outlet import is_barrier
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.streams.client import Lockstep

@@ -17,15 +17,15 @@ from lockstep.bench.scratch import scratch_folder
 from lockstep.engine.events.frames import cut_frames
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.loading import to_yaml
-from lockstep.engine.run.history import LogHistory
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.publishing import Publisher
-from lockstep.engine.run.reading import Range, RangeReader
-from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
-from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.snapshot import seal
-from lockstep.engine.run.spool import Spool, SpoolPart
-from lockstep.engine.run.standing import inputs_of
+from lockstep.engine.runtime.output.publisher import Publisher
+from lockstep.engine.runtime.output.spool import Spool, SpoolPart
+from lockstep.engine.runtime.sequence.entries import SequencePosition
+from lockstep.engine.runtime.sequence.model_statement import inputs_of
+from lockstep.engine.runtime.sequence.reader import Range, RangeReader
+from lockstep.engine.runtime.sequence.sequencer import Sequencer, SequencerOptions
+from lockstep.engine.runtime.setup import EngineSetup
+from lockstep.engine.runtime.snapshots.format import seal
+from lockstep.engine.runtime.worker.history import LogHistory
 from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
@@ -49,7 +49,7 @@ class Bench:
         self.history = LogHistory(reader, {node.path: node.schema for node in self.graph.nodes}, ())
         self.evaluator = Evaluator(self.graph, wanted=self.wanted, history=self.history)
         self.reader = self.history.reader = reader.only(self.evaluator.needed)
-        self.position: Position = reader.start()
+        self.position: SequencePosition = reader.start()
         self.last_out: dict[str, int] = {}
         runtime = ThreadRuntime()
         setup = EngineSetup(
@@ -199,7 +199,7 @@ def sequence(bus: Bus, case: str) -> int:
     """Decide the order of everything that is on a case's inputs; the number of the last entry."""
     streams, runtime = streams_of(case), ThreadRuntime()
     inputs = inputs_of(bus, streams, CASES[case].graph())
-    start = Position(ends=dict.fromkeys(inputs.logs, 0))
+    start = SequencePosition(ends=dict.fromkeys(inputs.logs, 0))
     options = SequencerOptions(entry_events=ENTRY_EVENTS)
     sequencer = Sequencer(bus.open(streams.sequence), inputs, runtime, options, start)
     sequencer.lead()

@@ -14,11 +14,11 @@ from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.project import ContinuousQuery, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import RECORDS, SourceWindow
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.reading import RangeReader
-from lockstep.engine.run.sequencing import Sequencer, SequencerOptions
-from lockstep.engine.run.standing import inputs_of
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.sequence.entries import SequencePosition
+from lockstep.engine.runtime.sequence.model_statement import inputs_of
+from lockstep.engine.runtime.sequence.reader import RangeReader
+from lockstep.engine.runtime.sequence.sequencer import Sequencer, SequencerOptions
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.log.config import StreamConfig
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
@@ -74,7 +74,7 @@ def measure(url: str, form: str, events: int) -> dict[str, Any]:
         bus = connection.bus
         streams.create(bus, graph, frozenset())
         inputs = inputs_of(bus, streams, graph)
-        options, start = SequencerOptions(entry_events=ENTRY_EVENTS), Position(ends=inputs.begin())
+        options, start = SequencerOptions(entry_events=ENTRY_EVENTS), SequencePosition(ends=inputs.begin())
         sequencer = Sequencer(bus.open(streams.sequence), inputs, runtime, options, start)
         sequencer.lead()
         began = time.perf_counter()
@@ -92,7 +92,7 @@ def measure(url: str, form: str, events: int) -> dict[str, Any]:
     }
 
 
-def _read(reader: RangeReader, evaluator: Evaluator, end: Position) -> float:
+def _read(reader: RangeReader, evaluator: Evaluator, end: SequencePosition) -> float:
     """Seconds for reading, decoding and checking everything, as a worker does."""
     began, position = time.perf_counter(), reader.start()
     while position.number < end.number:

@@ -16,11 +16,11 @@ from lockstep.bench.scratch import scratch_folder
 from lockstep.engine.events.frames import cut_frames
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.kernels.span import Results
-from lockstep.engine.run.history import LogHistory
-from lockstep.engine.run.parts import PartFolder
-from lockstep.engine.run.reading import Range, RangeReader
-from lockstep.engine.run.replacing import Seat
-from lockstep.engine.run.streams import FRAME_BYTES
+from lockstep.engine.runtime.sequence.reader import Range, RangeReader
+from lockstep.engine.runtime.sequence.streams import FRAME_BYTES
+from lockstep.engine.runtime.worker.divided_input import PartFolder
+from lockstep.engine.runtime.worker.history import LogHistory
+from lockstep.engine.runtime.worker.replacement import ShardContext
 from lockstep.log.port import Bus
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
@@ -87,7 +87,7 @@ class _Shard:
     def __init__(self, bus: Bus, case: str, wanted: Sequence[str], shard: int, shards: int, folder: Path) -> None:
         graph, streams = CASES[case].graph(), streams_of(case)
         self._parts = PartFolder(folder, shard, shards, ThreadRuntime()) if shards > 1 else None
-        seat = Seat(bus=bus, streams=streams, shard=shard, shards=shards, parts=self._parts)
+        seat = ShardContext(bus=bus, streams=streams, shard=shard, shards=shards, parts=self._parts)
         plain = RangeReader(bus, graph, streams)
         self._history = LogHistory(plain, {node.path: node.schema for node in graph.nodes}, ())
         self._evaluator = Evaluator(graph, wanted=frozenset(wanted), history=self._history, shard=shard, shards=shards)

@@ -111,7 +111,7 @@ def opened_inlet(
 
 @contextmanager
 def _descriptor(name: str, rest: Rest, stopping: Stopping, say: Say) -> Iterator[int]:
-    from lockstep.engine.run.files import open_input
+    from lockstep.engine.runtime.files import open_input
 
     if name == STANDARD:
         yield 0

@@ -33,7 +33,7 @@ _PIECES_A_SECOND = 20
 
 def publish(options: argparse.Namespace, output: Output) -> int:
     """Publish until the source ends, or until it is told to end."""
-    from lockstep.engine.run.catalog import projects
+    from lockstep.engine.runtime.sequence.model_statement import projects
 
     model = model_of(options)
     _check(options)
@@ -231,7 +231,7 @@ class _Work:
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        from lockstep.engine.run.files import BadLines
+        from lockstep.engine.runtime.files import BadLines
 
         self.bad = BadLines()
         self.progress = self.output.progress("events")

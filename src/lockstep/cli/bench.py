@@ -86,9 +86,9 @@ def _draw(found: dict[str, Any], path: Path, output: Output) -> None:
 
 def streams(options: argparse.Namespace, output: Output) -> None:
     """Run the fan-out benchmark on a bus of its own, or in a stream of its own on the bus that --bus names."""
-    from lockstep.log import codecs
+    from lockstep.log.batch import codec_by_name
 
-    codecs.by_name(options.codec)
+    codec_by_name(options.codec)
     bench: Any = importlib.import_module("lockstep.bench.streams")
     bus: str | None = getattr(options, "bus", None)
     try:

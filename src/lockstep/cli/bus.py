@@ -15,7 +15,7 @@ from lockstep.cli.sizes import size
 from lockstep.streams import views
 
 if TYPE_CHECKING:
-    from lockstep.log.network.checks import Finding
+    from lockstep.log.network.driver import Finding
     from lockstep.log.port import Bus
 
 FIT, UNFIT = 0, 1
@@ -71,13 +71,13 @@ def show(options: argparse.Namespace, output: Output) -> None:
 
 def check(options: argparse.Namespace, output: Output) -> int:
     """Print what would break a promise; an error if strict, else exit code 1 for one that is fatal."""
-    from lockstep.log.network.checks import refuse
+    from lockstep.log.network.driver import raise_findings
 
     with opened(bus_url(options)) as client:
         found = findings(client.bus)
         url = client.url
     if options.strict:
-        refuse(found)
+        raise_findings(found)
     if output.json:
         output.json_line({"bus": url, "fit": not found, "findings": [asdict(finding) for finding in found]})
     elif found:
@@ -91,7 +91,7 @@ def check(options: argparse.Namespace, output: Output) -> int:
 def backup(options: argparse.Namespace, output: Output) -> None:
     """Copy the folder of an embedded bus."""
     from lockstep.errors import UnsupportedByBackend
-    from lockstep.log.lmdb.backup import backup as copy
+    from lockstep.log.lmdb.backend import backup as copy
     from lockstep.log.urls import split_url
 
     url, target = bus_url(options), Path(options.folder).expanduser().absolute()
@@ -113,10 +113,10 @@ def findings(bus: Bus) -> list[Finding]:
 
 def preflight(bus: Bus, output: Output, *, strict: bool, also: Sequence[Finding] = ()) -> None:
     """Before a start: refuse what can't be, and say what may go wrong; `also` was found by others."""
-    from lockstep.log.network.checks import refuse
+    from lockstep.log.network.driver import raise_findings
 
     found = [*findings(bus), *also]
-    refuse([finding for finding in found if strict or finding.fatal])
+    raise_findings([finding for finding in found if strict or finding.fatal])
     for finding in found:
         output.warn(f"{finding.server}: {finding.problem}. Change {finding.setting}.")
     if found:

@@ -81,7 +81,7 @@ def trim(options: argparse.Namespace, output: Output) -> None:
 def _show_change(options: argparse.Namespace, output: Output, graph: Graph) -> None:
     """What a new model would change, and every reason why it would be refused."""
     from lockstep.engine.model.changes import compare, refusals
-    from lockstep.engine.run.catalog import compiled, project_statement
+    from lockstep.engine.runtime.sequence.model_statement import compiled, project_statement
 
     with opened(bus_url(options)) as client:
         statement = project_statement(client.bus, options.cluster, options.project)
@@ -100,8 +100,8 @@ def _show_change(options: argparse.Namespace, output: Output, graph: Graph) -> N
 
 def _show_held(options: argparse.Namespace, output: Output, words: str) -> None:
     """The streams that a command would take records from, and how many they hold."""
-    from lockstep.engine.run.catalog import check_project, project_graph
-    from lockstep.engine.run.streams import ProjectStreams, own_sources
+    from lockstep.engine.runtime.sequence.model_statement import check_project, project_graph
+    from lockstep.engine.runtime.sequence.streams import ProjectStreams, own_sources
 
     with opened(bus_url(options)) as client:
         check_project(client.bus, options.cluster, options.project)
@@ -120,7 +120,7 @@ def _show_held(options: argparse.Namespace, output: Output, words: str) -> None:
 
 def _project(options: argparse.Namespace) -> str:
     """The project that is named, or the only one of the cluster."""
-    from lockstep.engine.run.catalog import projects
+    from lockstep.engine.runtime.sequence.model_statement import projects
 
     if options.project is not None:
         return str(options.project)
@@ -136,7 +136,7 @@ def state(options: argparse.Namespace, output: Output) -> None:
 
 def query(options: argparse.Namespace, output: Output) -> None:
     """Projects of the cluster, or what one of them is."""
-    from lockstep.engine.run.catalog import projects
+    from lockstep.engine.runtime.sequence.model_statement import projects
 
     if options.project is None and options.what == "project":
         with opened(bus_url(options)) as client:
@@ -165,10 +165,10 @@ def _shown(reply: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _ask(options: argparse.Namespace, output: Output, kind: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    from lockstep.engine.run.asking import Asker
-    from lockstep.engine.run.catalog import check_project, projects
-    from lockstep.engine.run.cluster import project_status
-    from lockstep.engine.run.streams import ProjectStreams
+    from lockstep.engine.runtime.control.status import project_status
+    from lockstep.engine.runtime.requests.channel import RequestClient
+    from lockstep.engine.runtime.sequence.model_statement import check_project, projects
+    from lockstep.engine.runtime.sequence.streams import ProjectStreams
 
     with opened(bus_url(options)) as client:
         project = options.project or _only(projects(client.bus, options.cluster), options.cluster)
@@ -176,7 +176,7 @@ def _ask(options: argparse.Namespace, output: Output, kind: str, params: Mapping
         if project_status(client.bus, options.cluster, project, client.runtime.wall_ns()).active is None:
             output.warn(f"No engine of project {project} is active. Waiting at most {options.timeout:g} s for one.")
         streams = ProjectStreams(cluster=options.cluster, project=project)
-        return Asker(client.bus, streams, client.runtime).ask(kind, params, timeout_s=options.timeout).result
+        return RequestClient(client.bus, streams, client.runtime).ask(kind, params, timeout_s=options.timeout).result
 
 
 def _only(names: list[str], cluster: str) -> str:

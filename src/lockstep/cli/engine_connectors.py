@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from lockstep.connectors.mailer import Mailer
     from lockstep.connectors.running import Connectors
     from lockstep.engine.model.graph import Graph, Node
-    from lockstep.engine.run.streams import ProjectStreams
-    from lockstep.engine.spark.engine import Engine
-    from lockstep.engine.spark.options import Progress
+    from lockstep.engine.runtime.control.options import OnStatus
+    from lockstep.engine.runtime.engine import Engine
+    from lockstep.engine.runtime.sequence.streams import ProjectStreams
     from lockstep.streams.client import Lockstep
 
 
@@ -41,7 +41,7 @@ def prepared(graph: Graph, client: Lockstep, options: argparse.Namespace, wanted
 @contextmanager
 def connected(connectors: Connectors, engine: Engine) -> Iterator[None]:
     """Run them while this engine leads."""
-    from lockstep.engine.run.conducting import ACTIVE
+    from lockstep.engine.runtime.control.leadership import ACTIVE
 
     connectors.start(lambda: engine.role == ACTIVE)
     try:
@@ -62,7 +62,7 @@ def mailing(client: Lockstep, streams: ProjectStreams) -> Iterator[Mailer]:
         mailer.stop()
 
 
-def drained(connectors: Connectors, engine: Engine, tell: Progress) -> None:
+def drained(connectors: Connectors, engine: Engine, tell: OnStatus) -> None:
     """Return when sources that have an end were read, everything is out, and was sent."""
     engine.run_until(lambda _: connectors.have_read, progress=tell)
     engine.drain(progress=tell)

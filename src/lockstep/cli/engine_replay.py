@@ -16,8 +16,8 @@ from lockstep.errors import UsageError
 def replay(options: argparse.Namespace, output: Output) -> None:
     """Evaluate every block again, from the first one on; the streams stay as they are."""
     from lockstep.engine.events.csv_options import CsvOutput
-    from lockstep.engine.spark.engine import EngineOptions
-    from lockstep.engine.spark.historyrun import run_history
+    from lockstep.engine.runtime.engine import EngineOptions
+    from lockstep.engine.spark.history_job import run_history
     from lockstep.runtime import ThreadRuntime
 
     graph = load_graph(options.model)

@@ -16,9 +16,9 @@ from lockstep.errors import UsageError
 
 if TYPE_CHECKING:
     from lockstep.engine.model.graph import Graph
-    from lockstep.engine.run.asking import Reply
-    from lockstep.engine.run.reports import Report
-    from lockstep.engine.spark.engine import Engine
+    from lockstep.engine.runtime.control.reports import Report
+    from lockstep.engine.runtime.engine import Engine
+    from lockstep.engine.runtime.requests.channel import Reply
     from lockstep.log.port import Bus
 
 TOKEN_NAME = "http.token"  # noqa: S105 - the name of a file
@@ -41,7 +41,7 @@ class View:
 
     def heard(self) -> Mapping[str, float]:
         """For how many seconds it has heard nothing of engines of the project, where it knows that."""
-        from lockstep.engine.run.cluster import SILENT_S
+        from lockstep.engine.runtime.control.status import SILENT_S
 
         return self._engine.heard(SILENT_S)
 
@@ -55,10 +55,10 @@ class View:
 
     def ask(self, kind: str, params: Mapping[str, Any], timeout_s: float) -> Reply:
         """Ask whoever leads, over the bus."""
-        from lockstep.engine.run.asking import Asker
+        from lockstep.engine.runtime.requests.channel import RequestClient
         from lockstep.runtime import ThreadRuntime
 
-        return Asker(self._bus, self._engine.streams, ThreadRuntime()).ask(kind, params, timeout_s=timeout_s)
+        return RequestClient(self._bus, self._engine.streams, ThreadRuntime()).ask(kind, params, timeout_s=timeout_s)
 
 
 @dataclass(frozen=True, slots=True)

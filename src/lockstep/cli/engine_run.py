@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from lockstep.connectors.mailer import Mailer
     from lockstep.connectors.running import Connectors
     from lockstep.engine.model.graph import Graph, Node
-    from lockstep.engine.run.conducting import RoleChange
-    from lockstep.engine.run.streams import ProjectStreams
-    from lockstep.engine.spark.engine import Engine, EngineOptions, EngineStatus
+    from lockstep.engine.runtime.control.leadership import RoleChange
+    from lockstep.engine.runtime.engine import Engine, EngineOptions, EngineStatus
+    from lockstep.engine.runtime.sequence.streams import ProjectStreams
     from lockstep.log.port import Bus
     from lockstep.streams.client import Lockstep
 
@@ -160,9 +160,9 @@ def _live(
 ) -> int:
     """From the start of Spark until the last words."""
     from lockstep.engine.model.validation import cautions
-    from lockstep.engine.run import keeping
-    from lockstep.engine.run.streams import ProjectStreams
-    from lockstep.engine.spark.engine import Engine
+    from lockstep.engine.runtime.engine import Engine
+    from lockstep.engine.runtime.sequence.streams import ProjectStreams
+    from lockstep.engine.runtime.snapshots import retention
     from lockstep.runtime import ThreadRuntime
 
     published = with_subscribed(graph, published_windows(graph, options.publish))
@@ -174,7 +174,7 @@ def _live(
     graph, published = _in_force(client.bus, streams, graph, published, is_chosen=bool(options.publish))
     wanted = frozenset(node.path for node in published)
     telling = Telling(output, graph, streams, published, wants_progress=options.progress)
-    preflight(client.bus, output, strict=options.strict, also=keeping.findings(client.bus, streams, graph))
+    preflight(client.bus, output, strict=options.strict, also=retention.input_retention(client.bus, streams, graph))
     connectors = prepared(graph, client, options, wanted)
     engine = Engine(graph, wanted, client.bus, state, ThreadRuntime(), _options(options, url), telling.role)
     telling.starting()
@@ -259,10 +259,14 @@ def _in_force(
     bus: Bus, streams: ProjectStreams, graph: Graph, published: list[Node], *, is_chosen: bool
 ) -> tuple[Graph, list[Node]]:
     """The model in force and what it publishes, if the given one is it or was replaced; `is_chosen`: by --publish."""
-    from lockstep.engine.run.catalog import compiled, published_nodes, stated
-    from lockstep.engine.run.standing import model_to_run
+    from lockstep.engine.runtime.sequence.model_statement import (
+        compiled,
+        model_to_run,
+        newest_statement,
+        published_nodes,
+    )
 
-    found = stated(bus, streams) if streams.sequence in bus.names() else None
+    found = newest_statement(bus, streams) if streams.sequence in bus.names() else None
     if found is None:
         return graph, published
     in_force = compiled(found)
@@ -275,10 +279,10 @@ def _in_force(
 
 def _persist(client: Lockstep, streams: ProjectStreams, output: Output) -> None:
     """Before a planned stop one engine writes a snapshot, so that whoever starts next has little to replay."""
-    from lockstep.engine.run.asking import Asker
+    from lockstep.engine.runtime.requests.channel import RequestClient
 
     try:
-        Asker(client.bus, streams, client.runtime).ask("persist", {}, timeout_s=_PERSIST_S)
+        RequestClient(client.bus, streams, client.runtime).ask("persist", {}, timeout_s=_PERSIST_S)
     except LockstepError as error:
         output.note(f"Stopping without a new snapshot: {error}")
 
@@ -311,7 +315,7 @@ def _serve_metrics(project: str, engine: Engine, taken: socket.socket) -> None:
     """On loopback only; it ends with the process. The server binds the port itself, so it is let go just before."""
     from prometheus_client import CollectorRegistry, start_http_server
 
-    from lockstep.engine.spark.metrics import EngineMetrics
+    from lockstep.engine.runtime.control.metrics import EngineMetrics
 
     registry = CollectorRegistry()
     registry.register(EngineMetrics(project, engine.status))
@@ -354,8 +358,8 @@ def _shared(url: str) -> str:
 
 
 def _options(options: argparse.Namespace, url: str) -> EngineOptions:
-    from lockstep.engine.run.election import usual_lease_s
-    from lockstep.engine.spark.engine import EngineOptions
+    from lockstep.engine.runtime.control.leadership import usual_lease_s
+    from lockstep.engine.runtime.engine import EngineOptions
 
     return EngineOptions(
         cluster=options.cluster,
@@ -379,7 +383,7 @@ def _options(options: argparse.Namespace, url: str) -> EngineOptions:
 
 def _election(url: str) -> str:
     """Said to be wrong before Spark is started, if it is."""
-    from lockstep.engine.gates.opening import gate_address
+    from lockstep.engine.gates.urls import gate_address
 
     if url:
         gate_address(url, os.environ)

@@ -55,7 +55,7 @@ def _find(graph: Graph, name: str, what: str, nodes: Sequence[Node]) -> Node:
 def check_readable(path: Path) -> None:
     """Refuse a file that can't be read, before anything is done."""
     from lockstep.engine.errors import FileMissing
-    from lockstep.engine.run.files import open_input
+    from lockstep.engine.runtime.files import open_input
 
     if path.is_dir():
         raise FileMissing(path=str(path), reason="it is a folder")

@@ -9,7 +9,7 @@ from lockstep.cli.output import Output, plural, table
 
 if TYPE_CHECKING:
     from lockstep.engine.model.graph import Graph
-    from lockstep.engine.run.files import BadLines, FileOutcome
+    from lockstep.engine.runtime.files import BadLines, FileOutcome
     from lockstep.engine.windows.counts import WindowCounts
 
 

@@ -27,8 +27,8 @@ from lockstep.errors import BadArgument, LockstepError, UsageError
 if TYPE_CHECKING:
     from lockstep.engine.events.csv_options import CsvOutput
     from lockstep.engine.model.graph import Graph
-    from lockstep.engine.run.files import BadLines, FileInputs, FileOutcome
-    from lockstep.engine.spark.engine import EngineStatus
+    from lockstep.engine.runtime.engine import EngineStatus
+    from lockstep.engine.runtime.files import BadLines, FileInputs, FileOutcome
 
 _STDIN = Path("/dev/stdin")
 _SHOW_S = 0.2
@@ -37,8 +37,7 @@ _SHOW_S = 0.2
 def run(options: argparse.Namespace, output: Output) -> None:
     """Feed the files to the model, write what comes out, and print the counts of every window."""
     from lockstep.engine.errors import NoLineTaken
-    from lockstep.engine.run.files import BadLines
-    from lockstep.engine.run.final_rows import write_final_rows
+    from lockstep.engine.runtime.files import BadLines, write_final_rows
 
     graph = load_graph(options.model)
     inputs, outputs = _inputs(options, graph), _outputs(options, graph)
@@ -74,7 +73,7 @@ def run(options: argparse.Namespace, output: Output) -> None:
 def _inputs(options: argparse.Namespace, graph: Graph) -> FileInputs:
     """What to feed; everything that can be known to be wrong is found here, before anything runs."""
     from lockstep.engine.events.csv_options import CsvOptions
-    from lockstep.engine.run.files import FileInputs
+    from lockstep.engine.runtime.files import FileInputs
 
     if options.final and options.collapse:
         raise UsageError(reason="--final and --collapse do not go together: rows at the end are no changes.")
@@ -186,7 +185,7 @@ def _run_reference(
     _folder: Path,
     progress: Progress,
 ) -> FileOutcome:
-    from lockstep.engine.run.reference import run_reference
+    from lockstep.engine.runtime.reference_run import run_reference
     from lockstep.runtime import ThreadRuntime
 
     def tell(events: int) -> None:
@@ -206,8 +205,8 @@ def _run_engine(
     progress: Progress,
 ) -> FileOutcome:
     from lockstep.engine.model.plan import make_plan
-    from lockstep.engine.spark.engine import EngineOptions, check_shards
-    from lockstep.engine.spark.filerun import run_engine, run_job
+    from lockstep.engine.runtime.engine import EngineOptions, check_shards
+    from lockstep.engine.runtime.file_run import run_engine, run_job
     from lockstep.runtime import ThreadRuntime
 
     check_shards(make_plan(graph), options.shards)

@@ -13,7 +13,7 @@ from lockstep.cli.parser import Verb, alone
 from lockstep.cli.sizes import size
 
 if TYPE_CHECKING:
-    from lockstep.engine.run.cluster import EngineRow, Listening, ProjectStatus
+    from lockstep.engine.runtime.control.status import ClusterWatcher, EngineRow, ProjectStatus
     from lockstep.log.port import Bus
     from lockstep.runtime import Runtime
 
@@ -54,9 +54,9 @@ def status(options: argparse.Namespace, output: Output) -> int:
 
 def watch(bus: Bus, options: argparse.Namespace, output: Output, runtime: Runtime, wait: Wait) -> int:
     """Show it again and again; each time takes a bounded number of reads, and a missed second is not made up for."""
-    from lockstep.engine.run.cluster import Listening
+    from lockstep.engine.runtime.control.status import ClusterWatcher
 
-    listening = Listening(bus, options.cluster, runtime)
+    listening = ClusterWatcher(bus, options.cluster, runtime)
     while True:
         output.clear()
         show(bus, options, output, runtime, listening)
@@ -64,7 +64,7 @@ def watch(bus: Bus, options: argparse.Namespace, output: Output, runtime: Runtim
         _wait(options, listening, wait)
 
 
-def _wait(options: argparse.Namespace, listening: Listening, wait: Wait) -> None:
+def _wait(options: argparse.Namespace, listening: ClusterWatcher, wait: Wait) -> None:
     """Wait for the next look, and listen meanwhile: else nobody knows who was silent."""
     left = options.every
     while left > PIECE_S:
@@ -75,10 +75,10 @@ def _wait(options: argparse.Namespace, listening: Listening, wait: Wait) -> None
 
 
 def show(
-    bus: Bus, options: argparse.Namespace, output: Output, runtime: Runtime, listening: Listening | None = None
+    bus: Bus, options: argparse.Namespace, output: Output, runtime: Runtime, listening: ClusterWatcher | None = None
 ) -> int:
     """Print how projects stand now; the exit code. `listening`: what a caller that looks again and again has heard."""
-    from lockstep.engine.run.catalog import check_project
+    from lockstep.engine.runtime.sequence.model_statement import check_project
 
     if options.project is not None:
         check_project(bus, options.cluster, options.project)
@@ -97,9 +97,9 @@ def show(
 
 def _look(bus: Bus, options: argparse.Namespace, runtime: Runtime) -> list[ProjectStatus]:
     """How projects stand; if an engine seems silent by the wall clocks, look again whether it reports meanwhile."""
-    from lockstep.engine.run.cluster import Listening
+    from lockstep.engine.runtime.control.status import ClusterWatcher
 
-    listening = Listening(bus, options.cluster, runtime)
+    listening = ClusterWatcher(bus, options.cluster, runtime)
     found = listening.status(options.project)
     if any(status.has_silent for status in found):
         runtime.waiter().wait(LISTEN_S)

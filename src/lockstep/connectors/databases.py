@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from lockstep.connectors.errors import ConnectorDown
 from lockstep.connectors.properties import Properties
 from lockstep.engine.events.types import INT_RANGE, MONEY_SCALE, FieldType, Value
-from lockstep.engine.gates.packages import needed
+from lockstep.engine.gates.port import needed
 from lockstep.errors import PackageMissing
 
 _CONNECT_S = 5

@@ -16,7 +16,7 @@ from lockstep.connectors.notes import Note, Notes
 from lockstep.connectors.port import Pace, Piece, Source
 from lockstep.engine.events.columns import EventBatch, Int64s
 from lockstep.engine.model.graph import Node
-from lockstep.engine.run.feeding import EventPublisher
+from lockstep.engine.runtime.output.event_streams import EventPublisher
 from lockstep.events.clients import client_id
 from lockstep.events.connection import ProjectEvents
 from lockstep.streams.publisher import Publisher

@@ -17,7 +17,7 @@ from lockstep.connectors.port import Pace, Piece
 from lockstep.connectors.properties import BINARY
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.writing import unwritable
-from lockstep.engine.run.files import open_input
+from lockstep.engine.runtime.files import open_input
 from lockstep.events.forms import FRAME_MAX, PREFIX, limited
 from lockstep.events.subscribing import Block
 

@@ -18,9 +18,9 @@ from lockstep.connectors.planning import Planned
 from lockstep.connectors.port import NOTHING, Pace, Piece
 from lockstep.engine.events.columns import EventBatch, concat
 from lockstep.engine.events.csv_rows import BadLine
-from lockstep.engine.gates.packages import needed
+from lockstep.engine.gates.port import needed
 from lockstep.engine.model.checks_connectors import ANY_PARTITION
-from lockstep.engine.run.reading import head_of
+from lockstep.engine.runtime.sequence.reader import head_of
 from lockstep.events.subscribing import Block
 
 HEADER = "lockstep-block"

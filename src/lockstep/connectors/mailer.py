@@ -13,7 +13,7 @@ from typing import Unpack
 from lockstep.carriers.mail import MailSender
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.windows import NotificationWindow
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.streams.carrier import Carrier, CarrierOptions, CarrierSettings
 from lockstep.streams.client import Lockstep
 from lockstep.streams.options import GroupOptions

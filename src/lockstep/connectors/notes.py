@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.engine.errors import LogTooShort
-from lockstep.engine.run.reading import values_between
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.sequence.reader import values_between
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.errors import StreamNotFound
 from lockstep.events.clients import client_id
 from lockstep.log.batch import NO_PRODUCER, pack

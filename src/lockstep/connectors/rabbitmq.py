@@ -19,9 +19,8 @@ from lockstep.connectors.port import NOTHING, Pace, Piece
 from lockstep.connectors.properties import BINARY
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.csv_rows import BadLine
-from lockstep.engine.gates.lastvalue import LastValueQueue
-from lockstep.engine.gates.packages import needed
-from lockstep.engine.run.reading import head_of
+from lockstep.engine.gates.port import needed
+from lockstep.engine.runtime.sequence.reader import head_of
 from lockstep.events.subscribing import Block
 
 TIMEOUT_S = 10.0
@@ -311,3 +310,30 @@ def close(connection: Any) -> None:
             connection.close()
     except (pika.exceptions.AMQPError, OSError):  # it was dead already, and nothing depends on it
         return
+
+
+class LastValueQueue:
+    """Made when it is missing, and bound to the topic; from then on it holds the last message.
+
+    Whoever reads looks at it alone: give each reader a queue of its own name.
+    """
+
+    def __init__(self, channel: Any, exchange: str, routing_key: str, name: str) -> None:
+        """`channel` is a blocking channel of pika, and the exchange exists."""
+        self._channel, self.name = channel, name
+        arguments = {"x-queue-type": "classic", "x-max-length": 1, "x-overflow": "drop-head"}
+        channel.queue_declare(name, durable=True, arguments=arguments)
+        channel.queue_bind(name, exchange, routing_key)
+
+    def last(self) -> bytes | None:
+        """The last message, which stays where it is; None if there was none since the queue was made."""
+        method, _, body = self._channel.basic_get(self.name)
+        if method is None:
+            return None
+        self._channel.basic_nack(method.delivery_tag, requeue=True)
+        self._channel.queue_declare(self.name, passive=True)  # answered when it is back
+        return bytes(body)
+
+    def delete(self) -> None:
+        """Remove the queue."""
+        self._channel.queue_delete(self.name)

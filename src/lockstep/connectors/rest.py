@@ -30,7 +30,7 @@ from lockstep.engine.events.jsonform import format_fields
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.text import UNPARSABLE, BadText, parser
 from lockstep.engine.model.graph import Graph, Node
-from lockstep.engine.run.feeding import EventPublisher
+from lockstep.engine.runtime.output.event_streams import EventPublisher
 from lockstep.errors import BadArgument
 from lockstep.events.clients import client_id
 from lockstep.events.connection import ProjectEvents

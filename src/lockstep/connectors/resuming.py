@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from lockstep.connectors.errors import OutputForgot, TargetAhead
 from lockstep.connectors.notes import Note, Notes
-from lockstep.engine.run.reading import head_of, values_between
+from lockstep.engine.runtime.sequence.reader import head_of, values_between
 from lockstep.events.connection import ProjectEvents
 from lockstep.events.positions import Position
 from lockstep.events.tailing import begin_of

@@ -11,8 +11,8 @@ from lockstep.connectors.planning import FINISHED, RUNNING, STARTED, STOPPED, Pl
 from lockstep.connectors.port import Halted, Pace
 from lockstep.connectors.sending import Sending, prepare
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.run.beats import last_beat
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.sequence.beats import last_beat
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.errors import Conflict, LockstepError, NotFound, Unavailable
 from lockstep.events.connection import ProjectEvents
 from lockstep.runtime import Task, logger

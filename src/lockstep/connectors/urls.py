@@ -24,7 +24,7 @@ from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.csv_rows import BadLine
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.durations import DURATION_REMEDY, parse_duration
-from lockstep.engine.run.files import open_input
+from lockstep.engine.runtime.files import open_input
 from lockstep.errors import BadArgument
 from lockstep.net.addresses import AddressRules
 from lockstep.net.http import AddressRefused, Endpoint

@@ -24,7 +24,7 @@ from lockstep.connectors.urls import ANSWER_MAX, RULES, config_path, given_value
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.csv_rows import BadLine
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.gates.packages import needed
+from lockstep.engine.gates.port import needed
 from lockstep.errors import BadArgument
 from lockstep.net.http import AddressRefused, Endpoint
 

@@ -181,7 +181,7 @@ def _groups(client: Lockstep, budget: _Budget) -> list[Any]:
 def _projects(client: Lockstep, budget: _Budget) -> dict[str, Any]:
     from lockstep.engine.model.loading import to_yaml
     from lockstep.engine.model.redaction import without_secrets
-    from lockstep.engine.run.catalog import project_graph, projects
+    from lockstep.engine.runtime.sequence.model_statement import project_graph, projects
 
     def model(name: str) -> tuple[str, str]:
         cluster, _, project = name.partition("\0")

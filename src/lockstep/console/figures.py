@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lockstep.console.fleets import Fleets
     from lockstep.console.project_watch import ProjectWatch
     from lockstep.console.schedulers import Schedulers
-    from lockstep.engine.run.cluster import EngineRow, ProjectStatus
+    from lockstep.engine.runtime.control.status import EngineRow, ProjectStatus
 
 STREAMS_MAX = GROUPS_MAX = 500
 PROJECTS_MAX, ENGINES_MAX, WINDOWS_MAX = 50, 16, 100

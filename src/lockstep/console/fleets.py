@@ -28,7 +28,7 @@ from lockstep.monitor.core.patterns import fits_glob
 from lockstep.runtime import Runtime
 
 if TYPE_CHECKING:
-    from lockstep.engine.run.takeovers import Lead
+    from lockstep.engine.runtime.control.leaders import LeaderEpoch
     from lockstep.monitor.view import FleetView, RowChange
     from lockstep.server.monitor.site import MonitorSite
     from lockstep.streams.client import Lockstep
@@ -338,14 +338,14 @@ class Fleets:
                 found = self._open[name] = opened_fleet(self._site.client, name, self._folder, self._closing)
             return found
 
-    def lead(self, name: str) -> Lead | None:
+    def lead(self, name: str) -> LeaderEpoch | None:
         """The newest epoch of the servers of a monitor; None before one has led."""
-        from lockstep.engine.run.streams import ProjectStreams
-        from lockstep.engine.run.takeovers import leads
+        from lockstep.engine.runtime.control.leaders import leader_epochs
+        from lockstep.engine.runtime.sequence.streams import ProjectStreams
 
         sequence = ProjectStreams(cluster=CLUSTER, project=name).sequence
         bus = self._site.client.bus
-        found = leads(bus.open(sequence), 1) if sequence in bus.names() else []
+        found = leader_epochs(bus.open(sequence), 1) if sequence in bus.names() else []
         return found[0] if found else None
 
     def close(self) -> None:

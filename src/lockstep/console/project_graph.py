@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from lockstep.console.count_rates import Rates
 from lockstep.engine.model.graph import Graph, Node
-from lockstep.engine.run.cluster import ACTIVE, ProjectStatus
+from lockstep.engine.runtime.control.status import ACTIVE, ProjectStatus
 
 WAIT_S = 2.0
 """What waits for longer than this, at the rate of the last seconds, is behind."""

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from lockstep.console.port import Problem
-from lockstep.engine.run.cluster import ACTIVE, IN_STEP_S, SILENT, STANDBY, STOPPED, EngineRow, ProjectStatus
+from lockstep.engine.runtime.control.status import (
+    ACTIVE,
+    IN_STEP_S,
+    SILENT,
+    STANDBY,
+    STOPPED,
+    EngineRow,
+    ProjectStatus,
+)
 
 CRITICAL, WARNING = "critical", "warning"
 

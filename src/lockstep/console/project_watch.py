@@ -13,13 +13,13 @@ from lockstep.console.lead_history import LeadHistory, PastLead
 from lockstep.console.port import Problem, Site
 from lockstep.console.project_problems import problems_of
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.run.beats import last_beat
-from lockstep.engine.run.catalog import check_project, compiled, known_statement, projects_among
-from lockstep.engine.run.cluster import SILENT_S, Listening, ProjectStatus
-from lockstep.engine.run.decisions import Statement
-from lockstep.engine.run.reports import Report, all_reports
-from lockstep.engine.run.streams import ProjectStreams
-from lockstep.engine.run.takeovers import Lead, leads
+from lockstep.engine.runtime.control.leaders import LeaderEpoch, leader_epochs
+from lockstep.engine.runtime.control.reports import Report, all_reports
+from lockstep.engine.runtime.control.status import SILENT_S, ClusterWatcher, ProjectStatus
+from lockstep.engine.runtime.sequence.beats import last_beat
+from lockstep.engine.runtime.sequence.entries import Statement
+from lockstep.engine.runtime.sequence.model_statement import check_project, compiled, known_statement, projects_among
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import LockstepError, StreamNotFound
 from lockstep.log.port import Bus
@@ -64,7 +64,7 @@ class _Known:
     idle_ms: int | None = None
     """When it was first seen without an active engine, if it was seen with one shortly before."""
     rates: CountRates = field(default_factory=CountRates)
-    leads: tuple[str, int, tuple[Lead, ...]] = ("", -1, ())
+    leads: tuple[str, int, tuple[LeaderEpoch, ...]] = ("", -1, ())
     """The newest epochs; the identity of the sequence log and the epoch for which they were read."""
     names: OrderedDict[str, Past] = field(default_factory=OrderedDict)
 
@@ -75,7 +75,7 @@ class ProjectWatch:
     def __init__(self, site: Site) -> None:
         self._bus, self._cluster, self._runtime = site.client.bus, site.cluster, site.runtime
         self._names = site.names
-        self._listening = Listening(self._bus, self._cluster, self._runtime)
+        self._listening = ClusterWatcher(self._bus, self._cluster, self._runtime)
         self._known: dict[str, _Known] = {}
         self._models: OrderedDict[Statement, Graph] = OrderedDict()
         self._past = LeadHistory(self._bus, self._runtime)
@@ -165,7 +165,7 @@ class ProjectWatch:
         sequence = self._bus.open(streams.sequence)
         if known.leads[0] != sequence.identity or known.leads[1] < epoch:
             self._remember(known, streams)
-            known.leads = (sequence.identity, epoch, tuple(leads(sequence, LEADS_MAX)))
+            known.leads = (sequence.identity, epoch, tuple(leader_epochs(sequence, LEADS_MAX)))
 
     def listen(self) -> None:
         """One round over all projects: read what engines reported, and what is counted."""

@@ -16,7 +16,7 @@ from lockstep.server.errors import RowsNotReady
 if TYPE_CHECKING:
     from lockstep.console.project_watch import Model, ProjectWatch
     from lockstep.engine.model.graph import Node
-    from lockstep.engine.run.cluster import EngineRow, ProjectStatus
+    from lockstep.engine.runtime.control.status import EngineRow, ProjectStatus
 
 CLUSTER = "local"
 """Which commands look at without --cluster."""
@@ -177,8 +177,8 @@ class ProjectViews:
 
     def _waiting(self, status: ProjectStatus, model: Model) -> dict[str, int]:
         """Records on the input of each source that are not published yet."""
-        from lockstep.engine.run.beats import last_beat
-        from lockstep.engine.run.streams import sources
+        from lockstep.engine.runtime.sequence.beats import last_beat
+        from lockstep.engine.runtime.sequence.streams import sources
         from lockstep.log.offsets import records_between
 
         streams = self._watch.streams(status.project)
@@ -251,7 +251,7 @@ class ProjectViews:
 
     def _bad_records(self, stream: str, path: str) -> list[dict[str, Any]]:
         """The newest bad records of a window, newest first, as far as the newest of the project hold any."""
-        from lockstep.engine.run.reading import values_between
+        from lockstep.engine.runtime.sequence.reader import values_between
         from lockstep.log.offsets import step_back
 
         found = []
@@ -266,10 +266,10 @@ class ProjectViews:
 
     def _ask(self, asked: Asked, kind: str, params: Mapping[str, Any]) -> Tree:
         """Ask whoever leads; its refusal is raised here."""
-        from lockstep.engine.run.asking import Asker
+        from lockstep.engine.runtime.requests.channel import RequestClient
 
         status = self._watch.status(asked.names["project"])
-        asker = Asker(self._watch.bus, self._watch.streams(status.project), self._site.runtime)
+        asker = RequestClient(self._watch.bus, self._watch.streams(status.project), self._site.runtime)
         return asker.ask(kind, params, timeout_s=ASK_S if status.active else ALONE_S).result
 
     def _would_hand_over(self, asked: Asked) -> Tree:
@@ -333,7 +333,7 @@ class ProjectViews:
         return {"effect": effect if status.active else _nobody(status), "rows": rows}
 
     def _own_inputs(self, model: Model, project: str) -> list[str]:
-        from lockstep.engine.run.streams import own_sources
+        from lockstep.engine.runtime.sequence.streams import own_sources
 
         return [self._watch.streams(project).input(node) for node in own_sources(model.graph)]
 
@@ -409,7 +409,7 @@ def _since_then(row: EngineRow | None, said: str | None) -> str:
 
 def _able(status: ProjectStatus) -> list[EngineRow]:
     """Standbys that can lead at once, as the active engine sees it."""
-    from lockstep.engine.run.desk import FRESH_S
+    from lockstep.engine.runtime.control.reports import FRESH_S
 
     standbys = [row for row in status.engines if row.role == "standby" and row.said == "standby"]
     return [row for row in standbys if row.state == "running" and row.report_age_s < FRESH_S]

@@ -2,7 +2,7 @@
 
 A ledger is a log beside one shard of an outbox. Its records are folded in order, and every reader comes to the same
 answer. Two kinds of records must be told apart: decisions (begun, given up, skipped) count only if their writer was the
-owner in force when they came to stand on the log; facts (done, failed, refused) count whoever tells them, and late.
+owner in force when they came to stand on the log; facts (done, failed, refused) count from any owner, and late.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Job:
 
 
 class Dispatcher:
-    """See module. `group_epoch` is the epoch of the seat; the epoch on the ledger is never lower than that."""
+    """Decides what may be begun in one shard of an outbox. The ledger's epoch is never below `group_epoch`."""
 
     def __init__(self, ledger: Ledger, owner: str, group_epoch: int, rules: Rules) -> None:
         self.ledger, self.owner, self.epoch = ledger, owner, 0
@@ -126,7 +126,7 @@ class Dispatcher:
         self._finish_offset(offset)
 
     def lose(self) -> None:
-        """The shard is somebody else's: what is under way is told when it ends, and nothing else is done."""
+        """Another carrier owns the shard: what is under way is told when it ends, and nothing else is done."""
         self._is_lost = True
         self._counted.clear()
 

@@ -57,7 +57,7 @@ class Confirm:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """An operator moves a seat's position; whoever owns it loses it. `request` makes a doubled append harmless."""
+    """An operator moves a seat's position; its owner loses it. `request` makes a doubled append harmless."""
 
     seat: str
     start: int

@@ -36,7 +36,7 @@ class Won:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The control log gave the lead to somebody else, or this process gave it up."""
+    """The control log gave the lead to another engine, or this process gave it up."""
 
 
 @dataclass(frozen=True, slots=True)

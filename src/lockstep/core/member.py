@@ -121,7 +121,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The seat went to somebody else, or was reset: stop at once; confirmations no longer count."""
+    """The seat went to another member, or was reset: stop at once; confirmations no longer count."""
 
     seat: str
     epoch: int

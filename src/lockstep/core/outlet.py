@@ -76,7 +76,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """All of this frame was read back, from whomever it came."""
+    """All of this frame was read back, whichever leader wrote it."""
 
     cut: Cut
 

@@ -1,7 +1,7 @@
-"""Which blocks of an out stream count: each one once, in order, whoever wrote it and however often.
+"""Which blocks of an out stream count: each one once, in order, whichever leader wrote it and however often.
 
 Every engine computes the same blocks, so a stale leader can only write copies, and epochs are not consulted. A frame
-says which block it stands behind; the chain shows that nothing is missing, although empty blocks are not written. A
+names the block before it; the chain shows that nothing is missing, although empty blocks are not written. A
 block that is too long for a frame is cut into pieces, at the same places by every engine.
 
 A frame also says from which sequence its blocks were computed: for each block the digest that the sequence log had
@@ -30,7 +30,7 @@ def digest_of(lineage: Lineage, block: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What a frame says of itself: it holds the blocks `first` to `last`, and stands behind block `previous`.
+    """What a frame says of itself: it holds the blocks `first` to `last`, and follows block `previous`.
 
     If `part` is above 0, it begins with piece number `part` of block `first` instead, and stands behind piece
     `part - 1`. If `more`, its last block goes on in the next frame. `before` is the digest of block `previous`, and
@@ -54,7 +54,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """A leader's sign on an out stream: whoever has read it knows what was there before."""
+    """A leader's sign on an out stream: a reader that has read it knows what was there before."""
 
     epoch: int
     owner: str

@@ -1,6 +1,6 @@
 """Which entries of a project's sequence log count.
 
-A mark opens an epoch for one owner; behind it, entries of lower epochs do not count, for any reader. An entry counts
+A mark opens an epoch for one owner; after it, entries of lower epochs do not count, for any reader. An entry counts
 if its owner is in force, its number follows the last one, and it was made knowing what came before (the digest).
 """
 

@@ -24,7 +24,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was put aside behind entry `number`: where to read on, and how far each out stream belongs to it."""
+    """What was put aside after entry `number`: where to read on, and how far each out stream belongs to it."""
 
     name: str
     number: int
@@ -34,7 +34,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A log that begins at `first`, behind `needed`. The sequence log has no name of an input."""
+    """A log that begins at `first`, which is after `needed`. The sequence log has no name of an input."""
 
     needed: int
     first: int
@@ -75,7 +75,7 @@ def trimmable(usable: Sequence[Snapshot], cursors: Iterable[Reach] = ()) -> Reac
 
 
 def holes(need: Reach, heads: Reach) -> list[Hole]:
-    """The logs that begin too late for somebody who needs `need`."""
+    """The logs that begin too late for a reader that needs `need`."""
     found = [Hole(need.sequence, heads.sequence)] if need.sequence < heads.sequence else []
     for name, needed in need.inputs.items():
         first = heads.inputs.get(name, 0)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from lockstep.drill.options import DrillOptions
 from lockstep.drill.processes import Child
 from lockstep.drill.records import Takeover, takeover
-from lockstep.engine.run.reports import Report
+from lockstep.engine.runtime.control.reports import Report
 
 ACTIVE = "active"
 

@@ -20,8 +20,8 @@ from lockstep.drill.records import Injected
 from lockstep.drill.stage import QUIET_S_MAX, STEP_S_MAX, Stage
 from lockstep.drill.telling import Telling
 from lockstep.engine.errors import NoStandby
-from lockstep.engine.run.asking import Asker
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.requests.channel import RequestClient
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.errors import Unavailable
 
 _SILENT: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -193,7 +193,7 @@ class Faults:
         """
         stage = self._stage
         streams = ProjectStreams(cluster=stage.area.cluster, project=stage.scene.graph.project.name)
-        asker = Asker(stage.client.bus, streams, stage.client.runtime)
+        asker = RequestClient(stage.client.bus, streams, stage.client.runtime)
         stage.wait(lambda: _hands_over(asker), "waiting for a standby that can take over", STEP_S_MAX)
 
     def _restart_helper(self, kind: Fault) -> None:
@@ -238,7 +238,7 @@ class Faults:
         return stage.leader() is not None and all(map(stage.is_in_step, stage.seats))
 
 
-def _hands_over(asker: Asker) -> bool:
+def _hands_over(asker: RequestClient) -> bool:
     """Ask for a hand-over; False if there is no standby to hand over to."""
     try:
         asker.ask("handover", {}, timeout_s=_ASK_S_MAX)

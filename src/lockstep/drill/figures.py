@@ -22,12 +22,12 @@ from lockstep.drill.result import Result
 from lockstep.drill.run import run_drill
 from lockstep.drill.telling import Silence
 from lockstep.engine.model.loading import to_yaml
-from lockstep.engine.run.feeding import EventPublisher
-from lockstep.engine.run.publishing import Publisher
-from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.spool import Spool
-from lockstep.engine.run.streams import sources
-from lockstep.engine.run.worker import ShardWorker
+from lockstep.engine.runtime.output.event_streams import EventPublisher
+from lockstep.engine.runtime.output.publisher import Publisher
+from lockstep.engine.runtime.output.spool import Spool
+from lockstep.engine.runtime.sequence.streams import sources
+from lockstep.engine.runtime.setup import EngineSetup
+from lockstep.engine.runtime.worker.shard_worker import ShardWorker
 from lockstep.log.urls import open_bus, reopened_by
 from lockstep.runtime import ThreadRuntime
 from lockstep.streams.client import Lockstep

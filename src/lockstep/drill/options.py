@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from lockstep.engine.run.election import usual_lease_s
+from lockstep.engine.runtime.control.leadership import usual_lease_s
 from lockstep.errors import BadArgument
 
 EVENTS = 1_000_000

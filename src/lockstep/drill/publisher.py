@@ -20,7 +20,7 @@ from lockstep.drill.pacing import Pace
 from lockstep.drill.scene import Scene, scene
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.csvform import BadLine, CsvOptions, read_csv
-from lockstep.engine.run.feeding import EventPublisher
+from lockstep.engine.runtime.output.event_streams import EventPublisher
 from lockstep.errors import DataError
 from lockstep.streams.client import connect
 

@@ -9,7 +9,7 @@ from lockstep.bench.engine_models import seven_windows
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.loading import load_model, to_yaml
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 
 SOURCE, WINDOW = "trades/TradesSource", "trades/Aggregate24HR"
 MODEL = "trades.yaml"

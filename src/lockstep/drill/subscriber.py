@@ -19,8 +19,8 @@ from lockstep.drill.errands import SubscribeErrand, load, orphaned
 from lockstep.drill.scene import Scene, scene
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.csvform import write_csv
-from lockstep.engine.run.feeding import OutFold
-from lockstep.engine.run.reading import values_between
+from lockstep.engine.runtime.output.event_streams import OutFold
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.log.port import Bus
 from lockstep.streams.client import connect
 

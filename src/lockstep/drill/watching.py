@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lockstep.drill.arrivals import Arrival, parse
-from lockstep.engine.run.reports import Report, parse_report
+from lockstep.engine.runtime.control.reports import Report, parse_report
 from lockstep.errors import DataError, Trimmed
 from lockstep.log.batch import BatchView
 from lockstep.log.port import Log

@@ -8,7 +8,7 @@ Conflict                                           exit 4
   ModelMismatch SparkInUse EngineRunning RequestRefused SourceDiffers PositionForeign ModelNotReplaceable
   NoStandby PublishersActive NameTaken SourceUnfit SourceReplaced
 Unavailable                                        exit 6
-  SparkUnavailable SparkNotStarted StateNotShared SparkFailed ComputeFailed LogTooShort LogForgets BusNotShared
+  SparkUnavailable SparkNotStarted StateNotShared SparkFailed ComputeFailed LogTooShort BusNotShared
   FileUnwritable
   SnapshotFolderUnusable HistoryTrimmed BatchTooLarge RequestTimedOut (TimedOut)
 DataError                                          exit 1
@@ -179,14 +179,6 @@ class LogTooShort(Unavailable):
     code = "LOG_TOO_SHORT"
     template = "{window} needs {stream} from offset {needed} on, but it begins at {first}."
     advice = "Give the stream a longer retention, or begin anew with another --state folder."
-
-
-class LogForgets(Unavailable):
-    """A log may drop what a window still needs."""
-
-    code = "LOG_FORGETS"
-    template = "{window} reads its rows again from {stream}, which keeps {kept} only."
-    advice = "Make the stream with capacity=None and no byte limit, and retain_age_s above the window's retention."
 
 
 class BusNotShared(Unavailable):

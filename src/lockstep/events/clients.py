@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from hashlib import blake2b
 
 from lockstep.engine.model.graph import Node
-from lockstep.engine.run.beats import whole_position
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.reading import head_of, values_between
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.sequence.beats import whole_position
+from lockstep.engine.runtime.sequence.entries import SequencePosition
+from lockstep.engine.runtime.sequence.reader import head_of, values_between
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.errors import BadArgument
 from lockstep.log.port import Bus, Log
 
@@ -44,7 +44,7 @@ class ClientTail:
         first = log.bounds().first
         if streams.control in set(bus.names()):
             known = whole_position(bus.open(streams.control))
-            position = Position.of(known) if known else Position()
+            position = SequencePosition.of(known) if known else SequencePosition()
             if position.ends.get(node.path, -1) >= first:
                 last = position.clients.get(f"{node.path}/{client.hex()}", 0)
                 return cls(log, client, last, position.ends[node.path])

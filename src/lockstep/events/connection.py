@@ -10,11 +10,10 @@ from typing import Any
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.loading import load_model
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.run.catalog import project_graph, projects, published_windows
-from lockstep.engine.run.feeding import EventPublisher
-from lockstep.engine.run.files import source_of, window_of
-from lockstep.engine.run.inputs import own_input
-from lockstep.engine.run.streams import EVENT_STREAM, ProjectStreams, own_sources
+from lockstep.engine.runtime.files import source_of, window_of
+from lockstep.engine.runtime.output.event_streams import EventPublisher
+from lockstep.engine.runtime.sequence.model_statement import project_graph, projects, published_windows
+from lockstep.engine.runtime.sequence.streams import EVENT_STREAM, ProjectStreams, own_input, own_sources
 from lockstep.errors import BadArgument, StreamNotFound
 from lockstep.events.clients import ClientTail, client_id
 from lockstep.events.positions import Position

@@ -11,7 +11,7 @@ from lockstep.engine.errors import LogTooShort
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.frames import encode_frame
 from lockstep.engine.model.graph import Node
-from lockstep.engine.run.reading import values_between
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.errors import TimedOut
 from lockstep.events.clients import ClientTail, client_id
 from lockstep.events.connection import ProjectEvents

@@ -15,8 +15,8 @@ from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.csvform import CsvOptions, read_csv
 from lockstep.engine.events.event import Event
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.run.feeding import EventPublisher
-from lockstep.engine.run.files import BadLines
+from lockstep.engine.runtime.files import BadLines
+from lockstep.engine.runtime.output.event_streams import EventPublisher
 from lockstep.errors import BadArgument
 from lockstep.events.arrow import batch_of
 from lockstep.events.forms import JsonForm, read_json_blocks

@@ -11,7 +11,7 @@ from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event
 from lockstep.engine.events.shaping import shaped
 from lockstep.engine.model.graph import Node
-from lockstep.engine.run.beats import Beat, last_beat
+from lockstep.engine.runtime.sequence.beats import Beat, last_beat
 from lockstep.errors import BadArgument
 from lockstep.events.holding import HeldRows
 from lockstep.events.positions import Position

@@ -9,10 +9,10 @@ from lockstep.core.outputs import OutState, agree
 from lockstep.engine.errors import HistoryTrimmed, LogTooShort, OutputBroken, OutputDiffers
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.run.feeding import OutFold, WholeBlocks
-from lockstep.engine.run.log_length import LengthCheck
-from lockstep.engine.run.outlets import cut_of
-from lockstep.engine.run.reading import head_of, values_between
+from lockstep.engine.runtime.output.event_streams import OutFold, WholeBlocks
+from lockstep.engine.runtime.output.outlet import cut_of
+from lockstep.engine.runtime.sequence.outages import LengthCheck
+from lockstep.engine.runtime.sequence.reader import head_of, values_between
 from lockstep.errors import Trimmed
 from lockstep.events.forms import single_blocks
 from lockstep.events.positions import Position

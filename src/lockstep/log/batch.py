@@ -10,6 +10,9 @@ stamped late without touching the body again. Body columns, each only if its fla
 
     value sizes u32[n] (VARIED) | create times i64[n] (TIMES) | key sizes i32[n], keys (KEYS; -1: no key)
     header sizes u32[n], headers (HEADERS) | values
+
+The number of a codec is part of the stored format and never changes its meaning.
+
 """
 
 from __future__ import annotations
@@ -24,8 +27,65 @@ import cramjam
 from google_crc32c import extend as crc32c_extend
 from google_crc32c import value as crc32c
 
-from lockstep.errors import BadArgument, BatchDamaged, FormatTooNew
-from lockstep.log import codecs
+from lockstep.errors import BadArgument, BadConfig, BatchDamaged, FormatTooNew
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """One way to make bytes smaller and get them back; `decompress` is told the exact size to expect."""
+
+    name: str
+    number: int
+    compress: Callable[[bytes], bytes]
+    decompress: Callable[[bytes, int], bytes]
+
+
+def _plain(data: bytes) -> bytes:
+    return data
+
+
+CODECS = (
+    Codec("none", 0, _plain, lambda data, _: data),
+    Codec(
+        "lz4",
+        1,
+        lambda data: bytes(cramjam.lz4.compress_block(data, store_size=False)),
+        lambda data, size: bytes(cramjam.lz4.decompress_block(data, output_len=size)),
+    ),
+    Codec(
+        "zstd",
+        2,
+        lambda data: bytes(cramjam.zstd.compress(data, level=1)),
+        lambda data, size: bytes(cramjam.zstd.decompress(data, output_len=size)),
+    ),
+    Codec(
+        "gzip",
+        3,
+        lambda data: bytes(cramjam.gzip.compress(data, level=6)),
+        lambda data, size: bytes(cramjam.gzip.decompress(data, output_len=size)),
+    ),
+    Codec(
+        "snappy",
+        4,
+        lambda data: bytes(cramjam.snappy.compress_raw(data)),
+        lambda data, size: bytes(cramjam.snappy.decompress_raw(data, output_len=size)),
+    ),
+)
+_BY_NAME = {codec.name: codec for codec in CODECS}
+_BY_NUMBER = {codec.number: codec for codec in CODECS}
+
+
+def codec_by_name(name: str) -> Codec:
+    """The codec a configuration names."""
+    if name not in _BY_NAME:
+        raise BadConfig(field="compression", value=name, reason=f"choose one of {', '.join(_BY_NAME)}")
+    return _BY_NAME[name]
+
+
+def codec_by_number(number: int) -> Codec | None:
+    """The codec a stored batch names, or None if this version has no such codec."""
+    return _BY_NUMBER.get(number)
+
 
 VERSION = 1
 MAGIC = b"LS"
@@ -72,9 +132,9 @@ class Batch:
             MAGIC, VERSION, self.codec, 0, self.count, self.raw_size, self.flags, 0, self.value_size,
             self.producer, self.sequence, append_ns, self.created_ns,
         )  # fmt: skip
-        before, behind = header[: _CRC.start], header[_CRC.stop :]
-        crc = crc32c_extend(self.body_crc, before + behind)
-        return b"".join((before, crc.to_bytes(4, "little"), behind, self.body))
+        before, after = header[: _CRC.start], header[_CRC.stop :]
+        crc = crc32c_extend(self.body_crc, before + after)
+        return b"".join((before, crc.to_bytes(4, "little"), after, self.body))
 
 
 def pack(
@@ -85,7 +145,7 @@ def pack(
     created_ns: int | Sequence[int],
     keys: Sequence[bytes | None] | None = None,
     headers: Sequence[Headers] | None = None,
-    codec: codecs.Codec = codecs.CODECS[0],
+    codec: Codec = CODECS[0],
 ) -> Batch:
     """Pack records into one batch. Columns that are empty or all the same take no room."""
     _check_columns(len(values), producer, created_ns, keys, headers)
@@ -180,7 +240,7 @@ class BatchView:
         self._raw = self._unpacked(codec, body, raw_size)
 
     def _unpacked(self, number: int, body: bytes, raw_size: int) -> bytes:
-        codec = codecs.by_number(number)
+        codec = codec_by_number(number)
         if codec is None:
             raise FormatTooNew(
                 what=f"The batch at offset {self.base} of {self.stream}", found=f"codec {number}", known=4

@@ -1,4 +1,4 @@
-"""What a stream is made with. Stored with the stream; everybody who opens it gets the same."""
+"""The configuration of a stream. It is stored with the stream, and everybody who opens the stream gets the same."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from lockstep.errors import BadConfig, BadName, ConfigMismatch, from_os_error
-from lockstep.log import codecs
-from lockstep.log.partitioners import PARTITIONERS
+from lockstep.log.batch import codec_by_name
 
 RETAIN_AGE_DEFAULT_S = 7 * 86_400.0
 """How long a stream keeps its records if nobody bounds it: seven days, as Kafka does."""
@@ -93,7 +93,7 @@ class StreamConfig:
         self._settle_bounds()
         for item in fields(self):
             _check_kind(item.name, str(item.type), getattr(self, item.name))
-        codecs.by_name(self.compression)
+        codec_by_name(self.compression)
         if self.partitioner not in PARTITIONERS:
             reason = f"choose {' or '.join(PARTITIONERS)}"
             raise BadConfig(field="partitioner", value=self.partitioner, reason=reason)
@@ -232,3 +232,39 @@ def _parse(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+_SEED = 0x9747B28C
+_M, _R = 0x5BD1E995, 24
+_U32, _POSITIVE = 0xFFFFFFFF, 0x7FFFFFFF
+
+
+def murmur2_partition(key: bytes, partitions: int) -> int:
+    """The partition that the Java client chooses for a key: murmur2."""
+    return (murmur2(key) & _POSITIVE) % partitions
+
+
+def crc32_partition(key: bytes, partitions: int) -> int:
+    """The partition that librdkafka's `consistent` partitioner chooses for a key: CRC-32."""
+    return zlib.crc32(key) % partitions
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit murmur2 hash with the seed that Kafka gives it."""
+    value = (_SEED ^ len(data)) & _U32
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        part = int.from_bytes(data[at : at + 4], "little") * _M & _U32
+        part = (part ^ part >> _R) * _M & _U32
+        value = (value * _M & _U32) ^ part
+    if whole < len(data):
+        value = (value ^ int.from_bytes(data[whole:], "little")) * _M & _U32
+    value = (value ^ value >> 13) * _M & _U32
+    return value ^ value >> 15
+
+
+PARTITIONERS: Mapping[str, Callable[[bytes, int], int]] = {"crc32": crc32_partition, "murmur2": murmur2_partition}
+"""How a key chooses its shard, by the name that `StreamConfig.partitioner` gives.
+
+`crc32` is what librdkafka does, and the default; `murmur2` is for topics that Java programs write.
+"""

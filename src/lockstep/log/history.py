@@ -31,7 +31,7 @@ class History(Protocol):
         """Give back what it uses."""
 
 
-class HeapHistory:
+class HeapHistory(History):
     """A history in memory, for tests and for buses in memory."""
 
     def __init__(self) -> None:
@@ -40,7 +40,6 @@ class HeapHistory:
         self._data: list[bytes] = []
 
     def store(self, base: int, count: int, data: bytes) -> None:
-        """See History."""
         cut = bisect.bisect_left(self._bases, base)
         for column in (self._bases, self._counts, self._data):
             del column[cut:]
@@ -49,7 +48,6 @@ class HeapHistory:
         self._data.append(data)
 
     def read(self, offset: int) -> Entry | None:
-        """See History."""
         at = max(bisect.bisect_right(self._bases, offset) - 1, 0)
         while at < len(self._bases):
             if self._bases[at] + self._counts[at] > offset:
@@ -58,26 +56,23 @@ class HeapHistory:
         return None
 
     def next_offset(self) -> int:
-        """See History."""
         return self._bases[-1] + self._counts[-1] if self._bases else 0
 
     def close(self) -> None:
-        """See History."""
+        """Does nothing: the memory goes with the object."""
 
 
-class NullHistory:
+class NullHistory(History):
     """A history that keeps nothing."""
 
     def store(self, base: int, count: int, data: bytes) -> None:
-        """See History."""
+        """Does nothing."""
 
     def read(self, offset: int) -> Entry | None:  # noqa: ARG002 - there is nothing to look for
-        """See History."""
         return None
 
     def next_offset(self) -> int:
-        """See History."""
         return 0
 
     def close(self) -> None:
-        """See History."""
+        """Does nothing."""

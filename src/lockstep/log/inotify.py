@@ -15,6 +15,8 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from lockstep.runtime import Waiter
+
 IN_ACCESS, IN_MOVED_TO = 0x1, 0x80
 """A file was read; a file was given its name in a folder."""
 _IN_NONBLOCK = os.O_NONBLOCK
@@ -24,7 +26,7 @@ _EVENTS_BYTES = 4096
 """Some hundred events; the kernel merges equal ones, and what is left ends the next wait at once."""
 
 
-class FileWaiter:
+class FileWaiter(Waiter):
     """A waiter that changes of files end, too."""
 
     LOOK_AGAIN_S = 0.5
@@ -44,7 +46,6 @@ class FileWaiter:
             self._epoll.register(self._inotify, select.EPOLLIN)
 
     def wait(self, timeout: float) -> None:
-        """See Waiter."""
         limit = self.LOOK_AGAIN_S if self._inotify is not None else _LOOK_AGAIN_WITHOUT_INOTIFY_S
         with self._waiting:
             if self._closed:
@@ -53,7 +54,6 @@ class FileWaiter:
                 self._drain(descriptor)
 
     def wake(self) -> None:
-        """See Waiter."""
         with self._state:  # the number of a closed descriptor may be somebody else's already
             if not self._closed:
                 os.eventfd_write(self._woken, 1)

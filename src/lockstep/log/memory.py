@@ -1,4 +1,4 @@
-"""A bus in memory: within one process, gone with it, otherwise like the one on disk."""
+"""A bus in memory, for one process. It behaves like the one on disk and is lost with the process."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
-from lockstep.log.embedded.bus import EmbeddedBus
+from lockstep.log.embedded.bus import EmbeddedBus, Notifier
 from lockstep.log.embedded.catalogue import LogInfo
-from lockstep.log.embedded.tables import TABLES, nested_write
+from lockstep.log.embedded.tables import TABLES, Store, Tables, nested_write
 from lockstep.log.history import HeapHistory, History
 from lockstep.log.port import DROPPED_BY_BUS, DROPPED_BY_READERS, Log, LogWaiter, Promises
 from lockstep.runtime import Runtime, Waiter
@@ -34,8 +34,8 @@ PROMISES = Promises(
 )
 
 
-class Grid:
-    """What buses in memory share: give several buses the same grid, and they see the same streams.
+class MemoryBroker:
+    """The state that buses in memory share: buses of the same broker see the same streams.
 
     With dedupe=False it stores a producer's batch as often as it comes, like a bus that can't tell copies.
     """
@@ -44,19 +44,19 @@ class Grid:
         copies = DROPPED_BY_BUS if dedupe else DROPPED_BY_READERS
         self.promises = replace(PROMISES, dedupe=dedupe, copies=copies)
         self.store = MemoryStore()
-        self.bells = MemoryBells()
+        self.notifier = MemoryNotifier()
         self.histories: dict[str, HeapHistory] = {}
 
     def bus(self, runtime: Runtime, url: str = "memory:") -> EmbeddedBus:
-        """A bus over this grid."""
-        bells = MemoryBells(self.bells.listeners, runtime)
-        return EmbeddedBus(url, self.store, bells, self.promises, runtime, self._open_history)
+        """A bus over this broker."""
+        notifier = MemoryNotifier(self.notifier.listeners, runtime)
+        return EmbeddedBus(url, self.store, notifier, self.promises, runtime, self._open_history)
 
     def _open_history(self, url: str, stream: str) -> History:
         return self.histories.setdefault(f"{url}/{stream}", HeapHistory())
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """Ordered tables in memory. One lock; a job that fails is undone."""
 
     def __init__(self) -> None:
@@ -66,7 +66,6 @@ class MemoryStore:
 
     @contextmanager
     def read(self) -> Iterator[MemoryTables]:
-        """See Store."""
         with self._lock:
             self._views += 1
             try:
@@ -75,7 +74,6 @@ class MemoryStore:
                 self._views -= 1
 
     def write(self, job: Callable[[MemoryTables], T]) -> T:
-        """See Store."""
         with self.read() as tables:
             if self._views > 1:  # the lock lets its own thread in again, and the outer view would change underfoot
                 raise nested_write()
@@ -87,11 +85,11 @@ class MemoryStore:
                 raise
 
     def close(self) -> None:
-        """See Store. The grid owns the tables, so nothing is given back here."""
+        """The broker owns the tables, so nothing is given back here."""
 
 
-class MemoryTables:
-    """See Tables."""
+class MemoryTables(Tables):
+    """Sorted tables in memory, with what is needed to undo a job."""
 
     def __init__(self) -> None:
         self._values: dict[str, dict[bytes, bytes]] = {name: {} for name in TABLES}
@@ -99,28 +97,23 @@ class MemoryTables:
         self.undo: list[tuple[str, bytes, bytes | None]] = []
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        """See Tables."""
         return self._values[table].get(key)
 
     def put(self, table: str, key: bytes, value: bytes, *, reserved: bool = False) -> None:  # noqa: ARG002
-        """See Tables."""
         self.undo.append((table, key, self.get(table, key)))
         self._put(table, key, value)
 
     def delete(self, table: str, key: bytes) -> None:
-        """See Tables."""
         if key in self._values[table]:
             self.undo.append((table, key, self._values[table][key]))
             self._delete(table, key)
 
     def scan(self, table: str, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See Tables."""
         keys, values = self._keys[table], self._values[table]
         for at in range(bisect.bisect_left(keys, start), len(keys)):
             yield keys[at], values[keys[at]]
 
     def scan_down(self, table: str, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See Tables."""
         keys, values = self._keys[table], self._values[table]
         for at in range(bisect.bisect_right(keys, start) - 1, -1, -1):
             yield keys[at], values[keys[at]]
@@ -145,65 +138,57 @@ class MemoryTables:
         del keys[bisect.bisect_left(keys, key)]
 
 
-class MemoryBells:
-    """See Bells. `listeners` is shared by all buses of a grid."""
+class MemoryNotifier(Notifier):
+    """Wakes the waiters of this process. `listeners` is shared by all buses of a broker."""
 
     def __init__(self, listeners: dict[str, list[Waiter]] | None = None, runtime: Runtime | None = None) -> None:
         self.listeners: dict[str, list[Waiter]] = {} if listeners is None else listeners
         self._runtime = runtime
 
-    def ring(self, info: LogInfo) -> None:
-        """See Bells."""
+    def notify(self, info: LogInfo) -> None:
         for waiter in list(self.listeners.get(info.identity, ())):
             waiter.wake()
 
     def waiter(self) -> LogWaiter:
-        """See Bells."""
-        assert self._runtime is not None, "only a grid's own bells have no runtime, and nobody waits on those"
+        assert self._runtime is not None, "only a broker's own notifier has no runtime, and nobody waits on that one"
         return MemoryWaiter(self.listeners, self._runtime.waiter())
 
     def forget(self, info: LogInfo) -> None:
-        """See Bells. Who still watches keeps the list, to take himself out of it."""
+        """Waiters that still watch keep the list, to take themselves out of it."""
         if not self.listeners.get(info.identity):
             self.listeners.pop(info.identity, None)
 
     def close(self) -> None:
-        """See Bells."""
+        """Does nothing."""
 
 
-class MemoryWaiter:
-    """See LogWaiter."""
+class MemoryWaiter(LogWaiter):
+    """A waiter that is woken by appends of the same process."""
 
     def __init__(self, listeners: dict[str, list[Waiter]], inner: Waiter) -> None:
         self._listeners, self._inner = listeners, inner
         self._watched: set[str] = set()
 
     def wait(self, timeout: float) -> None:
-        """See Waiter."""
         self._inner.wait(timeout)
 
     def wake(self) -> None:
-        """See Waiter."""
         self._inner.wake()
 
     def watch(self, log: Log) -> None:
-        """See LogWaiter."""
         if log.identity not in self._watched:
             self._watched.add(log.identity)
             self._listeners.setdefault(log.identity, []).append(self._inner)
 
     def unwatch(self, log: Log) -> None:
-        """See LogWaiter."""
         if log.identity in self._watched:
             self._watched.discard(log.identity)
             self._listeners[log.identity].remove(self._inner)
 
     def fileno(self) -> int | None:
-        """See LogWaiter."""
         return None
 
     def close(self) -> None:
-        """See LogWaiter."""
         for identity in self._watched:
             self._listeners[identity].remove(self._inner)
         self._watched.clear()

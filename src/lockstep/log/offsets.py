@@ -25,7 +25,7 @@ def records_between(log: Log, start: int, stop: int) -> int:
 
 
 def step_back(log: Log, offset: int, records: int, first: int) -> int:
-    """The offset that lies so many records before another, but not below the first."""
+    """Return the offset `records` before `offset`, at least `first`."""
     stride = log.limits.stride
     if stride == 1:
         return max(offset - records, first)
@@ -40,7 +40,7 @@ def step_back(log: Log, offset: int, records: int, first: int) -> int:
 
 
 def step_forward(log: Log, offset: int, records: int, end: int) -> int:
-    """The offset that lies so many records behind another, but not beyond the end."""
+    """Return the offset `records` after `offset`, at most `end`."""
     if log.limits.stride == 1:
         return min(offset + records, end)
     while offset < end and (batches := _batches(log, offset, end)):

@@ -4,6 +4,7 @@ A log holds batches. The log gives each batch a base offset; record i of it has 
 above the last record. Nothing more may be assumed: offsets may have gaps, others may trim, an append whose
 acknowledgement was lost may have landed, may land late, or twice. A Kafka partition, a RabbitMQ or Redis stream and a
 Hazelcast ring carry this with one message for each batch and bases that are multiples of a fixed stride.
+
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ DROPPED_BY_READERS = (
     "dropped by readers: all of them while a reader goes on; after a start or a seek those whose original is among the"
     " last 10,000 appends, or 4 MiB, before the position (256 appends at least); for the last 4,096 producers"
 )
-"""What readers do where a bus keeps copies of an append; see lockstep.streams.cursor."""
+"""What readers do on a bus that keeps copies of an append; `lockstep.streams.cursor` does it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Promises:
-    """What a bus keeps, to be asked at run time."""
+    """What a bus guarantees, to be asked at run time."""
 
     durability: str
     """When an append is acknowledged: memory, relaxed (given to the system), fsync (on disk)."""
@@ -73,7 +74,7 @@ class Limits:
     append_bytes: int | None = None
     """The most that one append may hold; None sets no limit."""
     append_setting: str = ""
-    """What on the server decides about that."""
+    """The setting of the server that decides it."""
     append_records: int | None = None
     """The most records that one append may hold."""
     batch_records: int | None = None
@@ -235,3 +236,25 @@ class Bus(Protocol):
 
     def close(self) -> None:
         """Give back what this handle uses."""
+
+
+_OVERHEAD = 64
+"""Overhead in bytes: of a batch in a message, and of a message."""
+
+
+def split_appends(batches: Sequence[Batch], limits: Limits) -> Iterator[Sequence[Batch]]:
+    """Split batches into parts that fit one append; a batch that is too large is a part of its own."""
+    if limits.append_bytes is None and limits.append_records is None:
+        yield batches
+        return
+    part: list[Batch] = []
+    size = records = 0
+    for batch in batches:
+        size, records = size + batch.size + _OVERHEAD, records + batch.count
+        too_large = limits.append_bytes is not None and size + _OVERHEAD > limits.append_bytes
+        too_many = limits.append_records is not None and records > limits.append_records
+        if part and (too_large or too_many):
+            yield part
+            part, size, records = [], batch.size + _OVERHEAD, batch.count
+        part.append(batch)
+    yield part

@@ -1,4 +1,4 @@
-"""Bus URLs: which backend, where, and with what wishes.
+"""Bus URLs: which backend, where, and its options.
 
 memory:            a bus of its own in this process
 memory:NAME        one that everybody in this process shares who uses the name
@@ -20,15 +20,17 @@ from weakref import WeakValueDictionary
 from lockstep.errors import BackendUnknown, BadConfig, BadUrl, ExtraMissing, UnsupportedByBackend
 from lockstep.log.embedded.bus import EmbeddedBus, OpenHistory
 from lockstep.log.history import History, NullHistory
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.port import Bus
 from lockstep.runtime import Runtime
 
 Backend = Callable[[str, "dict[str, str]", Runtime, bool], Bus]
-"""Opens a bus: what stands behind the scheme, the options, the runtime, and whether a missing one may be made."""
+"""Opens a bus, given the rest of the URL after its scheme, the options, the runtime, and whether to create it."""
 
-_SHARED_GRIDS: WeakValueDictionary[str, Grid] = WeakValueDictionary()  # memory:NAME means the same to all who say it
-os.register_at_fork(after_in_child=_SHARED_GRIDS.clear)  # a child's memory is its own, and begins empty
+_SHARED_BROKERS: WeakValueDictionary[str, MemoryBroker] = (
+    WeakValueDictionary()
+)  # memory:NAME means the same to all who say it
+os.register_at_fork(after_in_child=_SHARED_BROKERS.clear)  # a child's memory is its own, and begins empty
 
 
 def open_bus(
@@ -39,7 +41,7 @@ def open_bus(
     backends: Mapping[str, Backend] | None = None,
     histories: Mapping[str, OpenHistory] | None = None,
 ) -> Bus:
-    """The bus at a URL. `backends` adds schemes of your own, `histories` those of stores for old records."""
+    """Open the bus at a URL. `backends` adds schemes of buses, `histories` schemes of stores for old records."""
     scheme, target, options = split_url(url)
     known = {**BACKENDS, **(backends or {})}
     if scheme not in known:
@@ -54,7 +56,7 @@ def open_bus(
 
 
 def split_url(url: str) -> tuple[str, str, dict[str, str]]:
-    """Scheme, target and options."""
+    """Split a URL into scheme, target and options. Raises BadUrl."""
     if not isinstance(url, str) or ":" not in url:
         raise BadUrl(url=url, reason="it has no scheme")
     scheme, rest = url.split(":", 1)
@@ -64,7 +66,7 @@ def split_url(url: str) -> tuple[str, str, dict[str, str]]:
         pairs = parse_qsl(query, strict_parsing=True, keep_blank_values=True) if query else []
     except ValueError:
         # What is wrong is not shown: with a ? in a password it is a part of that.
-        reason = "what stands behind its ? is not NAME=VALUE&NAME=VALUE; write a ? in a password as %3F"
+        reason = "the part after its ? is not NAME=VALUE&NAME=VALUE; write a ? in a password as %3F"
         raise BadUrl(url=shown, reason=reason) from None
     options = dict(pairs)
     for name, value in pairs:
@@ -76,7 +78,7 @@ def split_url(url: str) -> tuple[str, str, dict[str, str]]:
 
 
 def without_secret(url: str) -> str:
-    """A URL to show: what stands before the last @ of its server may hold a password, written right or wrong."""
+    """A URL without its password. Everything before the last @ may be one, even if it is not escaped."""
     scheme, separator, rest = url.partition("://")
     login, at, place = rest.rpartition("@")
     return f"{scheme}{separator}{login.partition(':')[0]}{at}{place}" if separator and at else url
@@ -100,13 +102,13 @@ def password_variable(url: str) -> tuple[str, str] | None:
 def _open_memory(target: str, options: dict[str, str], runtime: Runtime, create: bool) -> Bus:  # noqa: ARG001
     if options:
         raise BadUrl(url=f"memory:{target}", reason=f"it takes no option {next(iter(options))!r}")
-    grid = _SHARED_GRIDS.setdefault(target, Grid()) if target else Grid()
-    return grid.bus(runtime, f"memory:{target}")
+    broker = _SHARED_BROKERS.setdefault(target, MemoryBroker()) if target else MemoryBroker()
+    return broker.bus(runtime, f"memory:{target}")
 
 
 def _open_lmdb(target: str, options: dict[str, str], runtime: Runtime, create: bool) -> Bus:
     from lockstep.log.lmdb.backend import open_lmdb
-    from lockstep.log.lmdb.settings import Wish
+    from lockstep.log.lmdb.settings import StoreOptions
 
     if not target:
         raise BadUrl(url="lmdb:", reason="it names no folder")
@@ -114,7 +116,7 @@ def _open_lmdb(target: str, options: dict[str, str], runtime: Runtime, create: b
     for name in options:
         if name not in known:
             raise BadUrl(url=f"lmdb:{target}", reason=f"it has no option {name!r}; there are {', '.join(known)}")
-    wish = Wish(
+    asked = StoreOptions(
         durability=options.get("durability"),
         map_bytes=_whole_number("map_bytes", options.get("map_bytes")),
         replica=_absolute(options.get("replica")),
@@ -125,7 +127,7 @@ def _open_lmdb(target: str, options: dict[str, str], runtime: Runtime, create: b
     def open_history(url: str, stream: str) -> History:
         return _open_history(url, stream, folder, runtime)
 
-    return open_lmdb(folder, wish, create=create, runtime=runtime, url=f"lmdb:{target}", open_history=open_history)
+    return open_lmdb(folder, asked, create=create, runtime=runtime, url=f"lmdb:{target}", open_history=open_history)
 
 
 def _open_history(url: str, stream: str, bus_folder: Path, runtime: Runtime) -> History:
@@ -142,16 +144,21 @@ def _open_history(url: str, stream: str, bus_folder: Path, runtime: Runtime) -> 
     return LmdbHistory(folder, stream, runtime)
 
 
-_PACKAGES = {"kafka": "confluent_kafka", "rabbitmq": "rstream", "redis": "redis", "hazelcast": "hazelcast"}
-"""The client that each bus over a network needs; imported only when such a bus is opened."""
+_SERVERS = {
+    "kafka": ("confluent_kafka", "lockstep.log.kafka.driver"),
+    "rabbitmq": ("rstream", "lockstep.log.rabbitmq.driver"),
+    "redis": ("redis", "lockstep.log.redis.bus"),
+    "hazelcast": ("hazelcast", "lockstep.log.hazelcast.driver"),
+}
+"""For each network bus the client package it needs and the module with its `open_bus`, imported on first use."""
 
 
 def _open_server(scheme: str) -> Backend:
     def open_one(target: str, options: dict[str, str], runtime: Runtime, create: bool) -> Bus:  # noqa: ARG001
-        package = _PACKAGES[scheme]
+        package, module = _SERVERS[scheme]
         if importlib.util.find_spec(package) is None:
             raise ExtraMissing(extra=scheme, package=package)
-        opener = importlib.import_module(f"lockstep.log.{scheme}.opening")
+        opener = importlib.import_module(module)
         bus: Bus = opener.open_bus(target, options, runtime, os.environ)
         query = urlencode(options)
         bus.address = without_secret(f"{scheme}:{target}{'?' if query else ''}{query}")  # type: ignore[attr-defined]
@@ -173,5 +180,5 @@ def _whole_number(name: str, text: str | None) -> int | None:
 
 
 BACKENDS: Mapping[str, Backend] = {
-    "memory": _open_memory, "lmdb": _open_lmdb, **{scheme: _open_server(scheme) for scheme in _PACKAGES},
+    "memory": _open_memory, "lmdb": _open_lmdb, **{scheme: _open_server(scheme) for scheme in _SERVERS},
 }  # fmt: skip

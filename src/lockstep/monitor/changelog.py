@@ -42,7 +42,7 @@ class ChangelogReader:
         self._answers: dict[str, None] = {}
         self._stopping = threading.Event()
         self.settings_told = threading.Event()
-        """Set when the view has got settings; whoever looks at them clears it."""
+        """Set when the view has got settings; the server that looks at them clears it."""
         self.error: LockstepError | None = None
         """What keeps the view from following, while it does."""
         self._thread = threading.Thread(target=self._run, name="lockstep-fleet-view", daemon=True)

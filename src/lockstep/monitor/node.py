@@ -17,10 +17,10 @@ from typing import Any
 
 from lockstep.carriers.stream import ToStream
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.run.cluster import ACTIVE, SILENT_S
-from lockstep.engine.run.election import usual_lease_s
-from lockstep.engine.run.streams import ProjectStreams
-from lockstep.engine.spark.engine import Engine, EngineOptions
+from lockstep.engine.runtime.control.leadership import usual_lease_s
+from lockstep.engine.runtime.control.status import ACTIVE, SILENT_S
+from lockstep.engine.runtime.engine import Engine, EngineOptions
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.errors import TimedOut
 from lockstep.events.connection import ProjectEvents
 from lockstep.log.config import StreamConfig

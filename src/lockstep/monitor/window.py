@@ -36,7 +36,7 @@ def monitor_model(name: str, input_stream: str) -> Project:
 
 
 class Fleet(PagedWindow):
-    """See module."""
+    """Decides everything about a fleet, block by block, as a window of an engine's model."""
 
     version = "1"
 

@@ -29,7 +29,7 @@ class Commit:
 
 
 class Commits:
-    """See module. All of it is called by the loop of the node."""
+    """Begins and ends the commits of a node, one at a time. Only the loop of the node calls it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -116,7 +116,7 @@ def _state(event: Event, now: int) -> str:
         case Status.WAITING if event.due > now:
             return f"It waits for {at}, in {_span(event.due - now)}."
         case Status.WAITING:
-            return f"It is due since {java_text(event.due)} and has not fired yet."
+            return f"It has been due since {java_text(event.due)} and has not fired yet."
         case Status.FIRING:
             return f"It is being delivered: first tried at {triggered}, and there is no result yet. The fire won."
         case Status.RETRY:

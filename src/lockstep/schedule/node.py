@@ -71,7 +71,7 @@ class NodeOptions:
 
 
 class Node:
-    """See module. Close it to hand its shards over."""
+    """Owns shards of a scheduler and fires their events. Close it to hand its shards over."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from lockstep.schedule.streams import SchedulerStreams
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardContext:
-    """See module."""
+    """Store, streams and settings that all shards of a node use."""
 
     streams: SchedulerStreams
     store: Store

@@ -54,7 +54,7 @@ Publish = Callable[[Change, bytes, Event, str, int], None]
 
 
 class ShardCrons:
-    """See module. `publish` has a tick fired to a stream."""
+    """Decides the ticks of the crons of one shard. `publish` has a tick fired to a stream."""
 
     def __init__(self, number: int, context: ShardContext, mark: int | None, publish: Publish) -> None:
         self._number, self._context, self._publish = number, context, publish

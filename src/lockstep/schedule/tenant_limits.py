@@ -24,7 +24,7 @@ _COMMIT_MS = 1000.0
 
 
 class TenantLimits:
-    """See module. `in_flight` bounds deliveries of all tenants, `in_flight_tenant` those of one."""
+    """Says what may fire now. `in_flight` bounds deliveries of all tenants, `in_flight_tenant` those of one."""
 
     def __init__(
         self, bus: Lockstep, register: Register, streams: SchedulerStreams, store: Store, *,

@@ -12,8 +12,8 @@ import lockstep
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.xml_common import Element, render
 from lockstep.engine.model.xml_writing_windows import window_element
-from lockstep.engine.run.beats import last_beat
-from lockstep.engine.run.cluster import project_state
+from lockstep.engine.runtime.control.status import project_state
+from lockstep.engine.runtime.sequence.beats import last_beat
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import NotFound
 from lockstep.server.answers import answer, as_json

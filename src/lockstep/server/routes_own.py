@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from lockstep.engine.run.cluster import project_status
+from lockstep.engine.runtime.control.status import project_status
 from lockstep.server.answers import as_json
 from lockstep.server.guard import HEALTH
 from lockstep.server.site import Site

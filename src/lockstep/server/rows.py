@@ -14,7 +14,7 @@ from lockstep.engine.errors import OutputBroken
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Opcode, Row
 from lockstep.engine.model.graph import Node
-from lockstep.engine.run.feeding import OutFold
+from lockstep.engine.runtime.output.event_streams import OutFold
 from lockstep.errors import Trimmed
 from lockstep.log.batch import BatchView
 from lockstep.log.port import Log

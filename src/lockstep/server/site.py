@@ -14,8 +14,8 @@ from lockstep.engine.model.loading import to_xml
 from lockstep.engine.model.project import Project
 from lockstep.engine.model.secret_values import shown
 from lockstep.engine.model.xml_common import Element, parse_element
-from lockstep.engine.run.asking import Reply
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.requests.channel import Reply
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import NotFound
 from lockstep.runtime import Runtime

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.run.asking import Reply
-from lockstep.engine.run.reports import Report
+from lockstep.engine.runtime.control.reports import Report
+from lockstep.engine.runtime.requests.channel import Reply
 from lockstep.log.port import Bus
 
 

@@ -19,9 +19,9 @@ from lockstep.streams.member import seat_name
 from lockstep.streams.shards import only_log
 
 _LEASES_OBSERVED = 1.2
-"""Whoever did not beat for a little more than its lease is taken for gone."""
+"""A member that did not beat for a little more than its lease is taken for gone."""
 LISTEN_MAX_S = 5.0
-"""So long somebody who only looks listens at the most, whatever the leases."""
+"""The longest time that a look at a group listens for beats, whatever the leases."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +116,7 @@ class Groups:
         return position
 
     def reset(self, group: str, stream: str, to: str | int, *, force: bool = False, timeout: float = 10.0) -> int:
-        """Have a group read a stream from another position; returns it. Whoever owns the stream loses it.
+        """Have a group read a stream from another position; return the position. The owner of the stream loses it.
 
         Refused while a live member owns the stream, unless forced.
         """

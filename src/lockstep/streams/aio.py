@@ -17,7 +17,7 @@ async def wait_async(waiter: LogWaiter, timeout: float) -> None:
     if number is None:
         await asyncio.to_thread(waiter.wait, timeout)
         return
-    # A descriptor of its own: if the waiter is closed meanwhile, its number may become somebody else's.
+    # A descriptor of its own: if the waiter is closed meanwhile, its number may be used for another file.
     descriptor = os.dup(number)
     loop = asyncio.get_running_loop()
     woken: asyncio.Future[Any] = loop.create_future()

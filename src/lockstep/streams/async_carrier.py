@@ -54,7 +54,7 @@ class AsyncCarrier:
 
     @property
     def counts(self) -> dict[str, int]:
-        """See Carrier.counts."""
+        """What it did so far: items done, attempts failed, refused, given up (dead), found in doubt, passed, lost."""
         return self._carrier.counts
 
     @property
@@ -121,7 +121,7 @@ class AsyncCarrier:
         await asyncio.shield(self._closing)
 
     async def _close(self, timeout: float) -> None:
-        """It runs to its end whoever waits for it, as handlers may need the loop to return."""
+        """Runs to its end even if the caller is cancelled, as handlers may need the loop to return."""
         try:
             if self._starting is not None:
                 await asyncio.wait([self._starting])

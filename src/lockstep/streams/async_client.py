@@ -60,7 +60,7 @@ class Threads:
         self._what, self._closed = what, False
 
     def start(self, call: Callable[P, T], *given: P.args, **named: P.kwargs) -> asyncio.Future[T]:
-        """Begin a call. It runs to its end whoever waits for it."""
+        """Begin a call. It runs to its end even if the caller stops waiting for it."""
         if self._closed:
             raise Closed(what=self._what)
         return asyncio.get_running_loop().run_in_executor(self._pool, partial(call, *given, **named))
@@ -130,35 +130,35 @@ class AsyncLockstep:
         return await self._threads.run(work, self.client)
 
     async def create(self, name: str, config: StreamConfig | None = None) -> StreamConfig:
-        """See Lockstep.create."""
+        """Create a stream and return its configuration; if it exists, return the stored one."""
         return await self._threads.run(self.client.create, name, config)
 
     async def alter(self, name: str, **settings: Unpack[StreamSettings]) -> StreamConfig:
-        """See Lockstep.alter."""
+        """Change settings of a stream; returns all of them."""
         return await self._threads.run(partial(self.client.alter, name, **settings))
 
     async def config(self, name: str) -> StreamConfig:
-        """See Lockstep.config."""
+        """The configuration a stream was made with."""
         return await self._threads.run(self.client.config, name)
 
     async def streams(self) -> list[str]:
-        """See Lockstep.streams."""
+        """The names of all streams."""
         return await self._threads.run(self.client.streams)
 
     async def delete(self, name: str) -> None:
-        """See Lockstep.delete."""
+        """Remove a stream and what it holds."""
         await self._threads.run(self.client.delete, name)
 
     async def bounds(self, name: str) -> Bounds:
-        """See Lockstep.bounds."""
+        """First readable offset and the one after the last."""
         return await self._threads.run(self.client.bounds, name)
 
     async def get(self, name: str, offset: int) -> Record:
-        """See Lockstep.get."""
+        """The record at an offset, found directly."""
         return await self._threads.run(self.client.get, name, offset)
 
     async def trim(self, name: str, before: int) -> None:
-        """See Lockstep.trim."""
+        """Make everything below an offset unreadable, for good."""
         await self._threads.run(self.client.trim, name, before)
 
     async def publisher(
@@ -171,7 +171,10 @@ class AsyncLockstep:
         key: Serializer[K] = BYTES,  # type: ignore[assignment]
         **options: Unpack[PublisherSettings],
     ) -> AsyncPublisher[V, K]:
-        """See Lockstep.publisher. With when_full="block", publish() waits for room without blocking the loop."""
+        """A publisher to a stream, which is made if it is missing.
+
+        With when_full="block", publish() waits for room without blocking the loop.
+        """
         waits = options.get("when_full", "block") == "block"
         if waits:
             options["when_full"] = "raise"  # this side waits
@@ -192,7 +195,7 @@ class AsyncLockstep:
         group_options: GroupOptions | None = None,
         **options: Unpack[SubscriberSettings],
     ) -> AsyncSubscriber[V, K]:
-        """See Lockstep.subscriber. Callbacks among the options are called in the subscriber's thread."""
+        """A subscriber to streams, alone or in a group. Callbacks in the options are called in its thread."""
         made = partial(
             self.client.subscriber, *streams, group=group, initial=initial, config=config, create=create,
             value=value, key=key, group_options=group_options, **options,
@@ -262,27 +265,27 @@ class AsyncLockstep:
 
 
 class AsyncGroups:
-    """The groups of a bus; see Groups."""
+    """The groups of a bus, to look at and to change."""
 
     def __init__(self, connection: AsyncLockstep) -> None:
         self._connection = connection
 
     async def names(self) -> list[str]:
-        """See Groups.names."""
+        """All groups."""
         return await self._connection.run(lambda client: client.groups.names())
 
     async def describe(self, group: str) -> GroupView:
-        """See Groups.describe."""
+        """Members, owners, positions and lag."""
         return await self._connection.run(lambda client: client.groups.describe(group))
 
     async def reset(self, group: str, stream: str, to: str | int, *, force: bool = False, timeout: float = 10.0) -> int:
-        """See Groups.reset."""
+        """Have a group read a stream from another position, and return it. The owner of the stream loses it."""
         return await self._connection.run(
             lambda client: client.groups.reset(group, stream, to, force=force, timeout=timeout)
         )
 
     async def delete(self, group: str, *, force: bool = False) -> None:
-        """See Groups.delete."""
+        """Forget a group and its positions. Refused while a live member works, unless forced."""
         await self._connection.run(lambda client: client.groups.delete(group, force=force))
 
 
@@ -531,7 +534,7 @@ class AsyncSubscriber(Generic[V, K]):
             await self._wait(min(left, _SLICE_S))
 
     async def _read(self) -> RecordBatch[V, K]:
-        """The batch that is being read. If this is cancelled, whoever comes next gets it."""
+        """The batch that is being read. If this is cancelled, the next call gets it."""
         reading = self._reading
         assert reading is not None, "it was begun"
         await asyncio.wait([reading])

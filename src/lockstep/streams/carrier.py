@@ -1,4 +1,4 @@
-"""Carries out the items of an outbox: each once, in the order of its key, whoever is killed; and says what is in doubt.
+"""Carries out the items of an outbox: each once, in the order of its key, also after a kill; and says what is in doubt.
 
     with bus.carrier("outbox", group="mail") as carrier:
         carrier.on("mail", send)
@@ -104,7 +104,7 @@ class CarrierOptions:
 
 
 class CarrierSettings(TypedDict, total=False):
-    """See CarrierOptions."""
+    """The fields of CarrierOptions as keyword arguments."""
 
     workers: int
     retries: int

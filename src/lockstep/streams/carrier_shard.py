@@ -41,7 +41,7 @@ class Errand:
 
 
 class CarrierShard:
-    """See module. `epoch` is the group's for the seat; one carrier's task works with it, and no other thread."""
+    """Works through one shard of an outbox. `epoch` is that of the seat; only the carrier's own thread calls it."""
 
     def __init__(self, stream: str, epoch: int, ledger: LedgerLog, dispatcher: Dispatcher, runtime: Runtime) -> None:
         self.stream, self.epoch, self.ledger, self.dispatcher = stream, epoch, ledger, dispatcher

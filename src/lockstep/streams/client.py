@@ -164,7 +164,7 @@ class Lockstep:
         self.bus.delete(name)
 
     def wait_for(self, name: str, timeout: float = 10.0) -> StreamConfig:
-        """The configuration of a stream that somebody else makes, as soon as it is there."""
+        """Wait until another process has made a stream, and return its configuration; TimedOut if it does not come."""
         end = self.runtime.monotonic() + arguments.seconds("timeout", timeout)
         waiter = self.runtime.waiter()
         while self.runtime.monotonic() < end:
@@ -361,7 +361,7 @@ class Lockstep:
         return StreamConfig(capacity=room, retain_age_s=RETAIN_AGE_DEFAULT_S)
 
     def _agreed(self, name: str, stored: StreamConfig, given: StreamConfig | None) -> StreamConfig:
-        """The configuration of a stream that exists, for somebody who gives one, or none."""
+        """The configuration of a stream that exists, checked against the given one, if any."""
         if given is None or not stored.differences(given):
             return stored
         stored.check_alterable(name, given)

@@ -43,7 +43,7 @@ class Following:
                 self._take(name, epoch)
 
     def finish_yielding(self) -> None:
-        """The caller polls again, so it is done with what it got, if nobody says otherwise: confirm, hand over."""
+        """The caller polls again, which by default means that it is done with what it got: confirm, hand over."""
         for seat in self.member.yielding():
             name = self._seats[seat].name
             if self.is_busy(name):
@@ -73,7 +73,7 @@ class Following:
     def _take(self, name: str, epoch: int) -> None:
         seat = self.seat_of[name]
         resume = self.member.resume(seat)
-        assert resume is not None, "whoever owns a seat was given a start with its claim"
+        assert resume is not None, "an owner was given a start with its claim"
         self._reading.begin(self._seats[seat], resume)
         self.epochs[name] = epoch
         self.lost.pop(name, None)
@@ -83,7 +83,7 @@ class Following:
     def _drop(self, name: str) -> None:
         epoch = self.epochs.pop(name)
         if self._reading.end(name) is not None:
-            self.lost[name] = epoch  # whoever confirms what was read then is told that it is too late
+            self.lost[name] = epoch  # a confirmation of what was read then fails: it is too late
 
 
 def _tell(callback: OnStream | None, name: str) -> None:

@@ -115,7 +115,7 @@ def records_of(entries: Iterable[Entry], name: str) -> Iterable[tuple[int, Recor
 
 
 def _is_news(record: Record) -> bool:
-    """Whether somebody may have to act at once: a member came, a seat became free or changed hands."""
+    """Whether a member may have to act at once: a member came, a seat became free or changed hands."""
     return not isinstance(record, (Beat, Confirm)) or (isinstance(record, Beat) and record.number == 1)
 
 

@@ -32,7 +32,7 @@ class HandlerLoop:
             raise error
 
     def release(self) -> None:
-        """A worker ended. With the last one the loop ends, after what its handlers left behind was cancelled."""
+        """A worker ended. With the last one the loop ends, and tasks that handlers did not await are cancelled."""
         with self._lock:
             self._workers -= 1
             thread, loop = self._thread, self._loop

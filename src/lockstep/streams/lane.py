@@ -123,7 +123,7 @@ class Lane:
         return Receipt(draft, index)
 
     def add_many(self, chunks: Sequence[Draft]) -> None:
-        """Queue whole drafts behind what is queued; those joined are stored in one step."""
+        """Queue whole drafts after what is queued; those joined are stored in one step."""
         self._check_process()
         records, size = sum(draft.count for draft in chunks), sum(draft.size for draft in chunks)
         with self._lock:
@@ -198,7 +198,7 @@ class Lane:
         self.fail_overdue()
 
     def append_now(self, value: bytes, key: bytes | None, headers: Headers, created_ns: int, expected_next: int) -> int:
-        """Store a record from the caller's thread, behind everything queued, if the log ends where expected."""
+        """Store a record from the caller's thread, after everything queued, if the log ends where expected."""
         self.flush(self._options.delivery_timeout_s)
         if self._closed:
             raise Closed(what=f"The publisher to {self.log.name}")
@@ -211,18 +211,18 @@ class Lane:
         return self._records, self._bytes
 
     def check_may_wait(self) -> None:
-        """See Keeper."""
+        """Raise if waiting here would be for ever: after a fork, or on the thread that stores."""
         self._check_process()
         self.check_thread()
 
     def check_thread(self) -> None:
-        """IllegalState on the thread that stores: who waits there waits for himself."""
+        """IllegalState on the thread that stores: waiting there would never end."""
         if self._is_own_thread():
             reason = "a publish callback or serializer runs on the thread that would have to do the work"
             raise IllegalState(what=f"The publisher to {self.log.name}", action="be waited for", reason=reason)
 
     def fail_overdue(self) -> None:
-        """See Keeper."""
+        """Fail the drafts that are past their deadlines."""
         with self._lock:
             limit = self._runtime.monotonic() - GRACE_S
             if self._open is not None and self._open.deadline <= limit:

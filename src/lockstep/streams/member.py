@@ -31,7 +31,7 @@ def seat_name(log: Log) -> str:
 
 
 class GroupMember:
-    """See module. `starts` gives the offset at which a stream that nobody ever read is to be begun."""
+    """Takes part in a group: owns seats and confirms. `starts` gives the first offset of a stream never read."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class GroupMember:
         return self._grouplog
 
     def log(self, seat: str) -> Log:
-        """The log behind a seat."""
+        """The log that a seat is about."""
         return self._logs[seat]
 
     @property
@@ -150,7 +150,7 @@ class GroupMember:
         self._waiter.wake()
 
     def confirm_now(self, seat: str, epoch: int, offset: int, timeout: float) -> None:
-        """Return when the confirmation was read back and counted; Fenced if the stream is somebody else's by then."""
+        """Return when the confirmation was read back and counted; Fenced if another member owns the stream by then."""
         end = self._runtime.monotonic() + timeout
         self.confirm(seat, epoch, offset)
         while True:

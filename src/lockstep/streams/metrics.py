@@ -1,4 +1,4 @@
-"""Plain counters that cost an addition, gathered for Prometheus only when somebody asks."""
+"""Plain counters that cost an addition, gathered for Prometheus only when they are asked for."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lockstep.errors import BadConfig
-from lockstep.log.partitioners import PARTITIONERS
+from lockstep.log.config import PARTITIONERS
 from lockstep.streams import arguments
 from lockstep.streams.arguments import bad_setting
 from lockstep.streams.record import Gap

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.log import codecs
-from lockstep.log.batch import NO_PRODUCER, Batch, Headers, pack
+from lockstep.log.batch import NO_PRODUCER, Batch, Headers, codec_by_name, pack
 from lockstep.log.config import StreamConfig
 from lockstep.streams.receipt import Draft
 from lockstep.streams.serializers import Serializer
@@ -14,7 +13,7 @@ class Packer:
 
     def __init__(self, producer: bytes, config: StreamConfig, value: Serializer, key: Serializer) -> None:
         self._producer, self._limit = producer, config.max_record_bytes
-        self._codec = codecs.by_name(config.compression)
+        self._codec = codec_by_name(config.compression)
         self._value, self._key = value, key
         self._next_sequence = 0
 

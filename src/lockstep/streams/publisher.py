@@ -145,9 +145,9 @@ class Publisher(Generic[V, K]):
     def publish_direct(
         self, value: V, *, key: K | None = None, headers: HeaderPairs = (), expected_last: int | None = None
     ) -> int:
-        """Store a record now and return its offset, behind everything queued.
+        """Store a record now, after everything that is queued, and return its offset.
 
-        `expected_last` (-1: an empty stream) makes it depend on the last offset: OffsetConflict if somebody was first.
+        `expected_last` (-1: an empty stream) stores it only if that is the last offset, else OffsetConflict.
         """
         for lane in self._lanes:
             lane.check_may_wait()  # before anything is queued, and for all: which one it will be is not known yet

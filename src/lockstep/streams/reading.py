@@ -21,7 +21,7 @@ class RecordsInTurn:
     """The records of a batch one by one: the reader's position moves with each that is handed out.
 
     A record that can't be decoded is handed out as its DecodeFailed; the next call goes on after it. Ends early if
-    somebody else moved the position, so that no record is handed out twice, and if the stream was paused or lost.
+    another caller moved the position, so that no record is handed out twice, and if the stream was paused or lost.
     """
 
     def __init__(

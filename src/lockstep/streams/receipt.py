@@ -86,9 +86,9 @@ class Draft:
         self.encoded = False
         """Its values are bytes already; nothing is left to serialize."""
         self.joined = False
-        """Must be stored in the same step as the draft behind it."""
+        """Must be stored in the same step as the draft after it."""
         self.settled = False
-        """Somebody decided what becomes of it and is about to finish it; the keeper's lock guards this."""
+        """Its outcome is decided and it is about to be finished; the lock of its keeper guards this."""
         self.base: int | None = None
         self.error: BaseException | None = None
         self.failed: dict[int, BaseException] = {}
@@ -215,7 +215,7 @@ class Draft:
             waiter.wait(min(left, max(self.overdue_in(), _PAUSE_S), 1.0))
 
     def overdue_in(self) -> float:
-        """Seconds until it counts as overdue: a little after its deadline, to let whoever stores it say why."""
+        """Seconds until it counts as overdue: a little after its deadline, so that the storing thread can say why."""
         return self.deadline + GRACE_S - self._runtime.monotonic()
 
     def fail_if_overdue(self) -> None:

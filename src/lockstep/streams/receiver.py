@@ -183,7 +183,7 @@ class Receiver:
             task.wake()
 
     def _tell_progress(self) -> None:
-        """Processing time counts from the last call that ended; whoever only waits, or stands still, is not late."""
+        """Processing time counts from the last call that ended; waiting for records is not being late."""
         calls = sum(worker.calls for worker in self._workers)
         if calls != self._calls_seen or not self._is_handling():
             self._calls_seen = calls
@@ -249,7 +249,7 @@ class Receiver:
             return progress.reaches(at_hand.offset if at_hand is not None and is_of_stream else None)
 
     def _at_hand(self) -> Record | None:
-        """The record of the handler that asks, while it is called: a task that it left behind has none."""
+        """The record of the handler that asks, while it is called: a task that it did not await has none."""
         found = calling()
         return found[1] if found is not None and found[0] in self._workers and found[0].at_hand is found[1] else None
 
@@ -314,7 +314,7 @@ class Receiver:
         return True
 
     def _give_up(self, record: Record, attempts: int, error: BaseException) -> bool:
-        """The retries are used up. True: go on behind the record."""
+        """The retries are used up. True: go on after the record."""
         if self._policy.then == "stop":
             self.error = stopped_at(record, attempts, error)
             logger.error("Receiver stands still", exc_info=error, extra={"action": "stopped", "offset": record.offset})

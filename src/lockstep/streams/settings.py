@@ -20,7 +20,7 @@ Confirm = Literal["handled", "periodic", "off"]
 
 
 class PublisherSettings(TypedDict, total=False):
-    """See PublisherOptions."""
+    """The fields of PublisherOptions as keyword arguments."""
 
     batch_records: int
     batch_bytes: int
@@ -36,7 +36,7 @@ class PublisherSettings(TypedDict, total=False):
 
 
 class SubscriberSettings(TypedDict, total=False):
-    """See SubscriberOptions."""
+    """The fields of SubscriberOptions as keyword arguments."""
 
     max_records: int
     max_bytes: int
@@ -50,7 +50,7 @@ class SubscriberSettings(TypedDict, total=False):
 
 
 class ReceiverSettings(TypedDict, total=False):
-    """See Receiver."""
+    """The options of Receiver as keyword arguments."""
 
     on_failure: OnFailure | None
     confirm: Confirm

@@ -7,8 +7,7 @@ from typing import Any
 
 from lockstep.errors import BadArgument, BadName, BadRecord, RecordTooLarge
 from lockstep.log.batch import Headers
-from lockstep.log.config import check_name
-from lockstep.log.partitioners import PARTITIONERS
+from lockstep.log.config import PARTITIONERS, check_name
 from lockstep.log.port import Bus, Log
 
 HeaderPairs = Iterable[tuple[str, bytes]] | Mapping[str, bytes]

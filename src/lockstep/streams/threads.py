@@ -61,7 +61,7 @@ def _nothing_more(error: BaseException) -> None:
 
 
 class SharedTask:
-    """One of the tasks on a shared thread; see Task."""
+    """One of the tasks on a shared thread. It has what a Task of the runtime has."""
 
     def __init__(self, thread: SharedThread, step: Step, on_crash: Crash) -> None:
         self._thread, self._step, self._on_crash = thread, step, on_crash
@@ -82,11 +82,11 @@ class SharedTask:
             return delay
 
     def wake(self) -> None:
-        """See Task."""
+        """Have the step called soon, on the shared thread."""
         self._thread.waiter.wake()
 
     def stop(self, timeout: float = 10.0) -> None:
-        """See Task."""
+        """Call no more steps, and wait for the one that runs."""
         self._stopped = True
         self._thread.remove(self)
         self.wake()

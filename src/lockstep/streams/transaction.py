@@ -22,8 +22,8 @@ from lockstep.errors import (
     StreamNotFound,
     UnsupportedByBackend,
 )
-from lockstep.log import codecs, port
-from lockstep.log.batch import NO_PRODUCER, Batch, Headers, pack
+from lockstep.log import port
+from lockstep.log.batch import NO_PRODUCER, Batch, Headers, codec_by_name, pack
 from lockstep.log.port import Bus, Log
 from lockstep.runtime import Runtime
 from lockstep.streams import arguments
@@ -87,7 +87,7 @@ class Transaction:
     def get(self, name: str) -> bytes | None:
         """State kept under a name, as this transaction leaves it.
 
-        If somebody changes it before the commit, the commit raises Conflict and writes nothing.
+        If it changes before the commit, the commit raises Conflict and writes nothing.
         """
         key = self._key(name)
         if key in self._cells:
@@ -127,9 +127,7 @@ class Transaction:
     def _write(self, changes: port.Transaction) -> list[int]:
         for cell, wanted in self._expected.items():
             if changes.get(cell) != wanted:
-                raise Conflict(
-                    reason="Somebody else changed the state this transaction began with; nothing was written."
-                )
+                raise Conflict(reason="The state that this transaction began with has changed; nothing was written.")
         offsets: list[int] = []
         for log, run in groupby(self._records, key=lambda record: record.log):
             if changes.identity(log.name) != log.identity:
@@ -156,7 +154,7 @@ class Transaction:
             [record.value for record in records],
             producer=NO_PRODUCER,
             sequence=0,
-            codec=codecs.by_name(log.config.compression),
+            codec=codec_by_name(log.config.compression),
             created_ns=[now if record.created_ns is None else record.created_ns for record in records],
             keys=[record.key for record in records] if any(record.key is not None for record in records) else None,
             headers=[record.headers for record in records] if any(record.headers for record in records) else None,
@@ -217,7 +215,7 @@ class GroupTransaction(Transaction):
     def _write_confirms(self, changes: port.Transaction) -> bool:
         """Inside the transaction nobody else writes, so the end of the group's log says who owns what right now.
 
-        False if this was committed before: whoever was not told so may try again, and it still counts once.
+        False if this was committed before: after a lost answer it can be tried again, and counts once.
         """
         grouplog = self._member.grouplog
         state = grouplog.state_in(changes, self._member.group_state)

@@ -50,7 +50,7 @@ class Progress:
         self._reached = max(self._reached, offset)
 
     def fills_a_hole(self, offset: int) -> bool:
-        """True if it was begun, or one behind it was: left undone, what is done behind it would be done again."""
+        """True if it or a later one was begun: if it were left undone, later ones that are done would be done again."""
         return offset <= self._reached
 
     @property
@@ -138,7 +138,7 @@ class Worker:
         """The record that the handler has now, if it is called."""
 
     def give(self, record: Record, epoch: int | None) -> None:
-        """Add a record behind the others."""
+        """Add a record after the others."""
         with self._jobs_lock:
             self._jobs.append(_Job(record, epoch))
 

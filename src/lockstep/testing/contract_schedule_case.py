@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from lockstep.core.agenda import Event
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.port import Bus, Log
 from lockstep.runtime import ThreadRuntime
 from lockstep.schedule.rows import Change, CronRow, Fence, Run, cron_key, row_key
@@ -46,7 +46,7 @@ class StoreCase:
     @pytest.fixture
     def bus(self) -> Iterator[Bus]:
         """The bus that outgoing records are published to."""
-        bus = Grid().bus(ThreadRuntime())
+        bus = MemoryBroker().bus(ThreadRuntime())
         yield bus
         bus.close()
 

@@ -1,14 +1,15 @@
 """A bus that misbehaves on order, in all the ways the port says a bus may.
 
     plan = FaultPlan()
-    bus = FaultyBus(Grid(dedupe=False).bus(clock), plan)
+    bus = FaultyBus(MemoryBroker(dedupe=False).bus(clock), plan)
     plan.lose_ack()                         # the next append lands, but its writer is told AppendUncertain
     plan.fail(StoreFull(...), times=3)      # then three are refused
     bus.stall("orders")                     # this bus sees nothing newer on orders until unstall
     assert plan.counts == {"lose_ack": 1}   # what really happened, by kind
 
 Faults are used up in the order in which they were planned, by the appends they fit. Copies (`duplicate`, a `late`
-append that was sent again) are stored twice only where the bus below does not drop them: see Grid(dedupe=False).
+append that was sent again) are stored twice only where the bus below does not drop them, as with
+MemoryBroker(dedupe=False).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ pytest.register_assert_rewrite(
 )
 
 if TYPE_CHECKING:
-    from lockstep.log.memory import Grid
+    from lockstep.log.memory import MemoryBroker
     from lockstep.log.port import Bus
     from lockstep.testing.virtual import VirtualRuntime
 
@@ -39,15 +39,15 @@ def lockstep_clock() -> VirtualRuntime:
 
 
 @pytest.fixture
-def lockstep_grid() -> Grid:
+def lockstep_grid() -> MemoryBroker:
     """What several buses in memory share; make another bus over it to play another process."""
-    from lockstep.log.memory import Grid
+    from lockstep.log.memory import MemoryBroker
 
-    return Grid()
+    return MemoryBroker()
 
 
 @pytest.fixture
-def lockstep_bus(lockstep_grid: Grid, lockstep_clock: VirtualRuntime) -> Iterator[Bus]:
+def lockstep_bus(lockstep_grid: MemoryBroker, lockstep_clock: VirtualRuntime) -> Iterator[Bus]:
     """A bus in memory in virtual time."""
     bus = lockstep_grid.bus(lockstep_clock)
     yield bus

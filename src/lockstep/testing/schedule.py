@@ -19,7 +19,7 @@ from typing import Any
 from lockstep.cron import Cron, Zone, parse
 from lockstep.errors import BadArgument
 from lockstep.log.batch import BatchView
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.schedule.delivery.port import Delivery, Done, Outcome, Result
 from lockstep.schedule.fired import Fired, fired_from
 from lockstep.schedule.node import NodeOptions
@@ -60,7 +60,7 @@ class VirtualScheduler(Scheduler):
     ) -> None:
         begin = instant(start)
         self.runtime = VirtualRuntime(seed, wall_ns=begin * 10**6 - _SETTLING_S * 10**9)
-        bus = Lockstep(Grid().bus(self.runtime), self.runtime)
+        bus = Lockstep(MemoryBroker().bus(self.runtime), self.runtime)
         SchedulerStreams(name).create(bus, shards=SHARDS)
         self.courier = VirtualCourier()
         alone = GroupOptions(lease_s=_ALONE_S, beat_s=_ALONE_S / 4, max_processing_s=_ALONE_S)

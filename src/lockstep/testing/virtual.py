@@ -1,7 +1,7 @@
 """Virtual time: background work runs inside the test's own calls, one step after the other, always in the same order.
 
     clock = VirtualRuntime(seed=7)
-    bus = Grid().bus(clock)
+    bus = MemoryBroker().bus(clock)
     ...                    # spawn tasks, publish, subscribe
     clock.advance(30.0)    # thirty seconds later, in no time
     clock.jump_wall(-3600) # the administrator sets the clock back; monotonic time does not care

@@ -26,10 +26,10 @@ def test_records_delivered_again_are_not_copied_again(buses) -> None:
         records = subscriber.poll(5.0).to_list()
         copier = Copier(subscriber, target, "copied", source.logs("orders"), same_bus=False)
         copier.take(records[:3])
-        # When they are delivered again, with more behind them
+        # When they are delivered again, with more after them
         again = Copier(subscriber, target, "copied", source.logs("orders"), same_bus=False)
         again.take(records)
-    # Then only those behind them are added, and all is as it was
+    # Then only those after them are added, and all is as it was
     assert again.copied == 2
     with target.subscriber("copied", initial="earliest") as reader:
         found = reader.poll().to_list()

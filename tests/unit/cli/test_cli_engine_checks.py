@@ -11,7 +11,7 @@ import pytest
 
 from lockstep.cli.engine_rest import prepared_rest
 from lockstep.engine.errors import SparkUnavailable
-from lockstep.engine.run.folder import EngineFolder
+from lockstep.engine.runtime.setup import EngineFolder
 from lockstep.runtime import ThreadRuntime
 
 MODEL = """
@@ -32,7 +32,7 @@ def _no_spark(cli, monkeypatch) -> None:
     Path("weak").write_text("a-token-nobody-guesses-0123456789")
     Path("weak").chmod(0o644)
     monkeypatch.setattr("lockstep.engine.spark.session.check_java", lambda: "java")
-    monkeypatch.setattr("lockstep.engine.spark.engine.Engine.start", lambda _: pytest.fail("Spark was started"))
+    monkeypatch.setattr("lockstep.engine.runtime.engine.Engine.start", lambda _: pytest.fail("Spark was started"))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_nobody_else_can_have_a_port_while_spark_starts(cli, monkeypatch, option
             socket.create_server(("127.0.0.1", port)).close()
         raise SparkUnavailable(reason="enough was seen")
 
-    monkeypatch.setattr("lockstep.engine.spark.engine.Engine.start", start)
+    monkeypatch.setattr("lockstep.engine.runtime.engine.Engine.start", start)
     assert "enough was seen" in cli("engine", "run", "m.yaml", option, str(port), code=6).err
 
 

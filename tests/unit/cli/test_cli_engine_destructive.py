@@ -10,8 +10,8 @@ import pytest
 from lockstep import connect
 from lockstep.engine.model.loading import parse_yaml, to_yaml
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.run.decisions import Statement
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.sequence.entries import Statement
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 
 MODEL = """
 name: small
@@ -44,9 +44,9 @@ def asked(cli, monkeypatch) -> list[str]:
     Path("other.yaml").write_text(OTHER)
     with connect("lmdb:.lockstep") as client:
         ProjectStreams(cluster="local", project="small").create(client.bus, graph, frozenset({"q/F"}))
-    monkeypatch.setattr("lockstep.engine.run.asking.Asker", Answers)
+    monkeypatch.setattr("lockstep.engine.runtime.requests.channel.RequestClient", Answers)
     statement = Statement(to_yaml(graph.project), ("q/F",))
-    monkeypatch.setattr("lockstep.engine.run.catalog.project_statement", lambda *_: statement)
+    monkeypatch.setattr("lockstep.engine.runtime.sequence.model_statement.project_statement", lambda *_: statement)
     return found
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from lockstep.cli import engine_run
 from lockstep.engine.errors import LogTooShort, SparkFailed, SparkNotStarted, SparkUnavailable
-from lockstep.engine.run.streams import ProjectStreams
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.errors import ServerUnreachable, Trimmed
 
 MODEL = """
@@ -65,7 +65,7 @@ class FakeEngine:
 @pytest.fixture
 def engine(cli, monkeypatch):
     Path("m.yaml").write_text(MODEL)
-    monkeypatch.setattr("lockstep.engine.spark.engine.Engine", FakeEngine)
+    monkeypatch.setattr("lockstep.engine.runtime.engine.Engine", FakeEngine)
     monkeypatch.setattr("lockstep.engine.spark.session.check_java", lambda: "java")
     monkeypatch.setattr(FakeEngine, "before", None)
     monkeypatch.setattr(FakeEngine, "fails_in", "run")

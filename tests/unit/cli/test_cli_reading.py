@@ -6,7 +6,7 @@ import itertools
 
 from lockstep.cli.reading import Limits, Reading
 from lockstep.log.config import StreamConfig
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.runtime import ThreadRuntime
 from lockstep.streams.client import Lockstep
 from lockstep.streams.subscriber import Subscriber
@@ -15,7 +15,7 @@ from lockstep.streams.subscriber import Subscriber
 def test_to_the_end_means_all_shards_although_they_come_one_after_the_other(monkeypatch):
     # Given a member that sees its shards assigned one at a time, as another thread reads the group's log
     clock = ThreadRuntime()
-    with Lockstep(Grid().bus(clock), clock) as client:
+    with Lockstep(MemoryBroker().bus(clock), clock) as client:
         client.create("events", StreamConfig(shards=3))
         with client.publisher("events", create=False) as publisher:
             for number in range(9):

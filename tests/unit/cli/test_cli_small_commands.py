@@ -21,7 +21,7 @@ from lockstep.console.bundle import environment
 from lockstep.engine.errors import ModelUnreadable
 from lockstep.engine.model import xml_common
 from lockstep.errors import UsageError
-from lockstep.log.network.checks import Finding
+from lockstep.log.network.driver import Finding
 from lockstep.streams.grouplog import GroupLog
 from lockstep.streams.shards import shard_of
 

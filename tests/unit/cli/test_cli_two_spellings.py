@@ -13,7 +13,7 @@ from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import cut_frames
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.run.streams import CONTROL_STREAM, EVENT_STREAM
+from lockstep.engine.runtime.sequence.streams import CONTROL_STREAM, EVENT_STREAM
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.streams.client import connect
 

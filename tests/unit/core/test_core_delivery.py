@@ -306,3 +306,92 @@ def test_unfinished_items_below_the_position_are_forgotten():
     assert "a" in ledger.pending
     ledger.forget_before(6)
     assert not ledger.pending
+
+
+def test_what_is_not_for_the_group_only_moves_the_position():
+    log = Log()
+    dispatcher = opened(log)
+    dispatcher.pass_over(3)
+    dispatcher.add(4, "a", None)
+    assert (dispatcher.confirmable(), dispatcher.newly_over(), dispatcher.size) == (3, [3], 1)
+
+
+def test_a_carrier_that_lost_its_shard_begins_nothing_and_still_says_how_a_job_ended():
+    log = Log()
+    dispatcher = opened(log)
+    for offset, item in enumerate("ab"):
+        dispatcher.add(offset, item, None)
+    log.append(*dispatcher.wants(0.0, 1))
+    log.read_by(dispatcher)
+    [job] = dispatcher.take()
+    dispatcher.lose()
+    assert (dispatcher.is_open, dispatcher.is_fenced, dispatcher.is_at_work, dispatcher.running) == (
+        False,
+        True,
+        True,
+        1,
+    )
+    dispatcher.finished(job, DONE, "", 0.0)
+    assert [type(entry) for entry in dispatcher.wants(0.0, 9)] == [Ended]
+    assert (dispatcher.take(), dispatcher.has_jobs) == ([], False)
+
+
+def test_a_shard_that_was_lost_before_it_was_opened_wants_nothing():
+    dispatcher = Dispatcher(Ledger(), "x", 1, Rules())
+    dispatcher.lose()
+    assert dispatcher.wants(0.0, 9) == []
+
+
+def test_a_copy_of_an_item_in_another_lane_waits_and_is_finished_with_it():
+    log = Log()
+    dispatcher = opened(log)
+    dispatcher.add(0, "a", b"one")
+    dispatcher.add(1, "a", b"other")
+    [job] = turn(dispatcher, log)
+    assert (job.offset, turn(dispatcher, log), dispatcher.begun) == (0, [], 1)
+    finish(dispatcher, log, job)
+    assert (turn(dispatcher, log), dispatcher.confirmable()) == ([], 1)
+
+
+def test_what_the_owner_before_says_late_to_be_done_is_not_begun_again():
+    log = Log()
+    former = opened(log)
+    for offset, item in enumerate("ab"):
+        former.add(offset, item, None)
+    [a, b] = turn(former, log)
+    # Given a new owner whose records of both items are on their way
+    later = opened(log, "y", 2)
+    for offset, item in enumerate("ab"):
+        later.add(offset, item, None)
+    first, second = later.wants(0.0, 9)
+    # When the former owner's ends are stored before one of them and after the other
+    former.finished(a, DONE, "", 0.0)
+    former.finished(b, DONE, "", 0.0)
+    done_a, done_b = former.wants(0.0, 9)
+    log.append(done_a, first, second, done_b)
+    log.read_by(later)
+    # Then neither is carried out
+    assert (later.take(), later.confirmable(), later.begun) == ([], 1, 0)
+
+
+def test_an_item_that_waits_for_its_next_try_is_finished_with_when_another_owner_says_that_it_was_done():
+    log = Log()
+    former = opened(log)
+    former.add(0, "a", None)
+    [job] = turn(former, log)
+    later = opened(log, "y", 2, backoff_s=60.0)
+    later.add(0, "a", None)
+    [again] = turn(later, log)
+    finish(later, log, again, FAILED)
+    assert (later.retries_open(), turn(later, log)) == (1, [])
+    # When the former owner's success comes to stand on the ledger
+    former.finished(job, DONE, "", 0.0)
+    log.append(*former.wants(0.0, 0))
+    log.read_by(later)
+    assert (turn(later, log), later.confirmable()) == ([], 0)
+
+
+def test_a_barrier_that_was_not_read_back_is_sent_again_after_a_while():
+    dispatcher = Dispatcher(Ledger(), "x", 1, Rules())
+    [barrier] = dispatcher.wants(0.0, 9)
+    assert (barrier, dispatcher.wants(0.1, 9), dispatcher.wants(0.6, 9)) == (Barrier(1, "x"), [], [barrier])

@@ -24,7 +24,7 @@ NEW, PARTLY, COPY, GAP = Verdict.NEW, Verdict.PARTLY, Verdict.COPY, Verdict.GAP
         (OutState(4), Cut(5, 5, 4, more=True), OutState(5, 1), NEW),
         (OutState(5, 1), Cut(5, 5, 4, part=1, more=True), OutState(5, 2), NEW),
         (OutState(5, 2), Cut(5, 5, 4, part=2), OutState(5), NEW),
-        (OutState(5, 2), Cut(5, 8, 4, part=2), OutState(8), NEW),  # the last piece, and blocks behind it
+        (OutState(5, 2), Cut(5, 8, 4, part=2), OutState(8), NEW),  # the last piece, and blocks after it
         (OutState(4), Cut(5, 5, 4, part=1), OutState(4), GAP),
         (OutState(5, 1), Cut(5, 5, 4, part=2), OutState(5, 1), GAP),
         (OutState(5, 2), Cut(5, 5, 4, part=1, more=True), OutState(5, 2), COPY),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.core.producers import PRODUCERS_REMEMBERED, Window, admit
+from lockstep.core.producers import PRODUCERS_REMEMBERED, Window, admit, window_of
 
 SEEN_TO_4 = Window({b"p": 4})
 
@@ -52,3 +52,12 @@ def test_the_least_recently_active_producer_is_forgotten_first() -> None:
 
 def test_a_window_is_large_by_default() -> None:
     assert Window().limit == PRODUCERS_REMEMBERED
+
+
+def test_the_window_of_batches_is_the_one_they_lead_to_one_by_one() -> None:
+    # Given batches of three producers, one of them sent twice, and room for two producers
+    batches = [(b"p", 0, 3), (b"q", 0, 2), (b"p", 0, 3), (b"r", 5, 1), (b"q", 2, 1)]
+    window = Window(limit=2)
+    for producer, first, count in batches:
+        window, _ = admit(window, producer, first, count)
+    assert list(window_of(batches, 2).last.items()) == list(window.last.items()) == [(b"r", 5), (b"q", 2)]

@@ -46,7 +46,7 @@ def test_any_other_entry_does_not(change) -> None:
 def test_an_entry_behind_a_newer_mark_does_not_count() -> None:
     # Given a leader whose entry was on its way when another marked the log
     state, _ = fold(LED, 10, Mark(3, "e2"))
-    # When it lands behind the mark
+    # When it lands after the mark
     # Then it counts for nobody
     assert fold(state, 11, NEXT) == (replace(state, upto=11), False)
 

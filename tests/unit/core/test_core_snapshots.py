@@ -9,7 +9,7 @@ from lockstep.core.snapshots import Hole, Reach, Snapshot, complete, holes, is_c
 
 
 def taken(number: int, **outs: int) -> Snapshot:
-    """A snapshot behind an entry: ten offsets of the sequence log and a hundred of the input to each entry."""
+    """A snapshot after an entry: ten offsets of the sequence log and a hundred of the input to each entry."""
     reach = Reach(number * 10, {"in": number * 100})
     return Snapshot(f"s{number}", number, reach, {name: OutState(last) for name, last in outs.items()})
 

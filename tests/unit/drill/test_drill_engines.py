@@ -11,7 +11,7 @@ import pytest
 
 from lockstep.drill.engines import EngineSeat, engine_command, leader
 from lockstep.drill.watching import Reports
-from lockstep.engine.run.reports import Report, write_report
+from lockstep.engine.runtime.control.reports import Report, write_report
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
 from lockstep.streams.client import connect

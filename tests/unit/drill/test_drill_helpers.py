@@ -21,9 +21,9 @@ from lockstep.engine.events.csvform import CsvOptions, read_csv, write_csv
 from lockstep.engine.events.frames import cut_frames, read_head
 from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.kernels.span import Span
-from lockstep.engine.run.feeding import EventPublisher
-from lockstep.engine.run.position import Position, Tally
-from lockstep.engine.run.reading import values_between
+from lockstep.engine.runtime.output.event_streams import EventPublisher
+from lockstep.engine.runtime.sequence.entries import BlockCounter, SequencePosition
+from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.streams.client import connect
 
 EVENTS, BLOCK = 300, 2
@@ -106,7 +106,7 @@ def test_notes_are_followed_while_they_are_written(tmp_path):
 
 def published(client, place) -> bytes:
     """What engines take from the input: each message once."""
-    log, tally = client.bus.open(place.input), Tally.at(Position())
+    log, tally = client.bus.open(place.input), BlockCounter.at(SequencePosition())
     blocks = []
     for _, value in values_between(log, 0, log.bounds().next):
         head = read_head(value)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.engine.gates.line import Place, place_in_line
+from lockstep.engine.gates.zookeeper import Place, place_in_line
 
 NODES = [f"server-n_{number:010d}" for number in (7, 9, 12)]
 

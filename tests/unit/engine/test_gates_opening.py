@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from lockstep.engine.gates.opening import gate_address, open_gate
-from lockstep.engine.gates.packages import needed
-from lockstep.engine.spark.options import EngineOptions
+from lockstep.engine.gates.port import needed
+from lockstep.engine.gates.urls import gate_address, open_gate
+from lockstep.engine.runtime.control.options import EngineOptions
 from lockstep.errors import BadConfig, ExtraMissing
 from lockstep.runtime import ThreadRuntime
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.engine.gates.opening import gate_address
 from lockstep.engine.gates.semaphore import SemaphoreGate, Turn
-from lockstep.engine.gates.zookeeper_facts import Facts, judge_facts
+from lockstep.engine.gates.urls import gate_address
+from lockstep.engine.gates.zookeeper import Facts, judge_facts
 from lockstep.runtime import ThreadRuntime
 
 

@@ -7,10 +7,10 @@ import logging
 import pytest
 
 from lockstep.errors import DataError, ServerUnfit
-from lockstep.log.hazelcast.faults import meaning
-from lockstep.log.hazelcast.mending import refuse_pickle  # before the client, whose warnings it silences
+from lockstep.log.hazelcast.client import refuse_pickle  # before the client, whose warnings it silences
+from lockstep.log.hazelcast.errors import translated
 from lockstep.log.network.address import parse_address
-from lockstep.log.network.checks import judge, of_login
+from lockstep.log.network.driver import login_findings, report_findings
 
 from hazelcast.config import Config  # isort: skip
 from hazelcast.serialization.service import SerializationServiceV1  # isort: skip
@@ -25,11 +25,11 @@ def address(host="broker:1", **options):
 @pytest.mark.parametrize("host", ["app:word@broker", "app:word@127.0.0.1,10.0.0.7:1"])
 def test_a_password_without_tls_is_a_warning_and_an_error_if_strict(host, caplog):
     with caplog.at_level(logging.WARNING):
-        judge(of_login(address(host)))
+        report_findings(login_findings(address(host)))
     assert "without encryption" in caplog.text
     assert "word" not in caplog.text.replace("password", "")
     with pytest.raises(ServerUnfit, match="tls=true"):
-        judge(of_login(address(host, strict="true")), strict=True)
+        report_findings(login_findings(address(host, strict="true")), strict=True)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_password_without_tls_is_a_warning_and_an_error_if_strict(host, caplog
     ids=["loopback", "localhost", "no password", "tls"],
 )
 def test_a_password_that_nobody_can_read_is_no_warning(given):
-    assert of_login(given) == []
+    assert login_findings(given) == []
 
 
 @pytest.mark.parametrize(("mode", "warns"), [(0o600, False), (0o400, False), (0o640, True), (0o604, True)])
@@ -46,7 +46,7 @@ def test_a_password_file_that_others_can_read_is_a_warning(tmp_path, mode, warns
     file = tmp_path / "secret"
     file.write_text("word\n")
     file.chmod(mode)
-    found = of_login(address("app@127.0.0.1", password_file=str(file)))
+    found = login_findings(address("app@127.0.0.1", password_file=str(file)))
     assert [f"{mode:03o}" in finding.problem for finding in found] == [True] * warns
 
 
@@ -54,7 +54,7 @@ def test_a_password_file_that_is_not_used_is_not_looked_at(tmp_path):
     file = tmp_path / "secret"
     file.write_text("word\n")
     file.chmod(0o644)
-    assert of_login(address("app:other@127.0.0.1", password_file=str(file))) == []
+    assert login_findings(address("app:other@127.0.0.1", password_file=str(file))) == []
 
 
 class Trap:
@@ -89,7 +89,7 @@ def test_the_client_of_hazelcast_loads_no_pickled_object():
     with pytest.raises(Exception, match="pickled object") as caught:
         service.to_object(pickled())
     assert not Trap.sprung
-    assert isinstance(meaning(caught.value, "here", "orders"), DataError)
+    assert isinstance(translated(caught.value, "here", "orders"), DataError)
     with pytest.raises(Exception, match="would be pickled"):
         service.to_data(Trap())
     assert service.to_object(service.to_data(bytearray(b"a"))) == bytearray(b"a")

@@ -8,20 +8,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from lockstep.log.kafka import tail as tails
-from lockstep.log.kafka.names import Place
-from lockstep.log.kafka.tail import Tail
+from lockstep.log.kafka import follower as tails
+from lockstep.log.kafka.client import Partition
+from lockstep.log.kafka.follower import Follower
 from lockstep.log.network.address import Address
-from lockstep.log.network.wire import Ends
-from lockstep.log.rabbitmq import pump as pumps
-from lockstep.log.rabbitmq.connection import Connection
-from lockstep.log.rabbitmq.pump import Pump
-from lockstep.log.redis.waiting import Follower
+from lockstep.log.network.driver import Ends
+from lockstep.log.rabbitmq import connection as pumps
+from lockstep.log.rabbitmq.connection import Connection, IoLoop
+from lockstep.log.redis.listener import Listener
 from lockstep.runtime import ThreadRuntime
 
 BOUND_S = 10.0
 RUNTIME = ThreadRuntime()
-ORDERS = Place("orders", 0)
+ORDERS = Partition("orders", 0)
 
 
 class Consumer:
@@ -34,7 +33,7 @@ class Consumer:
         """Knows every topic."""
 
     def incremental_assign(self, places):
-        """Takes every place."""
+        """Takes every partition."""
 
     def poll(self, timeout):
         if self._fault is not None:
@@ -53,7 +52,7 @@ class Message:
         return ORDERS.topic
 
     def partition(self):
-        return ORDERS.partition
+        return ORDERS.number
 
     def error(self):
         return None
@@ -68,7 +67,7 @@ class Message:
 def test_a_kafka_tail_that_fails_starts_again_and_wakes_readers(monkeypatch, caplog):
     monkeypatch.setattr(tails, "_RETRY_S", 0.01)
     consumers = [Consumer(RuntimeError("broken")), Consumer(None)]
-    tail = Tail({}, lambda place, within_s: Ends(0, 7), RUNTIME, make=lambda set_up: consumers.pop(0))
+    tail = Follower({}, lambda partition, within_s: Ends(0, 7), RUNTIME, make=lambda set_up: consumers.pop(0))
     came = threading.Event()
 
     def wake():
@@ -94,7 +93,7 @@ def test_a_kafka_tail_that_fails_hands_out_nothing_from_before(monkeypatch):
         stop.wait(BOUND_S)
         return Consumer(None)
 
-    tail = Tail({}, lambda place, within_s: Ends(0, 7), RUNTIME, make=make)
+    tail = Follower({}, lambda partition, within_s: Ends(0, 7), RUNTIME, make=make)
     unwatch = tail.watch(ORDERS, "id", lambda: None)
     feed = tail.find(ORDERS, "id")
     while consumers or feed.is_followed:
@@ -143,7 +142,7 @@ def pump():
     made = []
 
     def begin(tick=lambda: None):
-        made.append(Pump("test", tick))
+        made.append(IoLoop("test", tick))
         return made[-1]
 
     yield begin
@@ -177,7 +176,7 @@ def test_a_rabbitmq_pump_that_fails_loses_its_connections_and_reads_new_ones(lin
     reading.add(old)
     old.theirs.send(b"x")
     assert old.is_read.wait(BOUND_S)
-    look, failed = Pump._look, threading.Event()
+    look, failed = IoLoop._look, threading.Event()
 
     def fail_once(self, selector, lines):
         if failed.is_set():
@@ -185,7 +184,7 @@ def test_a_rabbitmq_pump_that_fails_loses_its_connections_and_reads_new_ones(lin
         failed.set()
         raise RuntimeError("no selector")
 
-    monkeypatch.setattr(Pump, "_look", fail_once)
+    monkeypatch.setattr(IoLoop, "_look", fail_once)
     assert failed.wait(BOUND_S)
     reading.add(new)
     new.theirs.send(b"x")
@@ -194,7 +193,7 @@ def test_a_rabbitmq_pump_that_fails_loses_its_connections_and_reads_new_ones(lin
 
 
 def test_a_redis_listener_goes_on_although_it_failed():
-    follower = Follower(SimpleNamespace(address=Address("redis", (("h1", 1),))), RUNTIME)
+    follower = Listener(SimpleNamespace(address=Address("redis", (("h1", 1),))), RUNTIME)
     tried = threading.Semaphore(0)
 
     def connect(what):

@@ -13,7 +13,7 @@ from lockstep.log.embedded.tables import ENTRIES, HOLDS, LOGS, PRODUCERS, log_ke
 from lockstep.log.lmdb.environment import REGISTRY
 from lockstep.log.lmdb.store import LmdbStore
 from lockstep.log.lmdb.verify import verify
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.port import Bounds
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
@@ -23,7 +23,7 @@ from lockstep.testing.contract import Producer
 @pytest.fixture(params=["memory", "lmdb"])
 def bus(request, tmp_path):
     url = f"lmdb:{tmp_path / 'bus'}?durability=relaxed"
-    bus = Grid().bus(ThreadRuntime()) if request.param == "memory" else open_bus(url, ThreadRuntime())
+    bus = MemoryBroker().bus(ThreadRuntime()) if request.param == "memory" else open_bus(url, ThreadRuntime())
     yield bus
     bus.close()
 
@@ -166,13 +166,13 @@ def test_who_watches_a_log_that_is_deleted_can_let_go(bus):
 
 
 def test_a_deleted_log_leaves_no_listeners():
-    grid = Grid()
+    grid = MemoryBroker()
     bus = grid.bus(ThreadRuntime())
     log, waiter = bus.create("orders", StreamConfig()), bus.waiter()
     waiter.watch(log)
     waiter.unwatch(log)
     bus.delete("orders")
-    assert grid.bells.listeners == {}
+    assert grid.notifier.listeners == {}
 
 
 def test_a_deleted_log_leaves_no_bell(tmp_path):
@@ -184,18 +184,18 @@ def test_a_deleted_log_leaves_no_bell(tmp_path):
         bus.delete(name)
         waiter.close()
     assert list((tmp_path / "bells").iterdir()) == []
-    assert bus._bells._open == {}
+    assert bus._notifier._open == {}
     bus.close()
 
 
 def test_a_history_is_opened_once_however_many_ask_for_it():
-    grid, meeting, opened = Grid(), threading.Event(), []
+    grid, meeting, opened = MemoryBroker(), threading.Event(), []
     bus = grid.bus(ThreadRuntime())
 
     def open_slowly(url, stream):
         opened.append(stream)
         meeting.wait(0.05)  # time for the others to come here too, if they may
-        return Grid()._open_history(url, stream)
+        return MemoryBroker()._open_history(url, stream)
 
     bus._open_history = open_slowly
     config = StreamConfig(history="memory:")
@@ -214,7 +214,7 @@ def test_a_history_that_can_not_be_opened_gives_its_folder_back(tmp_path, monkey
     def write(*_):
         raise ZeroDivisionError
 
-    bus = Grid().bus(ThreadRuntime())
+    bus = MemoryBroker().bus(ThreadRuntime())
     disk = open_bus(f"lmdb:{tmp_path / 'bus'}", ThreadRuntime())
     monkeypatch.setattr(LmdbStore, "write", write)
     with pytest.raises(ZeroDivisionError):

@@ -13,11 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from lockstep.errors import BadUrl, ServerRefused, ServerUnfit, ServerUnreachable
-from lockstep.log.hazelcast.hello import check_version, greet
-from lockstep.log.hazelcast.link import settings
-from lockstep.log.hazelcast.mending import hear_of_lost_connections, mend_waking
-from lockstep.log.hazelcast.naming import check_prefix, map_name, ring_name, stream_of
-from lockstep.log.hazelcast.opening import OPTIONS, PORT, open_bus
+from lockstep.log.hazelcast.client import listen_to_lost_connections, patch_waking, settings
+from lockstep.log.hazelcast.driver import OPTIONS, PORT, check_prefix, map_name, open_bus, ring_name
+from lockstep.log.hazelcast.handshake import check_version, find_member
 from lockstep.log.network.address import parse_address
 from lockstep.runtime import ThreadRuntime
 
@@ -56,7 +54,7 @@ def member(*answers):
 def hello(*ports, cluster="dev", **options):
     target = "//app:topsecret@" + ",".join(f"127.0.0.1:{port}" for port in ports)
     address = parse_address("hazelcast", target, options, environ={}, default_port=PORT, known=OPTIONS)
-    return greet(address, cluster, RUNTIME.new_id(), RUNTIME.monotonic)
+    return find_member(address, cluster, RUNTIME.new_id(), RUNTIME.monotonic)
 
 
 def closed_port():
@@ -168,15 +166,12 @@ def test_a_url_that_can_not_be_is_refused_before_anything_is_sent(target, option
 
 @pytest.mark.parametrize("name", ["orders", "_group.workers", "orders/3", "trades.S", "x.R.0af3"])
 @pytest.mark.parametrize("prefix", ["", "app."])
-def test_the_name_of_a_ring_tells_stream_and_identity(name, prefix):
+def test_the_name_of_a_ring_holds_stream_and_identity(name, prefix):
     ring = ring_name(prefix, name, "0af3")
     assert ring == f"{prefix}{name}@0af3"
-    assert stream_of(prefix, ring) == (name, "0af3")
 
 
-def test_names_of_others_are_no_streams():
-    assert stream_of("app.", "other.orders@0af3") is None
-    assert stream_of("app.", "app.orders") is None
+def test_the_catalogue_is_a_map_with_the_prefix():
     assert map_name("app.") == "app._lockstep.streams"
     assert check_prefix("app.", "url") == "app."
 
@@ -197,19 +192,19 @@ def test_the_thread_of_the_client_is_woken_even_if_it_is_thought_to_be_awake(cli
     waker.awake = True  # as it stays when a call comes while the thread goes through its wake-ups
     waker.wake()
     assert not select.select([waker.socket], [], [], 0)[0], "the client repaired it: remove mend_waking"
-    mend_waking(client)
+    patch_waking(client)
     waker.wake()
     assert select.select([waker.socket], [], [], 0)[0]
 
 
 def test_lost_connections_of_the_client_are_reported(client):
-    hear_of_lost_connections(client, print)
+    listen_to_lost_connections(client, print)
     assert client._connection_manager._connection_listeners == [(None, print)]
 
 
 def test_a_client_that_is_built_in_another_way_is_left_alone():
     other = SimpleNamespace(_reactor=SimpleNamespace(_loop="another one"), _connection_manager="another one")
     before = vars(other).copy()
-    mend_waking(other)
-    hear_of_lost_connections(other, print)
+    patch_waking(other)
+    listen_to_lost_connections(other, print)
     assert vars(other) == before

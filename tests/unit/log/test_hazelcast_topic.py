@@ -8,13 +8,13 @@ import pytest
 
 from lockstep.errors import AppendUncertain, ServerUnfit, ServerUnreachable, TakenBack
 from lockstep.log.config import StreamConfig
+from lockstep.log.hazelcast.client import bound_connecting
 from lockstep.log.hazelcast.ring import MARK
-from lockstep.log.hazelcast.starting import bound_connecting
 from lockstep.log.hazelcast.topic import RingTopic
-from lockstep.log.network.wire import Known
+from lockstep.log.network.driver import StreamEntry
 from memory_ring import FakeRing, Future
 
-KNOWN = Known("orders", "0af3", StreamConfig(capacity=None))
+KNOWN = StreamEntry("orders", "0af3", StreamConfig(capacity=None))
 
 
 class Ring(FakeRing):

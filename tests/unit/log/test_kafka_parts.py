@@ -1,4 +1,5 @@
 """The parts of the Kafka bus that need no server."""
+# ruff: noqa: E402 - the client is optional, and what needs it is imported only where it is installed
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ import pytest
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
-from confluent_kafka import KafkaError, KafkaException, Message  # noqa: E402
+from confluent_kafka import KafkaError, KafkaException, Message
 
-from lockstep.errors import (  # noqa: E402
+from lockstep.errors import (
     AppendTooLarge,
     BadArgument,
     BadUrl,
@@ -20,52 +21,71 @@ from lockstep.errors import (  # noqa: E402
     StoreFull,
     UnsupportedByBackend,
 )
-from lockstep.log import partitioners  # noqa: E402
-from lockstep.log.batch import NO_PRODUCER, BatchView, pack  # noqa: E402
-from lockstep.log.kafka import checks, groups, names, plain, reading, settings, troubles  # noqa: E402
-from lockstep.log.kafka import cluster as cluster_module  # noqa: E402
-from lockstep.log.kafka.cluster import Layout  # noqa: E402
-from lockstep.log.kafka.names import Place  # noqa: E402
-from lockstep.log.kafka.opening import open_bus, promises, wish_of  # noqa: E402
-from lockstep.log.kafka.reading import Readers  # noqa: E402
-from lockstep.log.kafka.sending import GRACE_S  # noqa: E402
-from lockstep.log.kafka.tail import KEPT_MESSAGES, Feed  # noqa: E402
-from lockstep.log.kafka.topic import Appends, EntryTopic, KafkaTopic, Link, Records, _weakness  # noqa: E402
-from lockstep.log.network.address import parse_address  # noqa: E402
-from lockstep.log.network.wire import Ends, TopicGone  # noqa: E402
-from lockstep.log.network.wire import Message as StoredMessage  # noqa: E402
-from lockstep.runtime import ThreadRuntime  # noqa: E402
-from lockstep.testing import VirtualRuntime  # noqa: E402
+from lockstep.log.batch import NO_PRODUCER, BatchView, pack
+from lockstep.log.config import crc32_partition, murmur2_partition
+from lockstep.log.kafka import client as cluster_module
+from lockstep.log.kafka import errors
+from lockstep.log.kafka import reader as reading
+from lockstep.log.kafka.client import (
+    OPTIONS,
+    Layout,
+    Partition,
+    common_settings,
+    partition_of,
+    producer_settings,
+)
+from lockstep.log.kafka.driver import (
+    copy_findings,
+    message_number,
+    open_bus,
+    partition_findings,
+    promises_of,
+    retention_findings,
+    topic_settings,
+)
+from lockstep.log.kafka.follower import KEPT_MESSAGES, PartitionTail
+from lockstep.log.kafka.reader import ReaderPool
+from lockstep.log.kafka.sender import GRACE_S
+from lockstep.log.kafka.topic import (
+    Appends,
+    EntryTopic,
+    KafkaClients,
+    KafkaTopic,
+    Records,
+    _reason_not_stored,
+    from_kafka,
+    to_kafka,
+)
+from lockstep.log.network.address import parse_address
+from lockstep.log.network.driver import Ends, TopicGone
+from lockstep.log.network.driver import Message as StoredMessage
+from lockstep.runtime import ThreadRuntime
+from lockstep.testing import VirtualRuntime
 
 ONE = Layout(brokers=1, partitions=1, replicas=1, in_sync=1, has_leaders=True)
 THREE = Layout(brokers=3, partitions=1, replicas=3, in_sync=3, has_leaders=True)
 
 
 def address(target="//h:1", **options):
-    return parse_address("kafka", target, options, environ={}, default_port=9092, known=settings.OPTIONS)
+    return parse_address("kafka", target, options, environ={}, default_port=9092, known=OPTIONS)
 
 
 @pytest.mark.parametrize(
-    ("stream", "place"),
+    ("stream", "partition"),
     [
-        ("orders", Place("p.orders", 0)),
-        ("_group.workers", Place("p._group.workers", 0)),
-        ("orders/3", Place("p.orders", 3)),
-        ("x.R.00ff", Place("p.x.R.00ff", 0)),
+        ("orders", Partition("p.orders", 0)),
+        ("_group.workers", Partition("p._group.workers", 0)),
+        ("orders/3", Partition("p.orders", 3)),
+        ("x.R.00ff", Partition("p.x.R.00ff", 0)),
     ],
 )
-def test_a_stream_has_a_place_and_the_place_its_stream(stream, place):
-    assert names.place_of("p.", stream) == place
-    assert names.stream_of("p.", place, 1 if "/" not in stream else 4) == stream
+def test_a_stream_is_a_partition_of_its_topic(stream, partition):
+    assert partition_of("p.", stream) == partition
 
 
 @pytest.mark.parametrize("stream", ["", "x" * 1000, "a b", "a/b", "a/-1", "ä"])
 def test_a_name_that_no_topic_can_have_has_no_place(stream):
-    assert names.place_of("p.", stream) is None
-
-
-def test_a_topic_outside_the_prefix_is_no_stream():
-    assert names.stream_of("p.", Place("orders", 0), 1) is None
+    assert partition_of("p.", stream) is None
 
 
 GOLDEN = [
@@ -77,8 +97,8 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("key", "java", "librdkafka"), GOLDEN)
 def test_keys_go_where_other_clients_put_them(key, java, librdkafka):
-    assert partitioners.java(key, 7) == java == confluent_kafka.murmur2(key, 7)
-    assert partitioners.librdkafka(key, 7) == librdkafka == confluent_kafka.consistent(key, 7)
+    assert murmur2_partition(key, 7) == java == confluent_kafka.murmur2(key, 7)
+    assert crc32_partition(key, 7) == librdkafka == confluent_kafka.consistent(key, 7)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +115,7 @@ def test_keys_go_where_other_clients_put_them(key, java, librdkafka):
     ],
 )
 def test_an_error_of_kafka_is_one_of_ours_that_names_the_server(code, kind):
-    found = troubles.translated(KafkaError(code, "what it says."), "host:9092")
+    found = errors.translated(KafkaError(code, "what it says."), "host:9092")
     assert type(found) is kind
     assert "what it says" in str(found)
     assert kind is TopicGone or "host:9092" in str(found)
@@ -103,7 +123,7 @@ def test_an_error_of_kafka_is_one_of_ours_that_names_the_server(code, kind):
 
 def test_a_login_is_in_the_settings_and_nowhere_else():
     given = address("//app:se%20cret@h:1", mechanism="SCRAM-SHA-512", tls="true")
-    found = settings.common(given, lambda _: None)
+    found = common_settings(given, lambda _: None)
     assert found["security.protocol"] == "SASL_SSL"
     assert (found["sasl.mechanism"], found["sasl.username"]) == ("SCRAM-SHA-512", "app")
     assert found["sasl.password"] == "se cret"
@@ -115,11 +135,11 @@ def test_a_login_is_in_the_settings_and_nowhere_else():
     [("//h:1", {}, "PLAINTEXT"), ("//h:1", {"tls": "true"}, "SSL"), ("//u:p@h:1", {}, "SASL_PLAINTEXT")],
 )
 def test_the_address_decides_how_a_connection_is_made(target, options, protocol):
-    assert settings.common(address(target, **options), lambda _: None)["security.protocol"] == protocol
+    assert common_settings(address(target, **options), lambda _: None)["security.protocol"] == protocol
 
 
 def test_an_acknowledgement_means_all_in_sync_and_once():
-    found = settings.producer(address(timeout_s="4"), lambda _: None)
+    found = producer_settings(address(timeout_s="4"), lambda _: None)
     assert (found["acks"], found["enable.idempotence"], found["compression.type"]) == ("all", True, "none")
     assert found["request.timeout.ms"] == 4000
     assert found["message.timeout.ms"] > 4000 + 1000 * GRACE_S, "the client must not give up single messages before us"
@@ -127,7 +147,7 @@ def test_an_acknowledgement_means_all_in_sync_and_once():
 
 @pytest.mark.parametrize(("brokers", "replication", "min_insync"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (9, 3, 2)])
 def test_topics_are_made_as_safe_as_the_brokers_allow(brokers, replication, min_insync):
-    wish = wish_of(address(), brokers)
+    wish = topic_settings(address(), brokers)
     assert (wish.replication, wish.min_insync) == (replication, min_insync)
     assert wish.config["retention.ms"] == wish.config["retention.bytes"] == "-1"
     assert wish.config["max.message.bytes"] == str(64 << 20)
@@ -151,7 +171,7 @@ def test_a_path_is_refused():
 
 
 def test_promises_say_what_a_cluster_keeps():
-    alone, many = promises(ONE, {"min.insync.replicas": "1"}), promises(THREE, {"min.insync.replicas": "2"})
+    alone, many = promises_of(ONE, {"min.insync.replicas": "1"}), promises_of(THREE, {"min.insync.replicas": "2"})
     assert (alone.durability, alone.sync_replicas, alone.async_replicas) == ("relaxed", 0, 0)
     assert (many.sync_replicas, many.async_replicas, many.opened_by) == (1, 1, "network")
     assert "disk" in alone.may_lose
@@ -160,22 +180,22 @@ def test_promises_say_what_a_cluster_keeps():
 
 def test_checks_find_what_would_break_the_promise():
     sound = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false", "retention.ms": "-1"}
-    assert checks.of_copies("h", "t", THREE, sound) == []
-    assert checks.of_keeping("h", "t", sound) == []
+    assert copy_findings("h", "t", THREE, sound) == []
+    assert retention_findings("h", "t", sound) == []
     weak = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
-    found = [finding.setting.split(" of ")[0] for finding in checks.of_copies("h", "t", THREE, weak)]
+    found = [finding.setting.split(" of ")[0] for finding in copy_findings("h", "t", THREE, weak)]
     assert found == ["min.insync.replicas", "unclean.leader.election.enable"]
     short = {"cleanup.policy": "compact,delete", "retention.ms": "1000", "retention.bytes": "5"}
-    found = [finding.setting.split(" of ")[0] for finding in checks.of_keeping("h", "t", short)]
+    found = [finding.setting.split(" of ")[0] for finding in retention_findings("h", "t", short)]
     assert found == ["cleanup.policy", "retention.ms", "retention.bytes"]
-    assert checks.of_partitions("h", "t", 3, 3) == []
-    assert checks.of_partitions("h", "t", 3, 1)[0].fatal
+    assert partition_findings("h", "t", 3, 3) == []
+    assert partition_findings("h", "t", 3, 1)[0].fatal
 
 
 def test_why_an_append_hangs_is_told_from_the_layout():
-    assert _weakness(THREE) == ""
-    assert "log.dirs" in _weakness(Layout(3, 1, 3, 3, has_leaders=False))
-    assert "min.insync.replicas" in _weakness(Layout(3, 1, 3, 1, has_leaders=True))
+    assert _reason_not_stored(THREE) == ""
+    assert "log.dirs" in _reason_not_stored(Layout(3, 1, 3, 3, has_leaders=False))
+    assert "min.insync.replicas" in _reason_not_stored(Layout(3, 1, 3, 1, has_leaders=True))
 
 
 def kafka_message(value=b"v", key=None, headers=None, offset=7, stamp=(1, 1234)):
@@ -186,14 +206,14 @@ def test_a_record_becomes_a_plain_message_and_comes_back():
     sealed = pack(
         [b"v"], producer=b"p" * 16, sequence=9, created_ns=5, keys=[b"k"], headers=[(("a", b"1"), ("a", b"2"))]
     ).seal(6)
-    out = plain.to_kafka(sealed, "orders")
+    out = to_kafka(sealed, "orders")
     assert (out.value, out.key, out.headers[:2]) == (b"v", b"k", (("a", b"1"), ("a", b"2")))
-    back = plain.from_kafka(kafka_message(out.value, out.key, list(out.headers)))
+    back = from_kafka(kafka_message(out.value, out.key, list(out.headers)))
     assert (back.number, back.data) == (7, sealed)
 
 
 def test_a_message_of_others_has_no_producer_and_the_time_of_the_message():
-    view = BatchView(7, plain.from_kafka(kafka_message(None, b"k", [("lockstep", b"?"), ("n", None)])).data, "t")
+    view = BatchView(7, from_kafka(kafka_message(None, b"k", [("lockstep", b"?"), ("n", None)])).data, "t")
     assert (view.producer, view.values(), view.created_ns) == (NO_PRODUCER, (b"",), 1_234_000_000)
     assert view.headers() == ((("lockstep", b"?"), ("n", b"")),)
 
@@ -201,11 +221,11 @@ def test_a_message_of_others_has_no_producer_and_the_time_of_the_message():
 def test_several_records_are_not_one_plain_message():
     sealed = pack([b"a", b"b"], producer=NO_PRODUCER, sequence=0, created_ns=1).seal(1)
     with pytest.raises(BadArgument):
-        plain.to_kafka(sealed, "orders")
+        to_kafka(sealed, "orders")
 
 
 def fed(*numbers):
-    feed = Feed(Place("t", 0), "i")
+    feed = PartitionTail(Partition("t", 0), "i")
     feed.begin(numbers[0])
     for number in numbers:
         feed.push(kafka_message(offset=number))
@@ -253,8 +273,7 @@ class OneMessage:
     ("position", "number"), [(0, 0), (2_000_000, 2), (2_000_001, 2), (2_000_002, 3), (1_000_005, 2), (9_000_001, 10)]
 )
 def test_a_message_read_in_part_is_still_needed(position, number):
-    assert groups.number_of(OneMessage(), position, "orders") == number
-    assert groups.position_of(OneMessage(), number) == number * 1_000_000
+    assert message_number(OneMessage(), position, "orders") == number
 
 
 def test_the_name_of_a_stream_with_shards_holds_nothing_itself():
@@ -273,7 +292,7 @@ class Recorder:
     def __init__(self):
         self.pieces = []
 
-    def send(self, place, messages):
+    def send(self, partition, messages):
         start = sum(map(len, self.pieces))
         self.pieces.append(messages)
         return list(range(start, start + len(messages)))
@@ -281,9 +300,9 @@ class Recorder:
 
 def small_topic(message_bytes):
     sender = Recorder()
-    link = Link("kafka://h:1", None, sender, None, None, None)
+    link = KafkaClients("kafka://h:1", None, sender, None, None, None)
     limits = Records().limits("t", message_bytes)
-    return KafkaTopic(link, Place("t", 0), "orders", "i", Records(), limits), sender
+    return KafkaTopic(link, Partition("t", 0), "orders", "i", Records(), limits), sender
 
 
 def sealed_ones(count, size):
@@ -318,11 +337,11 @@ class StuckReader:
     def __init__(self, clock):
         self.clock, self.is_closed = clock, False
 
-    def start(self, place, number, within_s):
+    def start(self, partition, number, within_s):
         """Nothing happens."""
 
-    def read(self, aim):
-        self.clock.advance(aim.deadline - self.clock.monotonic())
+    def read(self, limit):
+        self.clock.advance(limit.deadline.left())
 
     def stop(self):
         """Nothing happens."""
@@ -337,20 +356,20 @@ class NewReader(StuckReader):
     def __init__(self, set_up, monotonic):
         """As a reader is made."""
 
-    def read(self, aim):
+    def read(self, limit):
         return [kafka_message(offset=0)]
 
 
 def test_a_reader_that_got_no_answer_is_not_used_again(monkeypatch):
     # Given a free reader whose client is stuck
     clock = VirtualRuntime(0)
-    stuck, readers = StuckReader(clock), Readers({}, clock.monotonic)
+    stuck, readers = StuckReader(clock), ReaderPool({}, clock.monotonic)
     readers.take_back(stuck)
     monkeypatch.setattr(reading, "Reader", NewReader)
-    cluster = SimpleNamespace(address=SimpleNamespace(timeout_s=6.0, servers="h:1"), ends=lambda _: Ends(0, 1))
+    cluster = SimpleNamespace(address=SimpleNamespace(timeout_s=6.0, servers="h:1"), ends=lambda *_: Ends(0, 1))
     tail = SimpleNamespace(find=lambda *_: None)
-    link = Link("kafka://h:1", cluster, None, readers, tail, clock)
-    topic = KafkaTopic(link, Place("t", 0), "orders", "i", Appends(), Appends().limits("t", 1 << 20))
+    link = KafkaClients("kafka://h:1", cluster, None, readers, tail, clock)
+    topic = KafkaTopic(link, Partition("t", 0), "orders", "i", Appends(), Appends().limits("t", 1 << 20))
     # When it answers nothing within the time-out
     with pytest.raises(ServerUnreachable, match="could not be read in time"):
         topic.fetch(0, 100)
@@ -359,10 +378,40 @@ def test_a_reader_that_got_no_answer_is_not_used_again(monkeypatch):
     assert [message.number for message in topic.fetch(0, 100)] == [0]
 
 
+class ReaderWithoutLeader(StuckReader):
+    """A reader whose partition has no leader for as long as anybody looks."""
+
+    def read(self, limit):
+        self.clock.advance(2.5)
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+
+
+def test_all_tries_of_one_read_share_one_deadline(monkeypatch):
+    # Given a partition without a leader, and a time-out of six seconds
+    clock, asked = VirtualRuntime(0), []
+    monkeypatch.setattr(reading, "Reader", lambda *_: ReaderWithoutLeader(clock))
+
+    def ends(_partition, within_s):
+        asked.append(round(within_s, 1))
+        return Ends(0, 1)
+
+    cluster = SimpleNamespace(address=SimpleNamespace(timeout_s=6.0, servers="h:1"), ends=ends)
+    link = KafkaClients(
+        "kafka://h:1", cluster, None, ReaderPool({}, clock.monotonic), SimpleNamespace(find=lambda *_: None), clock
+    )
+    topic = KafkaTopic(link, Partition("t", 0), "orders", "i", Appends(), Appends().limits("t", 1 << 20))
+    # When it is read
+    with pytest.raises(ServerUnreachable, match="could not be read in time"):
+        topic.fetch(0, 100)
+    # Then every question for the ends gets the time that is left, and no time-out of its own
+    assert asked == [6.0, 3.5, 0.9]
+    assert clock.monotonic() < 6.0 + 2.5
+
+
 class ChangingReader(NewReader):
     """The reader of a server that has another message in the same place each time."""
 
-    def read(self, aim):
+    def read(self, limit):
         ChangingReader.reads += 1
         return [kafka_message(offset=0, value=b"%d" % ChangingReader.reads)]
 
@@ -371,11 +420,11 @@ def test_what_was_read_before_a_message_is_read_again_is_not_handed_out_afterwar
     monkeypatch.setattr(reading, "Reader", ChangingReader)
     monkeypatch.setattr(ChangingReader, "reads", 0, raising=False)
     clock = VirtualRuntime(0)
-    cluster = SimpleNamespace(address=SimpleNamespace(timeout_s=6.0, servers="h:1"), ends=lambda _: Ends(0, 1))
-    link = Link(
-        "kafka://h:1", cluster, None, Readers({}, clock.monotonic), SimpleNamespace(find=lambda *_: None), clock
+    cluster = SimpleNamespace(address=SimpleNamespace(timeout_s=6.0, servers="h:1"), ends=lambda *_: Ends(0, 1))
+    link = KafkaClients(
+        "kafka://h:1", cluster, None, ReaderPool({}, clock.monotonic), SimpleNamespace(find=lambda *_: None), clock
     )
-    topic = KafkaTopic(link, Place("t", 0), "orders", "i", Appends(), Appends().limits("t", 1 << 20))
+    topic = KafkaTopic(link, Partition("t", 0), "orders", "i", Appends(), Appends().limits("t", 1 << 20))
     assert [topic.fetch(0, 100)[0].data for _ in range(2)] == [b"1", b"1"]
     assert topic.reread(0).data == b"2"
     assert topic.fetch(0, 100)[0].data == b"3"
@@ -403,8 +452,41 @@ def test_who_got_no_answer_asks_with_a_new_client(monkeypatch):
     SilentConsumer.made = 0
     cluster = cluster_module.Cluster(address(timeout_s="0.05"), ThreadRuntime())
     with pytest.raises(ServerUnreachable):
-        cluster.ends(Place("t", 0))
-    assert cluster.ends(Place("t", 0)) == Ends(0, 7)
+        cluster.ends(Partition("t", 0))
+    assert cluster.ends(Partition("t", 0)) == Ends(0, 7)
+
+
+class LateConsumer:
+    """Asks brokers of which the first ones asked have not heard of a new topic yet."""
+
+    unaware = 0
+
+    def __init__(self, *_arguments, **_options) -> None:
+        self.asked = 0
+
+    def list_topics(self, topic, timeout):
+        assert timeout > 0
+        self.asked += 1
+        if self.asked <= self.unaware:
+            error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+            return SimpleNamespace(topics={topic: SimpleNamespace(error=error, partitions={})}, brokers={})
+        partition = SimpleNamespace(replicas=[1, 2], isrs=[1, 2], leader=1)
+        return SimpleNamespace(
+            topics={topic: SimpleNamespace(error=None, partitions={0: partition})}, brokers={1: 1, 2: 2}
+        )
+
+    def poll(self, _timeout):
+        """Nothing is to be said."""
+
+
+@pytest.mark.parametrize(("unaware", "is_found"), [(3, True), (10**6, False)])
+def test_a_topic_that_a_broker_has_not_heard_of_yet_is_not_missing(monkeypatch, unaware, is_found):
+    monkeypatch.setattr(cluster_module, "Consumer", LateConsumer)
+    monkeypatch.setattr(LateConsumer, "unaware", unaware)
+    cluster = cluster_module.Cluster(address(timeout_s="5"), ThreadRuntime())
+    assert (cluster.layout("t", is_expected=True) is not None) is is_found
+    monkeypatch.setattr(LateConsumer, "unaware", 1)
+    assert cluster_module.Cluster(address(timeout_s="5"), ThreadRuntime()).layout("t") is None
 
 
 class Pool:
@@ -438,11 +520,13 @@ class Pool:
 
 
 def topic_of(pool: Pool) -> KafkaTopic:
-    cluster = SimpleNamespace(ends=lambda _place: Ends(0, 10))
+    cluster = SimpleNamespace(ends=lambda *_: Ends(0, 10))
     tail = SimpleNamespace(find=lambda _place, _identity: None)
-    link = SimpleNamespace(readers=pool, cluster=cluster, tail=tail, runtime=ThreadRuntime(), timeout_s=5.0, server="s")
+    link = SimpleNamespace(
+        readers=pool, cluster=cluster, follower=tail, runtime=ThreadRuntime(), timeout_s=5.0, server="s"
+    )
     form = SimpleNamespace(back=lambda message: StoredMessage(message.offset(), b""))
-    return KafkaTopic(link, Place("t", 0), "orders", "id", form, None)
+    return KafkaTopic(link, Partition("t", 0), "orders", "id", form, None)
 
 
 def test_a_topic_that_is_closed_by_another_thread_while_it_is_read_gives_its_reader_back_once():

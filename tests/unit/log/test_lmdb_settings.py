@@ -6,11 +6,11 @@ from dataclasses import asdict
 import pytest
 
 from lockstep.errors import BadConfig, ConfigMismatch, FormatTooNew, NotAStore, StoreNotFound
-from lockstep.log.lmdb.settings import FILE, MAP_BYTES_DEFAULT, Settings, Wish, load, load_or_make
+from lockstep.log.lmdb.settings import FILE, MAP_BYTES_DEFAULT, Settings, StoreOptions, load, load_or_make
 
 
 def make(folder, identity="one", create=True, **wish):
-    return load_or_make(folder, Wish(**wish), create=create, identity=identity)
+    return load_or_make(folder, StoreOptions(**wish), create=create, identity=identity)
 
 
 def test_a_new_store_gets_the_safe_defaults(tmp_path):
@@ -59,7 +59,7 @@ def test_settings_that_are_refused_are_not_written(tmp_path):
         raise BadConfig(field="replica", value=settings.replica, reason="no")
 
     with pytest.raises(BadConfig):
-        load_or_make(tmp_path, Wish(replica="/copy"), create=True, identity="one", check=refuse)
+        load_or_make(tmp_path, StoreOptions(replica="/copy"), create=True, identity="one", check=refuse)
     assert make(tmp_path).replica is None
 
 
@@ -69,7 +69,7 @@ def test_settings_that_are_refused_are_not_written(tmp_path):
 )
 def test_bad_wishes(wish, reason):
     with pytest.raises(BadConfig, match=reason):
-        Wish(**wish)
+        StoreOptions(**wish)
 
 
 def test_a_file_is_not_a_store(tmp_path):

@@ -10,7 +10,8 @@ import pytest
 from lockstep.errors import AppendUncertain, IllegalState, LockstepError, StoreBroken, StoreFull
 from lockstep.log.config import StreamConfig
 from lockstep.log.embedded.tables import CELLS
-from lockstep.log.lmdb import environment, room
+from lockstep.log.lmdb import environment
+from lockstep.log.lmdb import tables as lmdb_tables
 from lockstep.log.lmdb.environment import REGISTRY
 from lockstep.log.lmdb.store import _Ticket
 from lockstep.log.urls import open_bus
@@ -401,14 +402,14 @@ def test_a_store_that_could_not_be_closed_can_be_opened_again(tmp_path, monkeypa
 
 def test_the_ballast_is_laid_in_thrown_out_once_and_laid_in_again(bus, tmp_path):
     ballast = tmp_path / "bus" / "ballast"
-    assert ballast.stat().st_size == room.BALLAST_BYTES
-    assert room.throw_ballast(tmp_path / "bus")
-    assert not room.throw_ballast(tmp_path / "bus")
-    room.load_ballast(tmp_path / "bus")
+    assert ballast.stat().st_size == lmdb_tables.BALLAST_BYTES
+    assert lmdb_tables.delete_ballast(tmp_path / "bus")
+    assert not lmdb_tables.delete_ballast(tmp_path / "bus")
+    lmdb_tables.create_ballast(tmp_path / "bus")
     assert ballast.exists()
 
 
 def test_no_ballast_where_there_is_no_room_for_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(room, "disk_left", lambda _: 4 * room.BALLAST_BYTES - 1)
-    room.load_ballast(tmp_path)
+    monkeypatch.setattr(lmdb_tables, "disk_left", lambda _: 4 * lmdb_tables.BALLAST_BYTES - 1)
+    lmdb_tables.create_ballast(tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -10,8 +10,8 @@ import pytest
 
 from lockstep.errors import IllegalState, StoreNotFound
 from lockstep.log.config import StreamConfig
-from lockstep.log.embedded.appending import PRODUCER_ROW
 from lockstep.log.embedded.tables import LogRow, entry_key, log_key
+from lockstep.log.embedded.transaction import PRODUCER_ROW
 from lockstep.log.lmdb.verify import verify
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime

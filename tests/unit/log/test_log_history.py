@@ -6,7 +6,7 @@ import pytest
 
 from lockstep.errors import Trimmed
 from lockstep.log.config import StreamConfig
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.port import Bounds
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
@@ -20,7 +20,7 @@ class Refused(Exception):
 @pytest.fixture(params=["memory", "lmdb"])
 def bus(request, tmp_path):
     if request.param == "memory":
-        bus = Grid().bus(ThreadRuntime())
+        bus = MemoryBroker().bus(ThreadRuntime())
     else:
         bus = open_bus(f"lmdb:{tmp_path / 'bus'}?durability=relaxed", ThreadRuntime())
     yield bus

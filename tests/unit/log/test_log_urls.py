@@ -6,7 +6,7 @@ import pytest
 
 from lockstep.errors import BackendUnknown, BadConfig, BadUrl, StoreNotFound, UnsupportedByBackend
 from lockstep.log.config import StreamConfig
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.urls import open_bus, password_variable, split_url, without_secret
 from lockstep.runtime import ThreadRuntime
 
@@ -87,7 +87,7 @@ def test_backends_of_your_own():
 
     def mine(target, options, runtime, create):
         seen.append((target, options, create))
-        return Grid().bus(runtime, "mine:x")
+        return MemoryBroker().bus(runtime, "mine:x")
 
     assert open_bus("mine:x?a=b", RUNTIME, create=False, backends={"mine": mine}).url == "mine:x"
     assert seen == [("x", {"a": "b"}, False)]

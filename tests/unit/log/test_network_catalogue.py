@@ -10,9 +10,9 @@ from lockstep.errors import DataError, ServerUnreachable
 from lockstep.log.config import StreamConfig
 from lockstep.log.network import catalogue
 from lockstep.log.network.catalogue import TopicCatalogue
-from lockstep.log.network.wire import Known
+from lockstep.log.network.driver import StreamEntry
 from lockstep.testing import VirtualRuntime
-from memory_wire import MemoryServer, MemoryTopic
+from memory_driver import MemoryServer, MemoryTopic
 
 
 class CountedTopic(MemoryTopic):
@@ -41,7 +41,7 @@ def opened(server, topic=CountedTopic):
 
 
 def stream(name, **settings):
-    return Known(name, f"id-{name}", StreamConfig(capacity=None, **settings))
+    return StreamEntry(name, f"id-{name}", StreamConfig(capacity=None, **settings))
 
 
 class PausedTopic(CountedTopic):
@@ -165,5 +165,5 @@ def test_a_stream_altered_is_altered_for_everybody_and_after_a_snapshot(server, 
     for head in range(1, 30):
         other.trim(orders, head)
     assert opened(server).find("orders").config.capacity == 5
-    mine.alter(Known("orders", "another", orders.config), StreamConfig(capacity=7))
+    mine.alter(StreamEntry("orders", "another", orders.config), StreamConfig(capacity=7))
     assert other.find("orders").config.capacity == 5

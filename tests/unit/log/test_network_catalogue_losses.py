@@ -8,10 +8,10 @@ from lockstep.errors import DataError, StreamNotFound
 from lockstep.log.config import StreamConfig
 from lockstep.log.network import catalogue
 from lockstep.log.network.catalogue import TopicCatalogue
-from lockstep.log.network.wire import Known
+from lockstep.log.network.driver import StreamEntry
 from lockstep.testing import VirtualRuntime
 from lockstep.testing.contract import Producer, values
-from memory_wire import MemoryServer, MemoryTopic
+from memory_driver import MemoryServer, MemoryTopic
 
 KEEP_ALL = StreamConfig(capacity=None)
 
@@ -127,7 +127,7 @@ def test_an_entry_that_comes_again_in_the_same_place_does_not_hide_what_was_lost
 
 
 def test_a_handle_that_is_asked_often_asks_the_server_once_a_second_whether_it_lost_something(world, monkeypatch):
-    topic = world.mine.wire.catalogue._topic
+    topic = world.mine.driver.catalogue._topic
     asked, reread = [], topic.reread
     monkeypatch.setattr(topic, "reread", lambda number: asked.append(number) or reread(number))
     for _ in range(40):
@@ -167,7 +167,7 @@ def opened(topic):
 
 
 def stream(name):
-    return Known(name, f"id-{name}", KEEP_ALL)
+    return StreamEntry(name, f"id-{name}", KEEP_ALL)
 
 
 def written(topic, trims):

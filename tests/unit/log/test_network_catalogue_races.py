@@ -9,10 +9,10 @@ import pytest
 from lockstep.errors import StreamNotFound
 from lockstep.log.config import StreamConfig
 from lockstep.log.network.catalogue import TopicCatalogue
-from lockstep.log.network.wire import Ends, Known, Message
+from lockstep.log.network.driver import Ends, Message, StreamEntry
 from lockstep.testing import VirtualRuntime
 from lockstep.testing.contract import Producer, values
-from memory_wire import MemoryServer
+from memory_driver import MemoryServer
 
 KEEP_ALL = StreamConfig(capacity=None)
 
@@ -40,7 +40,7 @@ class SharedTopic:
 
 def test_a_stream_that_another_process_deletes_while_it_is_made_was_made():
     catalogue = TopicCatalogue(SharedTopic({"remove": "orders", "identity": "one"}), VirtualRuntime().monotonic)
-    made = catalogue.add(Known("orders", "one", StreamConfig()))
+    made = catalogue.add(StreamEntry("orders", "one", StreamConfig()))
     assert (made.name, made.identity) == ("orders", "one")
     assert catalogue.find("orders") is None
 
@@ -48,14 +48,14 @@ def test_a_stream_that_another_process_deletes_while_it_is_made_was_made():
 def test_a_stream_that_is_deleted_before_its_topic_is_made_is_made_again():
     server, runtime = MemoryServer(), VirtualRuntime()
     mine, other = server.bus(runtime), server.bus(runtime)
-    make = mine.wire.make
+    make = mine.driver.make
 
     def make_late(known):
-        mine.wire.make = make
+        mine.driver.make = make
         other.delete("orders")
         make(known)
 
-    mine.wire.make = make_late
+    mine.driver.make = make_late
     mine.create("orders", KEEP_ALL).append([Producer().batch(b"a")])
     assert other.names() == ["orders"]
     assert values(other.open("orders")) == [b"a"], "what is acknowledged is found"
@@ -65,14 +65,14 @@ def test_a_writer_learns_that_its_stream_is_deleted_although_there_is_a_topic_of
     server, runtime = MemoryServer(), VirtualRuntime()
     mine, other = server.bus(runtime), server.bus(runtime)
     other.create("orders", KEEP_ALL)
-    remove, producer = other.wire.remove, Producer()
+    remove, producer = other.driver.remove, Producer()
 
     def remove_slowly(known):
         remove(known)
         made.append(mine.create("orders", KEEP_ALL))
 
     made = []
-    other.wire.remove = remove_slowly
+    other.driver.remove = remove_slowly
     other.delete("orders")
     runtime.advance(2)
     with pytest.raises(StreamNotFound):

@@ -6,10 +6,10 @@ import pytest
 
 from lockstep.log.batch import BatchView
 from lockstep.log.config import StreamConfig
-from lockstep.log.network import netlog
+from lockstep.log.network import log as netlog
 from lockstep.testing import VirtualRuntime
 from lockstep.testing.contract import Producer, values
-from memory_wire import MemoryServer, MemoryTopic
+from memory_driver import MemoryServer, MemoryTopic
 
 HOUR_S = 3600.0
 ONE_HOUR = StreamConfig(capacity=None, retain_age_s=HOUR_S)

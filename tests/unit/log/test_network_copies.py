@@ -10,12 +10,12 @@ from lockstep.core.producers import PRODUCERS_REMEMBERED, Window, admit, window_
 from lockstep.errors import AppendUncertain, ServerUnreachable, StoreFull
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.wire import STRIDE
+from lockstep.log.network.driver import STRIDE
 from lockstep.log.port import DROPPED_BY_READERS
 from lockstep.streams.cursor import LOOK_BACK_APPENDS, LOOK_BACK_BYTES, LOOK_BACK_LEAST, Cursor
 from lockstep.testing import VirtualRuntime
 from lockstep.testing.contract import Producer
-from memory_wire import MemoryServer, MemoryTopic
+from memory_driver import MemoryServer, MemoryTopic
 
 KEEP_ALL = StreamConfig(capacity=None)
 
@@ -140,7 +140,7 @@ def test_what_was_uncertain_stays_so_if_the_catalogue_can_not_be_read(bus, log, 
     def find(_):
         raise ServerUnreachable(server="here", reason="it is away")
 
-    monkeypatch.setattr(bus.wire.catalogue, "find", find)
+    monkeypatch.setattr(bus.driver.catalogue, "find", find)
     log._config_due = float("-inf")
     with pytest.raises(AppendUncertain):
         log.append([batch])

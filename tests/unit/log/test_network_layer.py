@@ -23,20 +23,26 @@ from lockstep.errors import (
 )
 from lockstep.log.batch import pack, peek
 from lockstep.log.config import StreamConfig
-from lockstep.log.fitting import appends
 from lockstep.log.network.address import parse_address
-from lockstep.log.network.bundles import bundle, first_origin, unbundle
 from lockstep.log.network.bus import NetworkBus
-from lockstep.log.network.catalogue import TopicCatalogue, fold
-from lockstep.log.network.checks import Finding, judge
-from lockstep.log.network.tally import Tally
-from lockstep.log.network.wire import STRIDE, Known, TopicGone
+from lockstep.log.network.catalogue import TopicCatalogue, apply_message
+from lockstep.log.network.driver import (
+    STRIDE,
+    Finding,
+    StreamEntry,
+    TopicGone,
+    bundle,
+    first_origin,
+    report_findings,
+    unbundle,
+)
+from lockstep.log.network.retention import RetentionWindow
 from lockstep.log.offsets import records_between, step_back, step_forward
-from lockstep.log.port import Limits
+from lockstep.log.port import Limits, split_appends
 from lockstep.streams.cursor import Cursor
 from lockstep.testing import VirtualRuntime
 from lockstep.testing.contract import Producer, values
-from memory_wire import MemoryServer, MemoryTopic, MemoryWire
+from memory_driver import MemoryDriver, MemoryServer, MemoryTopic
 
 KEEP_ALL = StreamConfig(capacity=None)
 
@@ -67,7 +73,7 @@ class ShakyTopic(MemoryTopic):
         super().drop(before)
 
 
-class ShakyWire(MemoryWire):
+class ShakyWire(MemoryDriver):
     def __init__(self, server, runtime):
         super().__init__(server, "shaky:", runtime)
         self.faults = []
@@ -210,7 +216,7 @@ def test_whoever_waits_for_a_server_is_told_when_the_bus_is_closed(wire, bus, lo
         raise ServerUnreachable(server="here", reason="away")
 
     with pytest.raises(Closed):
-        bus.patiently(close_then_fail)
+        bus.with_retries(close_then_fail)
     bus._closed = False
 
 
@@ -357,7 +363,7 @@ def test_a_damaged_bundle_is_told():
 )
 def test_a_tally_keeps_what_counting_from_the_end_keeps(messages, capacity, retain_bytes):
     config = StreamConfig(capacity=capacity, retain_bytes=retain_bytes)
-    tally, stored = Tally(config, 0, lambda: 1), []
+    tally, stored = RetentionWindow(config, 0, lambda: 1), []
     for number, counts in enumerate(messages):
         sealed = [pack([b"x"] * count, producer=b"p" * 16, sequence=0, created_ns=0).seal(1) for count in counts]
         entries = unbundle(bundle(sealed), number * STRIDE, "s")
@@ -374,8 +380,8 @@ def test_a_tally_keeps_what_counting_from_the_end_keeps(messages, capacity, reta
 def test_of_two_who_make_a_stream_at_once_both_get_the_first():
     server = MemoryServer()
     one, two = (TopicCatalogue(MemoryTopic(server, "_catalogue"), VirtualRuntime().monotonic) for _ in range(2))
-    first = one.add(Known("orders", "a", KEEP_ALL))
-    assert two.add(Known("orders", "b", StreamConfig())) == first
+    first = one.add(StreamEntry("orders", "a", KEEP_ALL))
+    assert two.add(StreamEntry("orders", "b", StreamConfig())) == first
     one.trim(first, 5)
     one.trim(first, 3)
     assert two.find("orders").head == 5
@@ -386,10 +392,10 @@ def test_of_two_who_make_a_stream_at_once_both_get_the_first():
 
 def test_what_does_not_fit_the_catalogue_is_passed_over():
     known = {}
-    fold(known, {"remove": "x", "identity": "1"})
-    fold(known, {"add": "x", "identity": "1", "config": {}})
-    fold(known, {"trim": "x", "identity": "2", "head": 9})
-    fold(known, {"remove": "x", "identity": "2"})
+    apply_message(known, {"remove": "x", "identity": "1"})
+    apply_message(known, {"add": "x", "identity": "1", "config": {}})
+    apply_message(known, {"trim": "x", "identity": "2", "head": 9})
+    apply_message(known, {"remove": "x", "identity": "2"})
     assert known["x"].head == 0
 
 
@@ -442,11 +448,11 @@ def test_a_bad_address_says_why_and_no_secret(target, options, reason):
 
 def test_findings_are_warnings_unless_they_are_fatal_or_somebody_is_strict(caplog):
     mild, fatal = Finding("s", "one broker", "replication"), Finding("s", "too old", "its version", fatal=True)
-    judge([mild])
+    report_findings([mild])
     assert "one broker" in caplog.text
     for found, strict in (([mild], True), ([mild, fatal], False)):
         with pytest.raises(ServerUnfit):
-            judge(found, strict=strict)
+            report_findings(found, strict=strict)
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=20), st.integers(0, 60), st.integers(0, 60))
@@ -467,7 +473,7 @@ def test_steps_count_records_where_offsets_have_gaps(counts, steps, start):
 @given(st.lists(st.integers(1, 300), max_size=20), st.integers(200, 900))
 def test_batches_are_put_into_appends_that_fit(sizes, limit):
     batches = [Producer().batch(b"x" * size) for size in sizes]
-    parts = list(appends(batches, Limits(append_bytes=limit)))
+    parts = list(split_appends(batches, Limits(append_bytes=limit)))
     assert [batch for part in parts for batch in part] == batches
     for part in parts:
         assert len(part) <= 1 or len(bundle([batch.seal(1) for batch in part])) <= limit
@@ -486,13 +492,13 @@ def test_reading_a_part_again_needs_no_way_to_the_server(wire, log):
 
 
 def test_what_is_held_is_bounded(log, monkeypatch):
-    monkeypatch.setattr("lockstep.log.network.held.HELD_BYTES", 1000)
+    monkeypatch.setattr("lockstep.log.network.cache.CACHE_BYTES", 1000)
     for number in range(50):
         log.append([Producer().batch(b"%d" % number * 30)])
     at = 0
     while entries := log.read(at, max_bytes=200):
         at = entries[-1].base + 1
-    assert len(log._held._entries) < 20
+    assert len(log._cache._entries) < 20
     assert log.read(0)[0].base == 0
 
 

@@ -13,16 +13,25 @@ from lockstep.errors import BadUrl, BatchDamaged, ServerRefused, ServerUnfit, Un
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
 from lockstep.log.network.address import Address
-from lockstep.log.network.bundles import bundle
-from lockstep.log.network.wire import Ends, TopicGone
-from lockstep.log.rabbitmq import checks, faults, frames, names, retention
+from lockstep.log.network.driver import Ends, TopicGone, bundle
+from lockstep.log.network.retry import Deadline
+from lockstep.log.rabbitmq import errors, frames
 from lockstep.log.rabbitmq import topic as topic_module
-from lockstep.log.rabbitmq.feed import Feed
-from lockstep.log.rabbitmq.opening import login_of, read_address
+from lockstep.log.rabbitmq.driver import (
+    SEGMENT_LEAST,
+    SEGMENT_MOST,
+    check_replicas,
+    check_version,
+    frees_space,
+    login_of,
+    promises_of,
+    read_address,
+    server_name,
+    stream_arguments,
+)
 from lockstep.log.rabbitmq.sender import Attempt, origin_of
-from lockstep.log.rabbitmq.timing import Deadline
+from lockstep.log.rabbitmq.subscription import ReadAhead
 from lockstep.log.rabbitmq.topic import RabbitTopic
-from lockstep.log.rabbitmq.wire import promises
 
 IDENTITY = "0123456789abcdef" * 2
 HERE = Address("rabbitmq", (("127.0.0.1", 5552),))
@@ -35,54 +44,49 @@ def address(**options):
 class TestNames:
     @pytest.mark.parametrize("prefix", ["", "mine.", "a~b"])
     @pytest.mark.parametrize("name", ["orders", "_group.workers", "orders/3", "trades.S", "x.R.00ff", "a~b", "a" * 128])
-    def test_a_name_on_the_server_can_be_undone(self, prefix, name):
-        full = names.server_name(prefix, name, IDENTITY, "rabbitmq:")
-        assert full.startswith(prefix)
-        assert names.stream_name(prefix, full) == name
+    def test_a_name_on_the_server_holds_prefix_name_and_identity(self, prefix, name):
+        full = server_name(prefix, name, IDENTITY, "rabbitmq:")
+        assert full == f"{prefix}{name}~{IDENTITY[:12]}"
 
     def test_a_stream_made_anew_has_another_name_there(self):
-        made = {names.server_name("", "orders", identity * 16, "rabbitmq:") for identity in ("ab", "cd")}
+        made = {server_name("", "orders", identity * 16, "rabbitmq:") for identity in ("ab", "cd")}
         assert len(made) == 2
-
-    def test_what_is_not_ours_has_no_name_here(self):
-        assert names.stream_name("mine.", "yours.orders~0123456789ab") is None
-        assert names.stream_name("", "orders") is None
 
     def test_a_name_that_is_too_long_is_refused(self):
         with pytest.raises(UnsupportedByBackend, match="255"):
-            names.server_name("p" * 200, "x" * 100, IDENTITY, "rabbitmq:")
+            server_name("p" * 200, "x" * 100, IDENTITY, "rabbitmq:")
 
 
 class TestSettingsOfNewStreams:
     def test_a_stream_without_limits_has_none_on_the_server(self):
-        assert retention.arguments(StreamConfig(capacity=None), HERE) == {}
-        assert retention.arguments(StreamConfig(capacity=100), HERE) == {}
-        assert not retention.gives_room_back(StreamConfig(capacity=100), HERE)
+        assert stream_arguments(StreamConfig(capacity=None), HERE) == {}
+        assert stream_arguments(StreamConfig(capacity=100), HERE) == {}
+        assert not frees_space(StreamConfig(capacity=100), HERE)
 
     @pytest.mark.parametrize("retain_bytes", [1000, 5 << 20, 20 << 20, 10**9, 10**12])
     def test_what_counts_is_there_when_a_new_segment_was_begun_and_half_of_the_rest_is_not_ours(self, retain_bytes):
-        found = retention.arguments(StreamConfig(retain_bytes=retain_bytes), HERE)
+        found = stream_arguments(StreamConfig(retain_bytes=retain_bytes), HERE)
         segment, most = int(found["stream-max-segment-size-bytes"]), int(found["max-length-bytes"])
-        assert retention.SEGMENT_LEAST <= segment <= retention.SEGMENT_MOST
+        assert SEGMENT_LEAST <= segment <= SEGMENT_MOST
         # The last segment may be empty, and the first one that does not fit is dropped whole.
         assert most - segment >= 2 * retain_bytes
 
     @pytest.mark.parametrize("most", [1000, 40_000_000, 10**12])
     def test_a_bound_in_the_url_is_several_segments(self, most):
         for config in (StreamConfig(capacity=100), StreamConfig(retain_bytes=10**9)):
-            found = retention.arguments(config, address(max_bytes=most))
+            found = stream_arguments(config, address(max_bytes=most))
             assert found["max-length-bytes"] == str(most)
             assert int(found["stream-max-segment-size-bytes"]) * 4 <= most
 
     def test_a_limit_of_age_has_slack(self):
-        found = retention.arguments(StreamConfig(retain_age_s=0.3), HERE)
+        found = stream_arguments(StreamConfig(retain_age_s=0.3), HERE)
         assert found["max-age"] == "1s"
         assert "max-length-bytes" not in found
-        assert retention.gives_room_back(StreamConfig(retain_age_s=0.3), HERE)
+        assert frees_space(StreamConfig(retain_age_s=0.3), HERE)
 
     def test_the_url_goes_before_the_configuration(self):
         given = address(max_bytes=5000, max_age_s=7, segment_bytes=600)
-        assert retention.arguments(StreamConfig(retain_bytes=10**9), given) == {
+        assert stream_arguments(StreamConfig(retain_bytes=10**9), given) == {
             "max-length-bytes": "5000",
             "max-age": "7s",
             "stream-max-segment-size-bytes": "600",
@@ -141,7 +145,7 @@ class TestReadingAgain:
     @pytest.fixture
     def shown(self, monkeypatch):
         shown = []
-        monkeypatch.setattr(topic_module, "glimpse", lambda *_: [shown.pop(0)])
+        monkeypatch.setattr(topic_module, "peek_chunks", lambda *_: [shown.pop(0)])
         return shown
 
     @pytest.fixture
@@ -152,7 +156,7 @@ class TestReadingAgain:
 
     def test_a_message_that_a_new_leader_does_not_show_yet_is_not_lost(self, topic, shown):
         shown += [None, frames.read_chunk(chunk_payload(40, [b"a", b"b"]))]
-        with pytest.raises(faults.NotReady):
+        with pytest.raises(errors.NotReady):
             topic._reread(41, None)
         assert topic._reread(41, None).data == b"b"
 
@@ -174,7 +178,7 @@ class TestWhatCameAhead:
 
     @pytest.fixture
     def feed(self):
-        feed = Feed(None, "orders", lambda: None)
+        feed = ReadAhead(None, "orders", lambda: None)
         feed.is_lost = True
         return feed
 
@@ -216,12 +220,12 @@ class TestWhatCameAhead:
 
 class TestAnswers:
     def test_yes_is_no_error(self):
-        faults.check(faults.OK, server="s", user="u", action="read")
+        errors.check(errors.OK, server="s", user="u", action="read")
 
-    @pytest.mark.parametrize(("code", "error"), [(2, TopicGone), (6, faults.NotReady)])
+    @pytest.mark.parametrize(("code", "error"), [(2, TopicGone), (6, errors.NotReady)])
     def test_what_others_handle(self, code, error):
         with pytest.raises(error):
-            faults.check(code, server="s", user="u", action="read", stream="orders")
+            errors.check(code, server="s", user="u", action="read", stream="orders")
 
     @pytest.mark.parametrize(
         ("code", "words"),
@@ -234,12 +238,12 @@ class TestAnswers:
     )
     def test_a_refusal_says_what_is_refused(self, code, words):
         with pytest.raises(ServerRefused, match=words):
-            faults.check(code, server="host:1", user="u", action="read", stream="orders")
+            errors.check(code, server="host:1", user="u", action="read", stream="orders")
 
     @pytest.mark.parametrize("code", [3, 15, 17, 99])
     def test_anything_else_names_the_server(self, code):
         with pytest.raises(ServerUnfit, match="host:1"):
-            faults.check(code, server="host:1", user="u", action="read", stream="orders")
+            errors.check(code, server="host:1", user="u", action="read", stream="orders")
 
 
 class TestUrls:
@@ -265,20 +269,20 @@ class TestUrls:
 class TestChecks:
     @pytest.mark.parametrize("version", ["3.9.0", "3.10.8", "4.1.0-rc.1", "unknown", ""])
     def test_versions_with_streams(self, version):
-        assert checks.check_version("s", version) == []
+        assert check_version("s", version) == []
 
     @pytest.mark.parametrize("version", ["3.8.34", "2.0.1"])
     def test_versions_without_streams(self, version):
-        [finding] = checks.check_version("s", version)
+        [finding] = check_version("s", version)
         assert finding.fatal
         assert version in finding.problem
 
     @pytest.mark.parametrize(("replicas", "before", "behind"), [(0, 0, 0), (1, 1, 0), (2, 1, 1), (4, 2, 2)])
     def test_the_promises_count_copies_of_a_majority(self, replicas, before, behind):
-        made = promises(replicas)
+        made = promises_of(replicas)
         assert (made.sync_replicas, made.async_replicas) == (before, behind)
         assert not made.dedupe
-        assert bool(checks.check_replicas("s", replicas)) == (replicas == 0)
+        assert bool(check_replicas("s", replicas)) == (replicas == 0)
 
 
 class TestKnowingAMessageAgain:

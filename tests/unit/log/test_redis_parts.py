@@ -11,13 +11,19 @@ from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError
 from lockstep.errors import BadUrl, BatchDamaged, ServerRefused, ServerUnfit, ServerUnreachable, StoreFull
 from lockstep.log.batch import BatchView
 from lockstep.log.config import StreamConfig
-from lockstep.log.redis import checks, lua
-from lockstep.log.redis.catalogue import Stored, decode, encode
-from lockstep.log.redis.checks import Facts
-from lockstep.log.redis.keys import Keys, base_of, entry_id
-from lockstep.log.redis.opening import OPTIONS, open_bus
-from lockstep.log.redis.refusals import is_passing, translate
-from lockstep.log.redis.stamping import restamped, stamp
+from lockstep.log.redis import scripts
+from lockstep.log.redis.bus import OPTIONS, Facts, limits_of, open_bus, promises_of, replica_findings, server_findings
+from lockstep.log.redis.errors import is_transient, translate
+from lockstep.log.redis.layout import (
+    CatalogueEntry,
+    Keys,
+    base_of,
+    decode_entry,
+    encode_entry,
+    entry_id,
+    restamped,
+    stamp,
+)
 from lockstep.runtime import ThreadRuntime
 from lockstep.testing.contract import Producer
 
@@ -109,14 +115,14 @@ def test_a_refusal_from_within_a_script_is_told_without_the_script():
 
 
 def test_what_may_pass_is_told_from_what_stays():
-    assert is_passing(redis.BusyLoadingError("is loading", status_code="LOADING"))
-    assert is_passing(redis.ResponseError("BUSY Redis is busy running a script"))
-    assert not is_passing(redis.ResponseError("OOM command not allowed"))
+    assert is_transient(redis.BusyLoadingError("is loading", status_code="LOADING"))
+    assert is_transient(redis.ResponseError("BUSY Redis is busy running a script"))
+    assert not is_transient(redis.ResponseError("OOM command not allowed"))
 
 
 def test_a_catalogue_entry_goes_there_and_back():
-    stored = Stored("ab" * 16, StreamConfig(capacity=None, compression="lz4", shards=3))
-    assert decode(encode(stored, 5)) == stored
+    stored = CatalogueEntry("ab" * 16, StreamConfig(capacity=None, compression="lz4", shards=3))
+    assert decode_entry(encode_entry(stored, 5)) == stored
 
 
 @pytest.mark.parametrize(
@@ -132,16 +138,16 @@ def test_a_catalogue_entry_goes_there_and_back():
     ],
 )
 def test_what_would_break_a_promise_is_found(facts, problem, fatal):
-    [finding] = checks.findings(facts, 0)
+    [finding] = server_findings(facts, 0)
     assert problem in finding.problem
     assert finding.fatal is fatal
 
 
 def test_a_server_as_it_should_be_has_no_findings():
     facts = Facts("s", (8, 2), 2, False, {**GOOD, "maxmemory-policy": "volatile-lru"})
-    assert checks.findings(facts, 2) == checks.lone(facts) == []
-    assert checks.findings(facts, 3)[0].problem == "2 replicas follow it, and every append waits for 3"
-    assert checks.promises(facts, 1).async_replicas == 1
+    assert server_findings(facts, 2) == replica_findings(facts) == []
+    assert server_findings(facts, 3)[0].problem == "2 replicas follow it, and every append waits for 3"
+    assert promises_of(facts, 1).async_replicas == 1
 
 
 @pytest.mark.parametrize(
@@ -156,19 +162,19 @@ def test_a_server_as_it_should_be_has_no_findings():
     ],
 )
 def test_durability_is_what_the_settings_say(settings, durability):
-    promises = checks.promises(Facts("s", (7, 0), 0, False, settings), 0)
+    promises = promises_of(Facts("s", (7, 0), 0, False, settings), 0)
     assert promises.durability == durability
     assert promises.may_lose
 
 
 def test_how_much_an_append_takes_is_the_servers_setting():
-    assert checks.limits(Facts("s")).append_bytes == (512 << 20) - 1024
-    assert checks.limits(Facts("s", settings={"proto-max-bulk-len": "2000000"})).append_bytes == 1_998_976
-    assert checks.limits(Facts("s")).append_setting == "proto-max-bulk-len"
+    assert limits_of(Facts("s")).append_bytes == (512 << 20) - 1024
+    assert limits_of(Facts("s", settings={"proto-max-bulk-len": "2000000"})).append_bytes == 1_998_976
+    assert limits_of(Facts("s")).append_setting == "proto-max-bulk-len"
 
 
 def test_a_script_is_called_by_its_checksum():
-    assert lua.Script("return 1").call(["a", "b"], [3]) == (
+    assert scripts.Script("return 1").call(["a", "b"], [3]) == (
         "EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", 2, "a", "b", 3,
     )  # fmt: skip
 
@@ -178,7 +184,7 @@ def test_the_docs_name_the_keys_and_the_options():
     keys = Keys("shop")
     for key in (
         *keys.log("orders").stored,
-        keys.log("orders").bell,
+        keys.log("orders").channel,
         keys.catalogue,
         keys.cells,
         keys.undo,

@@ -4,7 +4,7 @@ import pytest
 
 from lockstep.errors import AppendUncertain, StoreFull
 from lockstep.log.config import StreamConfig
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.testing import FaultPlan, FaultyBus, VirtualRuntime
 from lockstep.testing.contract import Producer, values
 
@@ -13,7 +13,7 @@ CONFIG = StreamConfig()
 
 @pytest.fixture(params=[True, False], ids=["dedupe", "copies stay"])
 def grid(request):
-    return Grid(dedupe=request.param)
+    return MemoryBroker(dedupe=request.param)
 
 
 @pytest.fixture

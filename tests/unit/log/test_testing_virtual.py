@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.errors import BadArgument, IllegalState
 from lockstep.log.config import StreamConfig
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.runtime import Runtime
 from lockstep.testing import VirtualRuntime
 from lockstep.testing.contract import Producer
@@ -119,7 +119,7 @@ def test_waking_a_task_runs_it_at_once():
 
 def test_an_append_wakes_a_task_that_waits_on_a_log():
     clock, seen = VirtualRuntime(), []
-    bus = Grid().bus(clock)
+    bus = MemoryBroker().bus(clock)
     log = bus.create("orders", StreamConfig())
     waiter = bus.waiter()
     waiter.watch(log)

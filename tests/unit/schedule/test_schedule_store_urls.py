@@ -8,12 +8,12 @@ import pytest
 
 from lockstep.core.group import GroupState
 from lockstep.errors import BackendUnknown, BadUrl, ExtraMissing, UnsupportedByBackend
-from lockstep.log.memory import Grid
+from lockstep.log.memory import MemoryBroker
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.schedule.store import urls
 from lockstep.schedule.store.cells import CellStore
-from memory_wire import MemoryServer
+from memory_driver import MemoryServer
 
 RUNTIME = ThreadRuntime()
 
@@ -24,7 +24,7 @@ def opened(url, bus):
 
 @pytest.fixture
 def bus():
-    bus = Grid().bus(RUNTIME, "memory:shop")
+    bus = MemoryBroker().bus(RUNTIME, "memory:shop")
     yield bus
     bus.close()
 

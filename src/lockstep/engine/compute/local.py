@@ -20,15 +20,15 @@ from lockstep.engine.compute.planner import BatchPlanner, Offset, SequenceTail
 from lockstep.engine.compute.port import STATE_FILE, BatchFigures, Compute, check_runner
 from lockstep.engine.compute.workers import HotWorkers
 from lockstep.engine.errors import ComputeFailed, SnapshotDamaged
-from lockstep.engine.run.outages import BUS_AWAY, through_outages
-from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.snapshot import HEAD, Pages, seal, unseal
+from lockstep.engine.runtime.sequence.outages import BUS_AWAY, through_outages
+from lockstep.engine.runtime.setup import EngineSetup
+from lockstep.engine.runtime.snapshots.format import HEAD, Pages, seal, unseal
 from lockstep.errors import LockstepError, TimedOut
 from lockstep.log.port import Bus, LogWaiter
 from lockstep.runtime import Runtime, Task, Waiter, logger
 
 IDLE_S, BUSY_S = 0.1, 0.02
-"""How often a shard looks for more that nobody woke it for: on its own, and while the publisher is behind."""
+"""How often a shard looks for more that nobody woke it for: on its own, and while the publisher lags."""
 _MAP_BYTES = 64 << 30
 """Only what is used takes room on the disk."""
 _OFFSET = b"offset"
@@ -61,7 +61,7 @@ class Checkpoint(Protocol):
 
 
 class FileCheckpoint:
-    """See Checkpoint. A batch that was planned and not committed is planned anew by the next process.
+    """A batch that was planned and not committed is planned anew by the next process.
 
     LMDB has no checksums: each page is stored with one of its name and content, and the offset with one of all of them.
     """
@@ -133,7 +133,7 @@ class FileCheckpoint:
         return found
 
     def _check_size(self) -> None:
-        """Reading behind the end of a file that was cut off would end the process."""
+        """Reading beyond the end of a file that was cut off would end the process."""
         with self._errors():
             used = (self._environment.info()["last_pgno"] + 1) * self._environment.stat()["psize"]
         if self._path.stat().st_size < used and used > self._environment.stat()["psize"] * 2:
@@ -161,7 +161,7 @@ def _sum_of_all(sums: Mapping[str, bytes]) -> bytes:
 
 
 class LocalCompute(Compute):
-    """See Compute. Shards share one process, so more of them are no faster; the answer is the same."""
+    """Shards share one process, so more of them are no faster; the answer is the same."""
 
     def __init__(self, setup: EngineSetup, project: str, divided: frozenset[str], bus: Bus, runtime: Runtime) -> None:
         super().__init__(setup, project, divided)

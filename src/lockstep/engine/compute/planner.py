@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from lockstep.core.sequence import SequenceState
-from lockstep.engine.run.beats import last_beat
-from lockstep.engine.run.decisions import Decision, counted
-from lockstep.engine.run.outages import BUS_AWAY
-from lockstep.engine.run.position import Position
-from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.spool import Spool
+from lockstep.engine.runtime.output.spool import Spool
+from lockstep.engine.runtime.sequence.beats import last_beat
+from lockstep.engine.runtime.sequence.entries import Decision, SequencePosition, counted
+from lockstep.engine.runtime.sequence.outages import BUS_AWAY
+from lockstep.engine.runtime.setup import EngineSetup
 from lockstep.errors import DataError
 from lockstep.log.port import Bus, Log
 
@@ -82,9 +81,11 @@ class BatchPlanner:
 class SequenceTail:
     """Follows a sequence log and remembers how many events its newest entries hold."""
 
-    def __init__(self, sequence: Log, newest: Position | None = None, known: Position | None = None) -> None:
+    def __init__(
+        self, sequence: Log, newest: SequencePosition | None = None, known: SequencePosition | None = None
+    ) -> None:
         """It begins at `newest`, or, if batches begin earlier, at `known`."""
-        self._sequence, self._known = sequence, known or Position()
+        self._sequence, self._known = sequence, known or SequencePosition()
         self._state, self._events = SequenceState(), {0: 0}
         self._begin(newest or self._known)
 
@@ -93,7 +94,7 @@ class SequenceTail:
         """From the newest position that is published."""
         streams = setup.streams(setup.graph())
         newest, known = last_beat(bus.open(streams.control)).position, setup.known
-        positions = [Position.of(position) if position else None for position in (newest, known)]
+        positions = [SequencePosition.of(position) if position else None for position in (newest, known)]
         return cls(bus.open(streams.sequence), *positions)
 
     @property
@@ -124,5 +125,5 @@ class SequenceTail:
             stop += 1
         return stop
 
-    def _begin(self, known: Position) -> None:
+    def _begin(self, known: SequencePosition) -> None:
         self._state, self._events = known.sequence, {known.number: known.events}

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lockstep.engine.run.publishing import merge_counts
-from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.spool import Fill, Progress, Spool
+from lockstep.engine.runtime.output.publisher import merge_counts
+from lockstep.engine.runtime.output.spool import Spool, SpoolFill, WorkerProgress
+from lockstep.engine.runtime.setup import EngineSetup
 from lockstep.errors import IllegalState
 
 STATE_FILE = "state.lmdb"
@@ -80,7 +80,7 @@ class Compute(ABC):
         self.spools = self._new_spools()
         self.start()
 
-    def computed(self) -> Progress | None:
+    def computed(self) -> WorkerProgress | None:
         """How far all shards are; None before each of them has said so."""
         found = [spool.progress() for spool in self.spools]
         if not all(progress.fingerprint for progress in found):
@@ -89,12 +89,12 @@ class Compute(ABC):
         counts = merge_counts([progress.counts for progress in found], self.divided)
         return replace(slowest, counts={path: one.dump() for path, one in counts.items()})
 
-    def buffer(self) -> Fill:
+    def buffer(self) -> SpoolFill:
         """What waits to be published, over all shards."""
         fills = [spool.fill() for spool in self.spools]
         used = [fill for fill in fills if fill.files]
         first, last = min((fill.first for fill in used), default=0), max((fill.last for fill in used), default=0)
-        return Fill(first, last, sum(fill.files for fill in used), sum(fill.size for fill in used))
+        return SpoolFill(first, last, sum(fill.files for fill in used), sum(fill.size for fill in used))
 
     def _new_spools(self) -> list[Spool]:
         return [Spool(self.setup.spool(shard)) for shard in range(self.setup.shards)]

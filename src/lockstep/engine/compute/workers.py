@@ -6,20 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.engine.run.kept import note_kept
-from lockstep.engine.run.outages import BUS_AWAY
-from lockstep.engine.run.persisting import SnapshotStore
-from lockstep.engine.run.setup import EngineSetup
-from lockstep.engine.run.snapshot import Pages
-from lockstep.engine.run.spool import Spool
-from lockstep.engine.run.worker import ShardWorker
+from lockstep.engine.runtime.output.spool import Spool
+from lockstep.engine.runtime.sequence.outages import BUS_AWAY
+from lockstep.engine.runtime.setup import EngineSetup
+from lockstep.engine.runtime.snapshots.checkpoint import note_checkpoint_position
+from lockstep.engine.runtime.snapshots.format import Pages
+from lockstep.engine.runtime.snapshots.store import SnapshotStore
+from lockstep.engine.runtime.worker.shard_worker import ShardWorker
 from lockstep.errors import LockstepError
 from lockstep.log.port import Bus
 from lockstep.runtime import ThreadRuntime
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class WorkDone:
     """What a worker did: blocks `first` to `last`, with those it computed again after a snapshot."""
 
     first: int
@@ -39,7 +39,7 @@ class HotWorkers:
         self._open_bus = open_bus
         self.held: dict[tuple[str, int], tuple[str, ShardWorker]] = {}
         """For which incarnation, and the worker."""
-        self.done: dict[tuple[str, int], Done] = {}
+        self.done: dict[tuple[str, int], WorkDone] = {}
         """What the last call did for each shard."""
 
     def run(
@@ -55,37 +55,48 @@ class HotWorkers:
         A worker whose pages were handed out, but never stored because the batch failed after it, would store only what
         changed since: it is recognised by the head, and not used again.
         """
-        place = (setup.folder, shard)
-        incarnation, worker = self.held.pop(place, ("", None))
         pages: dict[str, bytes | None] = {}
 
         def handed_out() -> Pages:
             return {**stored(), **pages}
 
         try:
-            if worker is None or incarnation != setup.incarnation or not _is_at(worker, orders[0][0], stored_head()):
-                worker = None  # its state goes before the next one is loaded
-                found = stored()
-                if not found and setup.seed is not None:
-                    found = read_seed(setup, setup.seed, shard)
-                    pages |= found  # they are kept with the first batch
-                worker = ShardWorker(setup, shard, self._open_bus(setup.url), ThreadRuntime(), found)
-            elif worker.kept is not None:  # what it handed out last time is stored
-                note_kept(setup, shard, worker.kept)
-                worker.kept = None
+            worker, seed = self._worker(setup, shard, orders[0][0], stored, stored_head)
+            pages |= seed  # they are kept with the first batch
             before, written = worker.position, worker.written
             for start, stop in orders:
                 pages |= worker.run(start, stop, handed_out)
             after = worker.position
             events, size = after.events - before.events, worker.written - written
-            self.done[place] = Done(before.block + 1, after.block, events, size)
+            self.done[setup.folder, shard] = WorkDone(before.block + 1, after.block, events, size)
         except BUS_AWAY:  # a new worker goes on from the last snapshot when it is back
             raise
         except LockstepError as error:
             Spool(setup.spool(shard)).fail(error)
             raise
-        self.held[place] = setup.incarnation, worker
+        self.held[setup.folder, shard] = setup.incarnation, worker
         return pages
+
+    def _worker(
+        self,
+        setup: EngineSetup,
+        shard: int,
+        start: int,
+        stored: Callable[[], Mapping[str, bytes]],
+        stored_head: Callable[[], bytes | None],
+    ) -> tuple[ShardWorker, Mapping[str, bytes]]:
+        """The hot worker if it is at entry `start`, else a new one, with the pages that it was seeded with."""
+        incarnation, worker = self.held.pop((setup.folder, shard), ("", None))
+        if worker is not None and incarnation == setup.incarnation and _is_at(worker, start, stored_head()):
+            if worker.kept is not None:  # what it handed out last time is stored
+                note_checkpoint_position(setup, shard, worker.kept)
+                worker.kept = None
+            return worker, {}
+        worker = None  # its state goes before the next one is loaded
+        found, seed = stored(), dict[str, bytes]()
+        if not found and setup.seed is not None:
+            found = seed = read_seed(setup, setup.seed, shard)
+        return ShardWorker(setup, shard, self._open_bus(setup.url), ThreadRuntime(), found), seed
 
     def forget(self, folder: str) -> None:
         """Let the state of an engine go."""

@@ -6,7 +6,10 @@ wrong, late or open for two costs time, and never an answer.
 
 from __future__ import annotations
 
-from typing import Protocol
+import importlib
+from typing import Any, Protocol
+
+from lockstep.errors import ExtraMissing
 
 
 class Gate(Protocol):
@@ -29,3 +32,11 @@ class Gate(Protocol):
 
     def close(self) -> None:
         """Leave for good and let go of the connection."""
+
+
+def needed(module: str, extra: str) -> Any:
+    """A module of a client library; if it is not installed, an error that says what to install."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ExtraMissing(extra=extra, package=module.partition(".")[0]) from error

@@ -1,6 +1,6 @@
 """A gate by Sensu's own election on Redis: a lock with the time of its last refresh, and who holds it.
 
-`lock:leader` has milliseconds since 1970, `leader` the id of whoever leads; both stay where they are when it leaves. A
+`lock:leader` has milliseconds since 1970, `leader` the id of who leads; both stay where they are when it leaves. A
 lock that was not refreshed for 30 seconds may be taken, and of several that see it so one gets it: the one whose GETSET
 returns what it had read. Sensu's servers and ours may stand for election on the same keys.
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from lockstep.engine.gates.packages import needed
+from lockstep.engine.gates.port import Gate, needed
 from lockstep.errors import ServerRefused, ServerUnreachable
 from lockstep.log.network.address import Address
 from lockstep.runtime import Runtime, logger
@@ -96,7 +96,7 @@ class Candidate:
         return changes
 
     def fail(self, now: float) -> bool:
-        """Redis did not answer. Whoever leads is believed to until the others may take the lock."""
+        """Redis did not answer. The engine that leads is believed to until the others may take the lock."""
         self.due = now + _SOON_S
         ceases = self.leads and now >= self.sure_until
         self.leads = self.leads and not ceases
@@ -127,8 +127,8 @@ def open_redis_lock(address: Address, runtime: Runtime) -> RedisLockGate:
     return gate
 
 
-class RedisLockGate:
-    """See module."""
+class RedisLockGate(Gate):
+    """Sensu's lock in Redis, as one engine sees it."""
 
     def __init__(self, client: Any, trouble: tuple[type[Exception], ...], shown: str, runtime: Runtime) -> None:
         self._client, self._trouble, self._shown, self._runtime = client, trouble, shown, runtime
@@ -151,23 +151,23 @@ class RedisLockGate:
         self._task = self._runtime.spawn("lockstep-gate", self._step, self._waiter, self._crashed)
 
     def enter(self) -> None:
-        """See Gate."""
+        """Stand in line, at its end; one that stands there stays where it is."""
         if not self._wanted:
             self._wanted = True
             self._waiter.wake()
 
     def leave(self) -> None:
-        """See Gate."""
+        """Leave the line, so that the next may try; `enter` begins at its end."""
         if self._wanted:
             self._wanted = False
             self._waiter.wake()
 
     def may_lead(self) -> bool:
-        """See Gate."""
+        """Whether this engine may try to lead; False while that is not sure."""
         return self._wanted and self._candidate.may_lead(self._runtime.monotonic())
 
     def state(self) -> str:
-        """See Gate."""
+        """Where it stands, for people; no secrets."""
         if not self._wanted:
             return f"{self._shown}: not standing for election"
         if self.may_lead():
@@ -175,12 +175,12 @@ class RedisLockGate:
         return f"{self._shown}: {'unsure' if self._candidate.leads else 'standby'} as {self._candidate.me}"
 
     def check(self) -> None:
-        """See Gate."""
+        """Raise what ended it, if anything did."""
         if self._crash is not None:
             raise self._crash
 
     def close(self) -> None:
-        """See Gate."""
+        """Leave for good and let go of the connection."""
         self._wanted = False
         self._task.stop()
         with suppress(*self._trouble):

@@ -1,4 +1,4 @@
-"""A gate by an exclusive queue on RabbitMQ: whoever is served may lead.
+"""A gate by an exclusive queue on RabbitMQ: the engine that is served may lead.
 
 The queue has a single active consumer: the broker serves the first that came, and when that one is gone the next in
 order of arrival. To be served is to have a token. The token says nothing, and there may be a spare one in the queue.
@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.engine.gates.packages import needed
+from lockstep.engine.gates.port import Gate, needed
 from lockstep.errors import ServerRefused, ServerUnfit, ServerUnreachable
 from lockstep.log.network.address import Address
 from lockstep.runtime import Runtime, logger
@@ -24,7 +24,7 @@ _LOOK_S = 0.05
 _RETRY_S, _RETRY_MOST_S = 0.1, 2.0
 _STOP_S = 3 * _OPEN_S
 _TOP_UP = 5
-"""Whoever has no token puts one there every so many beats, in case somebody emptied the queue, which keeps one."""
+"""An engine without a token puts one there every so many beats, in case somebody emptied the queue, which keeps one."""
 _TOKEN = b"token"
 _NEVER = float("-inf")
 
@@ -139,8 +139,8 @@ class Turn:
         return self.tag is not None or self.let_go_at is not None
 
 
-class SemaphoreGate:
-    """See module. A thread of its own does everything that may wait."""
+class SemaphoreGate(Gate):
+    """A thread of its own does everything that may wait."""
 
     def __init__(self, broker: Broker, runtime: Runtime) -> None:
         self._broker, self._runtime = broker, runtime
@@ -158,21 +158,21 @@ class SemaphoreGate:
         self._task = self._runtime.spawn("lockstep-gate", self._step, self._runtime.waiter(), self._crashed)
 
     def enter(self) -> None:
-        """See Gate."""
+        """Stand in line, at its end; one that stands there stays where it is."""
         self._wanted = True
 
     def leave(self) -> None:
-        """See Gate."""
+        """Leave the line, so that the next may try; `enter` begins at its end."""
         if self._wanted:
             self._wanted, self._leaving = False, True
 
     def may_lead(self) -> bool:
-        """See Gate."""
+        """Whether this engine may try to lead; False while that is not sure."""
         turn, is_wanted = self._turn, self._wanted and not self._leaving
         return is_wanted and turn.is_served and self._runtime.monotonic() < turn.sure_until
 
     def state(self) -> str:
-        """See Gate."""
+        """Where it stands, for people; no secrets."""
         return f"{self._broker.shown}: {self._state()}"
 
     def _state(self) -> str:
@@ -185,12 +185,12 @@ class SemaphoreGate:
         return "unsure" if self._turn.is_served else "standby"
 
     def check(self) -> None:
-        """See Gate."""
+        """Raise what ended it, if anything did."""
         if self._crash is not None:
             raise self._crash
 
     def close(self) -> None:
-        """See Gate."""
+        """Leave for good and let go of the connection."""
         self._wanted = False
         self._task.stop(_STOP_S)
         self._disconnect()
@@ -228,7 +228,7 @@ class SemaphoreGate:
             self._broker.put_token(self._channel)
 
     def _drop(self) -> None:
-        """Leave the line. Whoever leaves from now on is heard the next time: the wish is taken before it is granted."""
+        """Leave the line. Leaving from now on is seen the next time: the wish is taken before it is granted."""
         channel, self._channel, self._turn = self._channel, None, self._new_turn()
         self._leaving = False
         if channel is not None:

@@ -8,16 +8,112 @@ session time-out from the moment a request was sent that was answered.
 
 from __future__ import annotations
 
+import re
+import socket
+import struct
 import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from lockstep.engine.gates.line import PREFIX, Place, place_in_line
-from lockstep.engine.gates.packages import needed
-from lockstep.engine.gates.zookeeper_facts import ask_facts, judge_facts
+from lockstep.engine.gates.port import Gate, needed
 from lockstep.errors import ServerRefused, ServerUnreachable
 from lockstep.log.network.address import Address
-from lockstep.log.network.checks import judge
+from lockstep.log.network.driver import Finding, report_findings
 from lockstep.runtime import Runtime, logger
+
+PREFIX = "server-n_"
+_NODE = re.compile(re.escape(PREFIX) + r"\d{10}")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the line: `below` is the greatest node that is less than one's own; without one it is active."""
+
+    below: str | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether nobody is before it."""
+        return self.below is None
+
+
+def place_in_line(children: Iterable[str], mine: str, is_ours: Callable[[str], bool]) -> Place | None:
+    """The place of a node among the children of the root, whatever else is there; None if it is not among them.
+
+    `is_ours` says whether another node is of the same group, and is asked of no more than it takes.
+    """
+    line = {name for name in children if _NODE.fullmatch(name)}  # of one width, so that text sorts as numbers do
+    if mine not in line:
+        return None
+    before = sorted((name for name in line if name < mine), reverse=True)
+    return Place(next(filter(is_ours, before), None))
+
+
+TICK_MS_MAX = 500
+_ANSWER_BYTES = 65_536
+_CONNECT = struct.Struct(">iqiqi16s?")
+"""Version, last transaction seen, time-out, session, length of the password, password, read-only."""
+_CONNECTED = struct.Struct(">iii")
+"""Length of the answer, version, time-out granted."""
+_GOODBYE = struct.pack(">iii", 8, 1, -11)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Milliseconds; None: it does not tell."""
+
+    tick_ms: int | None = None
+    session_ms: int | None = None
+    """How long a session lasts there that was asked to last as long as the address says."""
+
+
+def ask_facts(address: Address) -> Facts:
+    """Ask the first server that answers; the ports of TLS are not asked."""
+    for host, port in address.hosts if address.tls is None else ():
+        try:
+            return Facts(_tick_ms(host, port, address.timeout_s), _session_ms(host, port, address.timeout_s))
+        except OSError:  # the client itself finds out whether any of them answers
+            continue
+    return Facts()
+
+
+def judge_facts(address: Address, facts: Facts) -> list[Finding]:
+    """What keeps a dead engine from being noticed in the time that was asked for."""
+    server, asked_ms = address.safe_url, address.timeout_s * 1000
+    if facts.tick_ms is not None and facts.tick_ms > TICK_MS_MAX:
+        problem = f"its tickTime is {facts.tick_ms} ms, so a dead engine is noticed later than within a second"
+        return [Finding(server, problem, f"tickTime to {TICK_MS_MAX} or less on {server}")]
+    if facts.session_ms is not None and facts.session_ms > asked_ms:
+        problem = f"a session there lasts {facts.session_ms} ms, not {asked_ms:.0f}: a dead engine is noticed later"
+        return [Finding(server, problem, f"tickTime to {TICK_MS_MAX} or less, or minSessionTimeout, on {server}")]
+    return []
+
+
+def _tick_ms(host: str, port: int, timeout_s: float) -> int | None:
+    """By the command conf, which many servers do not answer."""
+    with socket.create_connection((host, port), timeout_s) as connection:
+        connection.sendall(b"conf")
+        answer = b""
+        while len(answer) < _ANSWER_BYTES and (piece := connection.recv(4096)):
+            answer += piece
+    found = re.search(rb"^tickTime=(\d{1,9})$", answer, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def _session_ms(host: str, port: int, timeout_s: float) -> int | None:
+    """By a session of no use, which is closed at once; every server answers that."""
+    body = _CONNECT.pack(0, 0, int(timeout_s * 1000), 0, 16, bytes(16), False)
+    with socket.create_connection((host, port), timeout_s) as connection:
+        connection.sendall(struct.pack(">i", len(body)) + body)
+        answer = b""
+        while len(answer) < _CONNECTED.size and (piece := connection.recv(4096)):
+            answer += piece
+        connection.sendall(_GOODBYE)
+    if len(answer) < _CONNECTED.size:
+        return None
+    return int(_CONNECTED.unpack_from(answer)[2])
+
 
 ROOT = "ESP"
 _OPEN_S = 10.0
@@ -31,7 +127,7 @@ def open_zookeeper(address: Address, runtime: Runtime, group: str) -> ZooKeeperG
     """Connect, and check what can be checked; the engine is not in line yet."""
     kazoo = needed("kazoo.client", "zookeeper")
     facts = ask_facts(address)
-    judge(judge_facts(address, facts), strict=address.strict)
+    report_findings(judge_facts(address, facts), strict=address.strict)
     session_s = min(address.timeout_s, (facts.session_ms or 3_600_000) / 1000)
     client = kazoo.KazooClient(
         hosts=address.servers, timeout=address.timeout_s, connection_retry=dict(_RETRY),
@@ -58,8 +154,8 @@ def _tls(address: Address) -> dict[str, Any]:
     return {"use_ssl": True, "ca": tls.ca, "certfile": tls.cert, "keyfile": tls.key, "check_hostname": True}
 
 
-class ZooKeeperGate:
-    """See module."""
+class ZooKeeperGate(Gate):
+    """A place in a line of ZooKeeper's sequential nodes."""
 
     def __init__(self, client: Any, root: str, group: str, runtime: Runtime, session_s: float, shown: str) -> None:
         """`session_s` is how long a session is sure to live after the server heard of it."""
@@ -96,26 +192,26 @@ class ZooKeeperGate:
         self._task = self._runtime.spawn("lockstep-gate", self._step, self._waiter, self._crashed)
 
     def enter(self) -> None:
-        """See Gate."""
+        """Stand in line, at its end; one that stands there stays where it is."""
         if not self._wanted:
             self._wanted = True
             self._waiter.wake()
 
     def leave(self) -> None:
-        """See Gate."""
+        """Leave the line, so that the next may try; `enter` begins at its end."""
         if self._wanted:
             self._wanted, self._leaving = False, True
             self._waiter.wake()
 
     def may_lead(self) -> bool:
-        """See Gate."""
+        """Whether this engine may try to lead; False while that is not sure."""
         with self._lock:
             is_active = self._is_connected and self._place is not None and self._place.is_active
             is_wanted = self._wanted and not self._leaving
             return is_wanted and is_active and self._runtime.monotonic() < self._sure_until
 
     def state(self) -> str:
-        """See Gate."""
+        """Where it stands, for people; no secrets."""
         return f"{self._shown}: {self._state()}"
 
     def _state(self) -> str:
@@ -131,12 +227,12 @@ class ZooKeeperGate:
         return f"{'active' if self.may_lead() else 'unsure'} as {self._node}"
 
     def check(self) -> None:
-        """See Gate."""
+        """Raise what ended it, if anything did."""
         if self._crash is not None:
             raise self._crash
 
     def close(self) -> None:
-        """See Gate."""
+        """Leave for good and let go of the connection."""
         self._wanted = False
         self._task.stop()
         self._stop_client()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.guard import clock_of
 from lockstep.engine.model.plan_division import Division, Split, find_division
-from lockstep.engine.model.plan_state import Keeping
+from lockstep.engine.model.plan_state import StatePlan
 from lockstep.engine.model.windows import CustomWindow
 
 __all__ = ["Plan", "Split", "Step", "make_plan"]
@@ -54,7 +54,7 @@ def make_plan(graph: Graph) -> Plan:
     division = find_division(graph)
     by_source = {index: split for split in division.splits for index in split.divided}
     parts = {index: number for number, part in enumerate(components) for index in part}
-    keeping = Keeping(graph)
+    keeping = StatePlan(graph)
     steps = []
     for node in graph.nodes:
         mode, why = _mode(node, division, by_source, parts, len(components))
@@ -66,7 +66,7 @@ def make_plan(graph: Graph) -> Plan:
     return Plan(graph, tuple(steps), division.splits, components, shards, reason, obstacles)
 
 
-def _step(keeping: Keeping, node: Node, mode: str, why: str) -> Step:
+def _step(keeping: StatePlan, node: Node, mode: str, why: str) -> Step:
     return Step(
         node=node.index,
         mode=mode,
@@ -79,7 +79,7 @@ def _step(keeping: Keeping, node: Node, mode: str, why: str) -> Step:
     )
 
 
-def _form(keeping: Keeping, node: Node) -> str:
+def _form(keeping: StatePlan, node: Node) -> str:
     if isinstance(node.window, CustomWindow):
         return "as its class"
     return "columns" if keeping.works_on_columns(node) else "rows"

@@ -61,7 +61,7 @@ def retention_of(node: Node) -> Retention | None:
     return window.retention if isinstance(window, SourceWindow | CopyWindow) else None
 
 
-class Keeping:
+class StatePlan:
     """What the windows of a graph keep, and how they work."""
 
     def __init__(self, graph: Graph) -> None:

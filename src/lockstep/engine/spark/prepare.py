@@ -11,9 +11,9 @@ from lockstep.engine.events.csvform import CsvOutput
 from lockstep.engine.kernels.warm import warm_up
 from lockstep.engine.model.builder import ProjectBuilder, sliding
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.run.files import BadLines, FileInputs
-from lockstep.engine.spark.engine import EngineOptions
-from lockstep.engine.spark.filerun import run_engine
+from lockstep.engine.runtime.control.options import EngineOptions
+from lockstep.engine.runtime.file_run import run_engine
+from lockstep.engine.runtime.files import BadLines, FileInputs
 from lockstep.engine.spark.session import archive_path
 from lockstep.runtime import ThreadRuntime
 

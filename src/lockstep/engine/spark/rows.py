@@ -15,16 +15,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from lockstep.engine.model.graph import Node
-from lockstep.engine.spark.rows_bus import all_logs, open_shared, opened
 from lockstep.engine.spark.rows_columns import DEFAULT, schema_of
 from lockstep.engine.spark.rows_options import ReadOptions, WriteOptions
-from lockstep.engine.spark.rows_reading import PushingRowReader, RowReader, RowStreamReader
-from lockstep.engine.spark.rows_staging import Form, discard_all
-from lockstep.engine.spark.rows_writing import RowStreamWriter, RowWriter
-from lockstep.engine.spark.window_columns import frame_schema
+from lockstep.engine.spark.rows_reader import PushingRowReader, RowReader, RowStreamReader
+from lockstep.engine.spark.rows_writer import Form, RowStreamWriter, RowWriter, discard_all
+from lockstep.engine.spark.sources import all_logs, open_shared, opened
+from lockstep.engine.spark.window_columns import FrameForm, frame_schema
 from lockstep.engine.spark.window_options import WindowReadOptions, WindowWriteOptions, names_window
 from lockstep.engine.spark.window_reader import PushingWindowReader, WindowReader, WindowStreamReader
-from lockstep.engine.spark.window_writer import FrameForm
 from lockstep.errors import BadConfig
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -65,26 +63,26 @@ class LockstepSource(DataSource):
         return schema_of(options.columns or (*DEFAULT, *(("stream",) if several else ())))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """See DataSource."""
+        """Reads a range once."""
         if names_window(self.options):
             wish = WindowReadOptions.of(self.options, streaming=False)
             return self._window_reader()(wish, _published(wish), schema)
         return self._row_reader()(ReadOptions.of(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """See DataSource."""
+        """Reads what comes, batch by batch."""
         if names_window(self.options):
             wish = WindowReadOptions.of(self.options, streaming=True)
             return WindowStreamReader(wish, _published(wish), schema)
         return RowStreamReader(ReadOptions.of(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> RowWriter:
-        """See DataSource."""
+        """Writes one batch of rows."""
         options, form = self._target(schema, overwrite, streaming=False)
         return RowWriter(options, schema, form=form)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> RowStreamWriter:
-        """See DataSource."""
+        """Writes the batches of a streaming query."""
         options, form = self._target(schema, overwrite, streaming=True)
         return RowStreamWriter(options, schema, form=form)
 

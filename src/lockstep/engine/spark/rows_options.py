@@ -3,15 +3,96 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
-from lockstep.engine.spark import option_texts as texts
-from lockstep.engine.spark.option_texts import parsed, required
 from lockstep.errors import BadConfig
 from lockstep.log.config import check_name
 from lockstep.streams.shards import SEPARATOR, check_stream
+
+T = TypeVar("T")
+
+_OF_SPARK = frozenset(("checkpointlocation", "queryname"))
+"""What Spark puts among the options of a streaming write by itself."""
+_OF_TABLE = "provider"
+"""What Spark puts among the options of a table made with USING."""
+
+
+def known_options(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """The options by name in lower case; BadConfig if there is one that nobody knows."""
+    wanted = {name.lower() for name in names}
+    given = {name.lower(): text for name, text in options.items() if name.lower() not in _OF_SPARK}
+    if _OF_TABLE in given:
+        reason = "Spark does not give a table's options to those who read it; use load().createOrReplaceTempView(NAME)"
+        raise BadConfig(field=_OF_TABLE, value=given[_OF_TABLE], reason=reason)
+    for name, text in given.items():
+        if name not in wanted:
+            raise BadConfig(field=name, value=text, reason=f"there is no such option; there are {', '.join(names)}")
+    return given
+
+
+def required(given: Mapping[str, str], name: str) -> str:
+    """A text that must be there."""
+    text = given.get(name.lower(), "").strip()
+    if not text:
+        raise BadConfig(field=name, value=text, reason="it is needed")
+    return text
+
+
+def parsed(given: Mapping[str, str], name: str, parse: Callable[[str], T], default: Any) -> T:
+    """A value, or the default if it is not given; a ValueError of `parse` says what is wrong with it."""
+    if name.lower() not in given:
+        return default  # type: ignore[no-any-return]
+    text = given[name.lower()].strip()
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise BadConfig(field=name, value=text, reason=str(error)) from error
+
+
+def name_list(text: str) -> tuple[str, ...]:
+    """Names with commas between."""
+    found = tuple(name.strip() for name in text.split(","))
+    if not all(found) or len(set(found)) < len(found):
+        message = "write each name once, with commas between"
+        raise ValueError(message)
+    return found
+
+
+def flag(text: str) -> bool:
+    """True or false."""
+    return one_of("true", "false")(text) == "true"
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """One of these words, in any case."""
+
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            message = f"write {' or '.join(words)}"
+            raise ValueError(message)
+        return text.lower()
+
+    return parse
+
+
+def whole(text: str) -> int:
+    """A number from 0 on."""
+    if not (text.isascii() and text.isdecimal()):
+        message = "it must be a whole number"
+        raise ValueError(message)
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """A number from 1 on."""
+    if not (number := whole(text)):
+        message = "it must be at least 1"
+        raise ValueError(message)
+    return number
+
 
 COLUMNS = ("offset", "key", "value", "headers", "time", "stream", "appended")
 """Every column that can be read. `stream` comes by itself if there are several logs, `appended` only if asked for."""
@@ -73,7 +154,7 @@ class ReadOptions:
     @classmethod
     def of(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
         """From Spark's options. What only fits the other way of reading is refused once it is known which it is."""
-        given = texts.known(options, _READ)
+        given = known_options(options, _READ)
         for name in {True: _BATCH_ONLY, False: _STREAM_ONLY}.get(streaming, ()) if streaming is not None else ():
             if name.lower() in given:
                 reason = "a stream has no end" if streaming else "it is for readStream"
@@ -84,9 +165,9 @@ class ReadOptions:
             columns=parsed(given, "columns", _columns, None),
             start=_edge(given, "starting", "earliest"),
             end=_edge(given, "ending", "latest"),
-            max_records=parsed(given, "maxRecordsPerTrigger", texts.positive, None),
-            min_partitions=parsed(given, "minPartitions", texts.positive, 1),
-            fail_on_data_loss=parsed(given, "failOnDataLoss", texts.flag, True),
+            max_records=parsed(given, "maxRecordsPerTrigger", positive, None),
+            min_partitions=parsed(given, "minPartitions", positive, 1),
+            fail_on_data_loss=parsed(given, "failOnDataLoss", flag, True),
             group=parsed(given, "group", lambda text: check_name("Group", text), None),
         )
 
@@ -104,13 +185,13 @@ class WriteOptions:
     @classmethod
     def of(cls, options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         """From Spark's options."""
-        given = texts.known(options, _WRITE)
+        given = known_options(options, _WRITE)
         made = cls(
             url=required(given, "url"),
             stream=check_stream(required(given, "stream")),
             writer=parsed(given, "writer", lambda text: check_name("Writer", text), None),
-            batch=parsed(given, "batch", texts.whole, None),
-            allow_duplicates=parsed(given, "allowDuplicates", texts.flag, False),
+            batch=parsed(given, "batch", whole, None),
+            allow_duplicates=parsed(given, "allowDuplicates", flag, False),
         )
         if streaming and made.batch is not None:
             raise BadConfig(field="batch", value=made.batch, reason="Spark numbers the batches of a streaming query")
@@ -158,14 +239,14 @@ def _time_ns(text: str) -> int:
 
 
 def _streams(text: str) -> tuple[str, ...]:
-    names = texts.names(text)
+    names = name_list(text)
     for name in names:
         check_stream(name)
     return names
 
 
 def _columns(text: str) -> tuple[str, ...]:
-    names = texts.names(text)
+    names = name_list(text)
     for name in names:
         if name not in COLUMNS:
             message = f"there is no column {name!r}; there are {', '.join(COLUMNS)}"

@@ -1,10 +1,12 @@
-"""How far a query has read: a position for each log, as the JSON that Spark keeps in its checkpoint.
+"""How far a query has read: a position for each log, as the JSON that Spark keeps in its checkpoint, and as a group.
 
 {"orders/0": {"identity": "5f...", "begin": 0, "next": 170, "lost": 0}, "orders/1": ...}
 
 `identity` notices a log that was deleted and made anew. `begin` is where the query began: Spark does not keep that, and
 would ask again when it runs the very first batch once more, when "latest" means something else. `lost` counts offsets
 that were gone before they were read. Spark compares positions as text, so the order of names never changes.
+
+As a group a query is seen where all groups are seen, and protected streams keep what it needs.
 """
 
 from __future__ import annotations
@@ -13,19 +15,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from lockstep.core.group import Record, Reset, fold
 from lockstep.engine.errors import RowsLost
 from lockstep.engine.spark.rows_options import Edge
-from lockstep.errors import BadOffset, Trimmed
+from lockstep.errors import BadOffset, GroupBusy, Trimmed
 from lockstep.log.batch import peek
-from lockstep.log.port import Entry, Log
-from lockstep.runtime import logger
+from lockstep.log.port import Bus, Entry, Log
+from lockstep.runtime import Runtime, logger
 from lockstep.streams.cursor import first_at
+from lockstep.streams.grouplog import GroupLog, holder
+from lockstep.streams.member import seat_name
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class LogPosition:
     """How far one log was read: everything below `next`."""
 
     identity: str
@@ -34,14 +39,14 @@ class Position:
     lost: int = 0
 
 
-def to_json(positions: Mapping[str, Position]) -> Json:
+def to_json(positions: Mapping[str, LogPosition]) -> Json:
     """As Spark keeps them."""
     return {name: asdict(position) for name, position in positions.items()}
 
 
-def from_json(stored: Json) -> dict[str, Position]:
+def from_json(stored: Json) -> dict[str, LogPosition]:
     """Back from what Spark kept."""
-    return {name: Position(**fields) for name, fields in stored.items()}
+    return {name: LogPosition(**fields) for name, fields in stored.items()}
 
 
 def place(edge: Edge, log: Log) -> int:
@@ -57,13 +62,13 @@ def place(edge: Edge, log: Log) -> int:
     return wanted
 
 
-def begin(edge: Edge, logs: Sequence[Log]) -> dict[str, Position]:
+def begin(edge: Edge, logs: Sequence[Log]) -> dict[str, LogPosition]:
     """Where a query begins."""
     edge.check_logs([log.name for log in logs])
-    return {log.name: Position(log.identity, at := place(edge, log), at) for log in logs}
+    return {log.name: LogPosition(log.identity, at := place(edge, log), at) for log in logs}
 
 
-def range_start(start: Position | None, end: Position) -> int:
+def range_start(start: LogPosition | None, end: LogPosition) -> int:
     """Where the rows up to `end` begin, from nothing but the two: a batch that is run again gets the same rows."""
     if start is None or start.identity != end.identity:  # a log that was not there before, or was made anew
         return end.begin
@@ -75,14 +80,14 @@ def ends(logs: Sequence[Log]) -> dict[str, int]:
     return {log.name: log.bounds().next for log in logs}
 
 
-def caught_up(log: Log, start: Position | None, *, fail: bool) -> Position:
+def caught_up(log: Log, start: LogPosition | None, *, fail: bool) -> LogPosition:
     """The position to read on from, after what is gone was refused or counted."""
     bounds = log.bounds()
     if start is None:
-        return Position(log.identity, bounds.first, bounds.first)
+        return LogPosition(log.identity, bounds.first, bounds.first)
     if start.identity != log.identity:
         _lose(log, start.next, start.next, "the stream was deleted and made anew since they were planned", fail=fail)
-        return Position(log.identity, bounds.first, bounds.first, start.lost)
+        return LogPosition(log.identity, bounds.first, bounds.first, start.lost)
     if start.next < bounds.first:
         _lose(log, start.next, bounds.first, f"they were trimmed, the first one left is {bounds.first}", fail=fail)
         return replace(start, next=bounds.first, lost=start.lost + bounds.first - start.next)
@@ -92,7 +97,7 @@ def caught_up(log: Log, start: Position | None, *, fail: bool) -> Position:
     return start
 
 
-def check_listed(logs: Sequence[Log], known: Mapping[str, Position], *, fail: bool) -> None:
+def check_listed(logs: Sequence[Log], known: Mapping[str, LogPosition], *, fail: bool) -> None:
     """Raise RowsLost if a log was read before and is no longer listed: what comes there would be left out."""
     listed = {log.name for log in logs}
     for name in known.keys() - listed if fail else ():
@@ -100,7 +105,9 @@ def check_listed(logs: Sequence[Log], known: Mapping[str, Position], *, fail: bo
         raise RowsLost(first=at, last=at, stream=name, reason="this checkpoint has read it, and it is no longer listed")
 
 
-def advance(logs: Sequence[Log], at: Mapping[str, Position], until: Mapping[str, int], rows: int | None) -> list[int]:
+def advance(
+    logs: Sequence[Log], at: Mapping[str, LogPosition], until: Mapping[str, int], rows: int | None
+) -> list[int]:
     """The next offset of each log after at most `rows` rows, none of them at or beyond `until`."""
     starts = [at[log.name].next for log in logs]
     stops = [max(until.get(log.name, start), start) for log, start in zip(logs, starts, strict=True)]
@@ -155,3 +162,55 @@ def _lose(log: Log, first: int, resumed: int, reason: str, *, fail: bool) -> Non
         "Rows are gone before they were read",
         extra={"action": "rows_lost", "stream": log.name, "first": first, "count": resumed - first, "reason": reason},
     )
+
+
+class QueryGroup:
+    """Keeps a group's positions for a query. The group is the query's alone: it has no members.
+
+    Spark's checkpoint alone decides where the query goes on; this is for those who look, and for retention.
+    """
+
+    def __init__(self, bus: Bus, group: str, runtime: Runtime) -> None:
+        self._log, self._runtime = GroupLog(bus, group, runtime), runtime
+        self._state = self._log.load()
+        self._held: set[str] = set()
+
+    def begin(self, logs: Sequence[Log], positions: Mapping[str, LogPosition]) -> None:
+        """Keep what comes before the first confirmation too."""
+        for log, at in _known(logs, positions):
+            self._check_alone(log)
+            if log.identity not in self._held:
+                self._hold(log, at.next)
+
+    def confirm(self, logs: Sequence[Log], positions: Mapping[str, LogPosition]) -> None:
+        """Everything below the positions is done."""
+        moved: list[Record] = []
+        for log, at in _known(logs, positions):
+            self._check_alone(log)
+            if self._state.seat(seat_name(log)).resume != at.next:
+                moved.append(Reset(seat_name(log), at.next, self._runtime.new_id().hex()))
+                self._hold(log, at.next)
+        if moved:
+            self._log.append(moved)
+            self._read()
+            self._log.tidy(self._state)
+
+    def _check_alone(self, log: Log) -> None:
+        self._read()
+        owner = self._state.seat(seat_name(log)).owner
+        if owner is not None:  # it would lose the stream with every batch of the query
+            raise GroupBusy(group=self._log.group, stream=log.name, member=owner)
+
+    def _read(self) -> None:
+        for offset, record in self._log.read_new():
+            self._state = fold(self._state, offset, record)
+
+    def _hold(self, log: Log, offset: int) -> None:
+        if log.config.protect:
+            log.hold(holder(self._log.group), offset)
+        self._held.add(log.identity)
+
+
+def _known(logs: Sequence[Log], positions: Mapping[str, LogPosition]) -> list[tuple[Log, LogPosition]]:
+    found = [(log, positions[log.name]) for log in logs if log.name in positions]
+    return [(log, at) for log, at in found if at.identity == log.identity]

@@ -1,12 +1,8 @@
-"""Events as columns of a data frame, and back: every value exactly, or an error that names the field.
-
-int32 int, int64 bigint, double double, string string, blob binary, money decimal(19,4), date and stamp timestamp
-(bigint with times=integers), arrays array<int>, array<bigint>, array<double>
-"""
+"""Events of a window as Spark's columns, and rows of a data frame as frames on a source window's stream."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,9 +26,15 @@ from pyspark.sql.types import (
 from lockstep.engine.errors import ValueUnfit
 from lockstep.engine.events.columns import Bytes, EventBatch, Int64s
 from lockstep.engine.events.event import FLAG_LETTERS, Flag, Opcode
+from lockstep.engine.events.frames import encode_frame
 from lockstep.engine.events.schema import Field, Schema
 from lockstep.engine.events.text import BadText, parse_flags, parse_opcode
 from lockstep.engine.events.types import FieldType
+from lockstep.engine.model.graph import Node
+from lockstep.engine.model.windows import SourceWindow
+from lockstep.engine.runtime.sequence.streams import FRAME_BYTES, FRAME_LIMIT
+from lockstep.engine.spark.rows_columns import Rows
+from lockstep.engine.spark.window_options import WindowWriteOptions, usual_opcode
 from lockstep.errors import BadConfig, BadRecord
 
 MONEY = DecimalType(19, 4)
@@ -255,3 +257,51 @@ def _opcode(text: str) -> Opcode:
 
 def _first_line(fault: Exception) -> str:
     return str(fault).splitlines()[0].rstrip(".")
+
+
+_FRAME_EVENTS = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class FrameForm:
+    """How rows become records of an input: blocks of `block` events, in frames of a good size."""
+
+    events: EventForm
+    block: int
+
+    @classmethod
+    def of(cls, frame: StructType, node: Node, options: WindowWriteOptions) -> FrameForm:
+        """For the rows of a data frame; BadConfig if the window can't take them."""
+        window = node.window
+        makes_keys = isinstance(window, SourceWindow) and window.autogen_key
+        usual = options.opcode or usual_opcode(node)
+        return cls(EventForm.of(frame, node.schema, usual, makes_keys=makes_keys), options.block)
+
+    def __call__(self, batch: pa.RecordBatch, stream: str, now_ns: int) -> Iterator[Rows]:
+        """The records of an Arrow batch."""
+        events = self.events.events(batch, self.block, stream)
+        if not len(events):
+            return
+        blocks = max(1, self._events_in_frame(events) // self.block)
+        cuts = [*range(0, len(events), blocks * self.block), len(events)]
+        frames = [
+            frame for at in range(len(cuts) - 1) for frame in self._frames(events, cuts[at], cuts[at + 1], stream)
+        ]
+        yield Rows(frames, [None] * len(frames), [()] * len(frames), [now_ns] * len(frames))
+
+    def _events_in_frame(self, events: EventBatch) -> int:
+        size: int = sum(column.nbytes for column in events.columns if column is not None)
+        return min(_FRAME_EVENTS, max(1, FRAME_BYTES * len(events) // max(1, size)))
+
+    def _frames(self, events: EventBatch, start: int, stop: int, stream: str) -> Iterator[bytes]:
+        """Whole blocks as a frame, or as several if values are that large."""
+        piece = events.slice(start, stop)
+        blocks = int(piece.block[-1] - piece.block[0]) + 1
+        if sum(column.nbytes for column in piece.columns if column is not None) <= FRAME_LIMIT:
+            yield encode_frame(piece, first_id=1)
+        elif blocks == 1:
+            raise BadRecord(stream=stream, reason=f"a block of {stop - start} rows is above {FRAME_LIMIT} bytes")
+        else:
+            middle = int(np.searchsorted(events.block, piece.block[0] + blocks // 2))
+            yield from self._frames(events, start, middle, stream)
+            yield from self._frames(events, middle, stop, stream)

@@ -12,13 +12,19 @@ from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.loading import load_model
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import SourceWindow
-from lockstep.engine.run.catalog import project_graph, published_windows
-from lockstep.engine.run.files import source_of, window_of
-from lockstep.engine.run.inputs import own_input
-from lockstep.engine.run.streams import EVENT_STREAM, ProjectStreams
-from lockstep.engine.spark import option_texts as texts
-from lockstep.engine.spark.option_texts import parsed, required
-from lockstep.engine.spark.rows_options import WriteOptions
+from lockstep.engine.runtime.files import source_of, window_of
+from lockstep.engine.runtime.sequence.model_statement import project_graph, published_windows
+from lockstep.engine.runtime.sequence.streams import EVENT_STREAM, ProjectStreams, own_input
+from lockstep.engine.spark.rows_options import (
+    WriteOptions,
+    flag,
+    known_options,
+    name_list,
+    one_of,
+    parsed,
+    positive,
+    required,
+)
 from lockstep.errors import BadConfig
 from lockstep.log.config import check_name
 from lockstep.log.port import Bus
@@ -118,8 +124,8 @@ class WindowReadOptions:
     @classmethod
     def of(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> WindowReadOptions:
         """From Spark's options; what fits only the other way of reading is refused once it is known which it is."""
-        given = texts.known(options, _READ)
-        current = parsed(given, "rows", texts.one_of("changes", "current"), "changes") == "current"
+        given = known_options(options, _READ)
+        current = parsed(given, "rows", one_of("changes", "current"), "changes") == "current"
         _refuse(given, _BATCH_ONLY if streaming else (), "a stream has no end")
         _refuse(given, _STREAM_ONLY if streaming is False else (), "it is for readStream")
         _refuse(given, _NOT_CURRENT if current else (), "it does not fit rows=current")
@@ -130,20 +136,20 @@ class WindowReadOptions:
             raise BadConfig(field="rows", value="current", reason=reason)
         start, end = (
             parsed(given, "startingBlock", _first_block, "earliest"),
-            parsed(given, "endingBlock", texts.positive, None),
+            parsed(given, "endingBlock", positive, None),
         )
         if isinstance(start, int) and end is not None and end < start:
             raise BadConfig(field="endingBlock", value=end, reason=f"it ends before it begins at {start}")
         return cls(
             place=WindowPlace.of(given),
             current=current,
-            columns=parsed(given, "columns", texts.names, None),
-            integers=parsed(given, "times", texts.one_of("timestamps", "integers"), "timestamps") == "integers",
-            collapse=parsed(given, "collapse", texts.flag, False),
+            columns=parsed(given, "columns", name_list, None),
+            integers=parsed(given, "times", one_of("timestamps", "integers"), "timestamps") == "integers",
+            collapse=parsed(given, "collapse", flag, False),
             start=start,
             end=end,
-            max_bytes=parsed(given, "maxBytesPerTrigger", texts.positive, None),
-            fail_on_data_loss=parsed(given, "failOnDataLoss", texts.flag, True),
+            max_bytes=parsed(given, "maxBytesPerTrigger", positive, None),
+            fail_on_data_loss=parsed(given, "failOnDataLoss", flag, True),
         )
 
     @property
@@ -166,11 +172,11 @@ class WindowWriteOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> WindowWriteOptions:
         """From Spark's options."""
-        given = texts.known(options, _WRITE)
+        given = known_options(options, _WRITE)
         return cls(
             place=WindowPlace.of(given),
-            opcode=parsed(given, "opcode", lambda text: Opcode[texts.one_of(*_INCOMING)(text).upper()], None),
-            block=parsed(given, "block", texts.positive, 1),
+            opcode=parsed(given, "opcode", lambda text: Opcode[one_of(*_INCOMING)(text).upper()], None),
+            block=parsed(given, "block", positive, 1),
             given={name: text for name, text in given.items() if name in ("writer", "batch", "allowduplicates")},
         )
 
@@ -190,7 +196,7 @@ def _first_block(text: str) -> int | str:
     if text.lower() in ("earliest", "latest"):
         return text.lower()
     try:
-        return texts.positive(text)
+        return positive(text)
     except ValueError:
         message = "write earliest, latest, or the number of a block"
         raise ValueError(message) from None

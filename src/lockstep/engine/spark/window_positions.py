@@ -16,9 +16,9 @@ from lockstep.core.outputs import OutState
 from lockstep.engine.errors import BlocksMissing, HistoryTrimmed, OutputBroken, RowsLost
 from lockstep.engine.events.frames import read_head
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.run.barriers import is_barrier
-from lockstep.engine.run.beats import Beat
-from lockstep.engine.run.feeding import OutFold
+from lockstep.engine.runtime.output.event_streams import OutFold
+from lockstep.engine.runtime.output.outlet import is_barrier
+from lockstep.engine.runtime.sequence.beats import Beat
 from lockstep.errors import Trimmed
 from lockstep.log.batch import BatchView
 from lockstep.log.port import Log
@@ -42,7 +42,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class OutPosition:
     """A place on one stream, and the place where the query began."""
 
     stream: str
@@ -56,13 +56,13 @@ class Position:
         return {"stream": self.stream, "identity": self.identity, **place, "begin": asdict(self.begin)}
 
     @classmethod
-    def from_json(cls, stored: Json) -> Position:
+    def from_json(cls, stored: Json) -> OutPosition:
         """Back from what Spark kept."""
         at = Place(stored["offset"], stored["last"], stored["digest"])
         return cls(stored["stream"], stored["identity"], at, Place(**stored["begin"]))
 
 
-def range_start(start: Position, end: Position) -> Place:
+def range_start(start: OutPosition, end: OutPosition) -> Place:
     """Where the rows up to `end` begin, from nothing but the two: a batch that is run again gets the same rows."""
     if start.identity != end.identity or start.at == start.begin:
         return end.begin
@@ -115,7 +115,7 @@ class Walk:
     """Goes along an out stream by the heads of its frames, from one place between two blocks to the next.
 
     A frame that does not chain is passed over, as engines do: what is missing before it comes later, and then it comes
-    again. No place lies behind one as long as nothing has come.
+    again. No place lies after one as long as nothing has come.
     """
 
     log: Log
@@ -146,7 +146,7 @@ class Walk:
 def walked(
     log: Log, schema: Schema, start: Place, stop: int, *, size: int | None = None, block: int | None = None
 ) -> Place:
-    """The last place up to offset `stop`: the first one behind `size` bytes, and before `block`."""
+    """The last place up to offset `stop`: the first one after `size` bytes, and before `block`."""
     at = start
     for step in Walk(log, schema, start).steps(stop):
         if block is not None and (step.at.last or 0) >= block:
@@ -170,12 +170,12 @@ def check_kept(log: Log, block: int) -> None:
             return
 
 
-def caught_up(log: Log, start: Position, *, fail: bool) -> Position:
+def caught_up(log: Log, start: OutPosition, *, fail: bool) -> OutPosition:
     """The position to read on from, after what is gone was refused or told."""
     if start.identity != log.identity:
         _lose(log, start.at.offset, start.at.offset, "the stream was deleted and made anew since", fail=fail)
         begin = earliest(log)
-        return Position(log.name, log.identity, begin, begin)
+        return OutPosition(log.name, log.identity, begin, begin)
     bounds = log.bounds()
     if start.at.offset < bounds.first:
         reason = f"they were trimmed, the first one left is {bounds.first}"

@@ -17,7 +17,7 @@ from lockstep.log.embedded.catalogue import LogInfo
 from lockstep.log.embedded.tables import LOGS, LogRow, Store, Tables, log_key
 from lockstep.log.embedded.transaction import Changes, View, append_to, entries_from
 from lockstep.log.history import History
-from lockstep.log.port import DENSE, READ_BYTES_DEFAULT, Bounds, Entry, LogWaiter, Promises, Transaction
+from lockstep.log.port import DENSE, READ_BYTES_DEFAULT, Bounds, Bus, Entry, Log, LogWaiter, Promises, Transaction
 from lockstep.runtime import Runtime, logger, release_when_dropped
 
 T = TypeVar("T")
@@ -25,40 +25,40 @@ T = TypeVar("T")
 BETWEEN_PIECES_S = 0.001
 
 
-class Bells(Protocol):
-    """How appends wake those who wait, within a process or across."""
+class Notifier(Protocol):
+    """Wakes waiting readers after an append, within a process or across processes."""
 
-    def ring(self, info: LogInfo) -> None:
-        """Something was committed to this log."""
+    def notify(self, info: LogInfo) -> None:
+        """Wake the readers of this log: something was committed."""
 
     def waiter(self) -> LogWaiter:
         """A waiter that watches nothing yet."""
 
     def forget(self, info: LogInfo) -> None:
-        """This log was deleted."""
+        """Release what belongs to a log that was deleted."""
 
     def close(self) -> None:
-        """Give back what it uses."""
+        """Release its resources."""
 
 
 OpenHistory = Callable[[str, str], History]
-"""Opens the history at a URL for the stream of a name."""
+"""Opens the history at a URL for the stream with a name."""
 
 
-class EmbeddedBus:
-    """See Bus. Owned by one process; many processes may each have one over the same folder."""
+class EmbeddedBus(Bus):
+    """A bus over ordered tables. Owned by one process; many processes may each have one over the same folder."""
 
     def __init__(
         self,
         url: str,
         store: Store,
-        bells: Bells,
+        notifier: Notifier,
         promises: Promises,
         runtime: Runtime,
         open_history: OpenHistory,
     ) -> None:
         self.url, self.promises = url, promises
-        self._store, self._bells, self._runtime = store, bells, runtime
+        self._store, self._notifier, self._runtime = store, notifier, runtime
         self._open_history = open_history
         self.own_histories: Mapping[str, OpenHistory] = {}
         """Histories of the user's own, by the scheme of their URL."""
@@ -67,11 +67,10 @@ class EmbeddedBus:
         self._pid = os.getpid()
         self._closed = False
         self._finalizer = release_when_dropped(
-            self, runtime, f"The connection to {url}", partial(_release, self._histories, bells, store)
+            self, runtime, f"The connection to {url}", partial(_release, self._histories, notifier, store)
         )
 
     def create(self, name: str, config: StreamConfig) -> EmbeddedLog:
-        """See Bus."""
         self.check_open()
         catalogue.check_name(name)
         with self._store.read() as tables:
@@ -83,7 +82,6 @@ class EmbeddedBus:
         return self._log(info)
 
     def open(self, name: str) -> EmbeddedLog:
-        """See Bus."""
         self.check_open()
         with self._store.read() as tables:
             info = catalogue.get(tables, name, self.url)
@@ -103,7 +101,6 @@ class EmbeddedBus:
         self._store.write(job)
 
     def alter(self, name: str, config: StreamConfig) -> EmbeddedLog:
-        """See Bus."""
         self.check_open()
 
         def job(tables: Tables) -> LogInfo:
@@ -114,13 +111,12 @@ class EmbeddedBus:
         return self._log(self._store.write(job))
 
     def delete(self, name: str) -> None:
-        """See Bus."""
         self.check_open()
-        self._bells.forget(self._store.write(lambda tables: self._remove(tables, name)))
+        self._notifier.forget(self._store.write(lambda tables: self._remove(tables, name)))
         self.finish_deletes()
 
     def finish_deletes(self, pieces_max: int | None = None) -> bool:
-        """Remove what deleted logs still hold, also those of a process that ended meanwhile; False if there is nothing.
+        """Remove what deleted logs still hold, also after a crash; return False if there was nothing.
 
         Piece by piece, so that other writers get their turn. What is left because of an error costs only space, and is
         removed when the bus is opened again, when another log is deleted, or when space is needed.
@@ -137,42 +133,37 @@ class EmbeddedBus:
         return pieces > 0
 
     def names(self) -> list[str]:
-        """See Bus."""
         self.check_open()
         with self._store.read() as tables:
             return catalogue.all_names(tables)
 
     def waiter(self) -> LogWaiter:
-        """See Bus."""
         self.check_open()
-        return self._bells.waiter()
+        return self._notifier.waiter()
 
     def atomic(self, work: Callable[[Transaction], T]) -> T:
-        """See Bus."""
         self.check_open()
-        rung: dict[int, LogInfo] = {}
+        changed: dict[int, LogInfo] = {}
 
         def job(tables: Tables) -> T:
-            rung.clear()  # a job may be run again
-            changes = Changes(self, tables, rung)
+            changed.clear()  # a job may be run again
+            changes = Changes(self, tables, changed)
             result = work(changes)
             changes.check_whole()
             return result
 
         result = self._store.write(job)
-        for info in rung.values():
-            self._bells.ring(info)
+        for info in changed.values():
+            self._notifier.notify(info)
         return result
 
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:
-        """See Bus."""
         self.check_open()
         with self._store.read() as tables:
             yield View(self, tables)
 
     def close(self) -> None:
-        """See Bus."""
         if self._pid != os.getpid():
             return  # a child may forget what it inherited, but must leave the parent's locks alone
         with self._opening:
@@ -181,7 +172,7 @@ class EmbeddedBus:
             self._closed = True
         if self._finalizer is not None:
             self._finalizer.detach()
-        _release(self._histories, self._bells, self._store)
+        _release(self._histories, self._notifier, self._store)
 
     def history_of(self, info: LogInfo) -> History | None:
         """The history of a stream, opened once."""
@@ -224,7 +215,7 @@ class EmbeddedBus:
 
     def _log(self, info: LogInfo) -> EmbeddedLog:
         self.history_of(info)  # a history that can't be opened is found now, not at the first publish
-        return EmbeddedLog(self, self._store, self._bells, info)
+        return EmbeddedLog(self, self._store, self._notifier, info)
 
     def _find_or_add(self, tables: Tables, name: str, config: StreamConfig, history: History | None) -> LogInfo:
         info = catalogue.find(tables, name)
@@ -237,24 +228,23 @@ class EmbeddedBus:
         return info
 
 
-def _release(histories: Mapping[tuple[str, str], History], bells: Bells, store: Store) -> None:
+def _release(histories: Mapping[tuple[str, str], History], notifier: Notifier, store: Store) -> None:
     for history in histories.values():
         history.close()
-    bells.close()
+    notifier.close()
     store.close()
 
 
-class EmbeddedLog:
-    """See Log."""
+class EmbeddedLog(Log):
+    """A log in the tables of an embedded bus."""
 
-    def __init__(self, bus: EmbeddedBus, store: Store, bells: Bells, info: LogInfo) -> None:
+    def __init__(self, bus: EmbeddedBus, store: Store, notifier: Notifier, info: LogInfo) -> None:
         self.name, self.identity, self.config, self.info = info.name, info.identity, info.config, info
-        self._bus, self._store, self._bells = bus, store, bells
+        self._bus, self._store, self._notifier = bus, store, notifier
         self.limits = DENSE
         self._key = log_key(info.number)
 
     def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
-        """See Log."""
         self._bus.check_open()
         try:
             bases = self._append(batches, expected_next)
@@ -263,11 +253,10 @@ class EmbeddedLog:
                 raise
             bases = self._append(batches, expected_next)
         if wake:
-            self._bells.ring(self.info)
+            self._notifier.notify(self.info)
         return bases
 
     def read(self, offset: int, *, max_bytes: int = READ_BYTES_DEFAULT) -> list[Entry]:
-        """See Log."""
         self._bus.check_open()
         found, size = [], 0
         with self._store.read() as tables:
@@ -284,11 +273,10 @@ class EmbeddedLog:
         return found
 
     def reread(self, offset: int) -> Entry | None:
-        """See Log: every read asks the store."""
+        """Every read asks the store."""
         return next(iter(self.read(offset, max_bytes=1)), None)
 
     def bounds(self) -> Bounds:
-        """See Log."""
         self._bus.check_open()
         with self._store.read() as tables:
             info = catalogue.current(tables, self.info, self._bus.url)
@@ -307,21 +295,19 @@ class EmbeddedLog:
             return catalogue.row(tables, self.info, self._bus.url).stored_bytes
 
     def trim(self, before: int) -> None:
-        """See Log."""
         self._bus.check_open()
         while self._store.write(lambda tables: self._trim_some(tables, before)):
             pass
 
     def hold(self, holder: str, offset: int | None) -> None:
-        """See Log."""
         self._bus.check_open()
         self._store.write(lambda tables: retention.hold(tables, self.info, holder, offset, self._bus.url))
 
     def close(self) -> None:
-        """See Log."""
+        """Does nothing: the store belongs to the bus."""
 
     def _adopt(self, info: LogInfo) -> None:
-        """Take over what another handle or process altered."""
+        """Use the configuration that another handle or process has set."""
         if info is not self.info:
             self.info, self.config = info, info.config
 

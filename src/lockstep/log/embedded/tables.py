@@ -1,4 +1,4 @@
-"""The floor under embedded buses: a few ordered tables of bytes with transactions, and how things are laid out there.
+"""The store of an embedded bus: ordered tables of bytes with transactions, and the layout of their rows.
 
 | table     | key                       | value                                        |
 | --------- | ------------------------- | -------------------------------------------- |
@@ -58,13 +58,13 @@ class Store(Protocol):
     """Tables with transactions; writers one after the other, readers undisturbed."""
 
     def read(self) -> AbstractContextManager[Tables]:
-        """A consistent view. Keep it short: nobody may wait or run a user's code inside."""
+        """A consistent view. Keep it short: don't wait and don't run a user's code inside."""
 
     def write(self, job: Callable[[Tables], T]) -> T:
         """Run the job and make it durable as promised; if it raises, nothing happened. A job may be run again."""
 
     def close(self) -> None:
-        """Give back what it uses."""
+        """Release its resources."""
 
 
 def nested_write() -> IllegalState:

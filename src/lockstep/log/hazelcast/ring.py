@@ -15,8 +15,8 @@ from hazelcast.future import Future, combine_futures
 from hazelcast.proxy.ringbuffer import OVERFLOW_POLICY_OVERWRITE
 
 from lockstep.errors import DataError
-from lockstep.log.hazelcast.faults import NOT_DONE, words
-from lockstep.log.hazelcast.link import Link
+from lockstep.log.hazelcast.client import ClusterClient
+from lockstep.log.hazelcast.errors import NOT_DONE, first_line
 
 MARK = b"lockstep ring 1"
 READ_MAX = 999
@@ -27,32 +27,32 @@ Item = tuple[int, bytes]
 
 
 class Ring:
-    """See the module. Safe to share between threads."""
+    """The ring of one stream. Safe to share between threads."""
 
-    def __init__(self, link: Link, name: str) -> None:
-        self.name, self._link = name, link
-        self._proxy: Any = link.guarded(lambda: link.client.get_ringbuffer(name), name)
-        self.capacity: int = link.ask(self._proxy.capacity, name)
-        """So many items it holds before it overwrites the oldest: a setting of the members."""
+    def __init__(self, client: ClusterClient, name: str) -> None:
+        self.name, self._client = name, client
+        self._proxy: Any = client.guarded(lambda: client.library.get_ringbuffer(name), name)
+        self.capacity: int = client.ask(self._proxy.capacity, name)
+        """How many items it holds before it overwrites the oldest: a setting of the members."""
         self.seen = -1
-        """The highest sequence that anybody in this process knows of."""
-        self.seen_at = link.clock()
+        """The highest sequence that this process knows of."""
+        self.seen_at = client.clock()
         self._lock = threading.Lock()
         self._wakes: list[Callable[[], None]] = []
         self._is_armed = False
 
     def mark(self) -> None:
-        """Make it a ring of a stream. Nobody else knows its name yet."""
-        self.saw(self._link.ask(lambda: self._proxy.add(bytearray(MARK)), self.name))
+        """Add the mark, which makes it the ring of a stream. Nobody else knows its name yet."""
+        self.saw(self._client.ask(lambda: self._proxy.add(bytearray(MARK)), self.name))
 
     def destroy(self) -> None:
-        """Take it away with all it holds."""
+        """Destroy the ring and its items."""
         # The client forgets a ring that it has destroyed once, and then asks nobody: have it look again.
-        link, name = self._link, self.name
-        link.guarded(lambda: link.client.get_ringbuffer(name).destroy(), name)
+        client, name = self._client, self.name
+        client.guarded(lambda: client.library.get_ringbuffer(name).destroy(), name)
 
     def is_genuine(self) -> bool:
-        """Whether it is the ring that was marked, and not one that sprang up where that had been."""
+        """Whether it is the ring that was marked, and not a new, empty one of the same name."""
         found, tail = self._read(0, 1)
         is_marked = tail >= 0 and (not found or found[0][0] > 0 or found[0][1] == MARK)
         if is_marked:
@@ -61,7 +61,7 @@ class Ring:
 
     def ends(self) -> tuple[int, int]:
         """The sequences of the oldest and of the newest item."""
-        both = self._link.ask(
+        both = self._client.ask(
             lambda: combine_futures([self._proxy.head_sequence(), self._proxy.tail_sequence()]), self.name
         )
         head, tail = both
@@ -69,10 +69,10 @@ class Ring:
         return head, tail
 
     def add(self, data: bytes) -> int:
-        """Store an item; Unanswered if it is not known whether it was."""
+        """Store an item and return its sequence. Raises Unanswered if it is not known whether it was stored."""
         item = bytearray(data)  # the client would pickle bytes; an array of bytes can be read by anybody
         call = self._proxy.add
-        sequence: int = self._link.tell(lambda: call(item, OVERFLOW_POLICY_OVERWRITE), self.name, NOT_DONE)
+        sequence: int = self._client.tell(lambda: call(item, OVERFLOW_POLICY_OVERWRITE), self.name, NOT_DONE)
         self.saw(sequence)
         return sequence
 
@@ -83,25 +83,25 @@ class Ring:
         return found, tail
 
     def begin_read(self, start: int, count: int) -> Future[Any]:
-        """Ask for items, and don't wait."""
+        """Ask for items without waiting for them."""
         future: Future[Any] = self._proxy.read_many(start, 0, min(count, READ_MAX, self.capacity))
         return future
 
     def end_read(self, reading: Future[Any]) -> list[Item]:
-        """What was asked for."""
-        found = self._items(self._link.answer(reading, self.name))
+        """The items that `begin_read` asked for."""
+        found = self._items(self._client.answer(reading, self.name))
         if found:
             self.saw(found[-1][0])
         return found
 
     def saw(self, sequence: int) -> None:
-        """Take note of how far the ring goes."""
+        """Note the highest sequence."""
         with self._lock:
             self.seen = max(self.seen, sequence)
-            self.seen_at = self._link.clock()
+            self.seen_at = self._client.clock()
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Have `wake` called when something was added behind what was seen, until the returned function is called."""
+        """Have `wake` called when something was added after what was seen, until the returned function is called."""
         with self._lock:
             self._wakes.append(wake)
         self.arm()
@@ -114,9 +114,9 @@ class Ring:
         return stop
 
     def arm(self) -> None:
-        """See that one read waits at the members for what comes next, if anybody here wants to know.
+        """Have one read wait at the members for the next item, if anything here watches the ring.
 
-        Called whenever somebody has looked: whoever was woken and does not look need not be woken again.
+        Called after each look: a reader that was woken and has not looked need not be woken again.
         """
         with self._lock:
             if not self._wakes or self._is_armed:
@@ -126,8 +126,8 @@ class Ring:
         self._proxy.read_many(start, 1, 1).add_done_callback(self._woken)
 
     def _read(self, start: int, count: int) -> tuple[list[Item], int]:
-        """One question for both: what is added between the two is behind an answer that is empty."""
-        result, tail = self._link.ask(
+        """Ask for both at once: what is added between the two comes after an answer that is empty."""
+        result, tail = self._client.ask(
             lambda: combine_futures([self.begin_read(start, count), self._proxy.tail_sequence()]), self.name
         )
         return self._items(result), tail
@@ -137,11 +137,11 @@ class Ring:
         try:
             return items_of(result)
         except (HazelcastError, TypeError) as error:
-            reason = f"Ring {self.name} on {self._link.server} holds something that lockstep did not write"
-            raise DataError(reason=f"{reason}: {words(error)}.") from error
+            reason = f"Ring {self.name} on {self._client.server} holds something that lockstep did not write"
+            raise DataError(reason=f"{reason}: {first_line(error)}.") from error
 
     def _woken(self, waited: Future[Any]) -> None:
-        """Something came, or waiting failed: either way it is time to look."""
+        """Wake watchers: something was added, or waiting failed."""
         del waited
         with self._lock:
             self._is_armed = False

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lockstep.errors import AppendUncertain, DataError, LockstepError, StoreFull, TakenBack
-from lockstep.log.hazelcast.link import Link, Unanswered
-from lockstep.log.hazelcast.map_catalogue import MapCatalogue
-from lockstep.log.hazelcast.readahead import Cursor, Cursors
+from lockstep.log.hazelcast.catalogue import MapCatalogue
+from lockstep.log.hazelcast.client import ClusterClient, Unanswered
+from lockstep.log.hazelcast.reader import Cursor, CursorSet
 from lockstep.log.hazelcast.ring import Item, Ring
-from lockstep.log.network.wire import STRIDE, Ends, Known, Message, TopicGone
+from lockstep.log.network.driver import STRIDE, Ends, Message, StreamEntry, Topic, TopicGone
 from lockstep.log.port import Limits
 
 SLACK_LEAST, SLACK_PART = 64, 16
@@ -18,28 +18,28 @@ YOUNG = 256
 FRESH_S = 1.0
 
 
-class RingTopic:
-    """See Topic."""
+class RingTopic(Topic):
+    """The topic of one stream, as a ring. It never overwrites what still counts and never skips what was lost."""
 
-    def __init__(self, link: Link, ring: Ring, known: Known, catalogue: MapCatalogue, append_bytes: int) -> None:
+    def __init__(
+        self, client: ClusterClient, ring: Ring, known: StreamEntry, catalogue: MapCatalogue, append_bytes: int
+    ) -> None:
         self.limits = Limits(
             stride=STRIDE,
             append_records=STRIDE,
             append_bytes=append_bytes,
             append_setting="append_bytes in the bus URL",
         )
-        self._link, self._ring, self._known, self._catalogue = link, ring, known, catalogue
-        self._cursors = Cursors(ring, lambda: link.losses)
+        self._client, self._ring, self._known, self._catalogue = client, ring, known, catalogue
+        self._cursors = CursorSet(ring, lambda: client.losses)
         self._floor = known.head // STRIDE
         """Every message below this number may be overwritten."""
         self._check_genuine()
 
     def send(self, messages: Sequence[bytes]) -> list[int]:
-        """See Topic."""
         return [self._send(data) for data in messages]
 
     def ends(self) -> Ends:
-        """See Topic."""
         before = self._ring.seen
         head, tail = self._ring.ends()
         if tail < before:
@@ -48,31 +48,27 @@ class RingTopic:
         return Ends(max(head - 1, 0), max(tail, 0))
 
     def fetch(self, number: int, max_bytes: int) -> list[Message]:
-        """See Topic."""
         start = number + 1
         cursor = self._cursors.at(start, max_bytes)
         found = self._fetch(cursor, start, max_bytes)
-        while cursor.losses != self._link.losses:  # the client may have asked again, and another member answered
+        while cursor.losses != self._client.losses:  # the client may have asked again, and another member answered
             cursor.go_back()
             found = self._fetch(cursor, start, max_bytes)
         self._ring.arm()
         return [Message(sequence - 1, data) for sequence, data in found]
 
     def reread(self, number: int) -> Message | None:
-        """See Topic."""
         found, _ = self._ring.read(number + 1, 1)
         return Message(found[0][0] - 1, found[0][1]) if found else None
 
     def drop(self, before: int) -> None:
-        """See Topic: a ring reuses its room by itself."""
+        """Only notes the number: a ring reuses its room by itself."""
         self._floor = max(self._floor, before)
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """See Topic."""
         return self._ring.watch(wake)
 
     def close(self) -> None:
-        """See Topic."""
         self._cursors.forget()
 
     def _send(self, data: bytes) -> int:
@@ -81,7 +77,7 @@ class RingTopic:
         try:
             sequence = self._ring.add(data)
         except Unanswered as error:
-            raise AppendUncertain(stream=self._known.name, reason=f"{self._link.server}: {error}") from error
+            raise AppendUncertain(stream=self._known.name, reason=f"{self._client.server}: {error}") from error
         if (sequence < YOUNG or sequence <= before) and not self._took(sequence):
             self._ring.destroy()  # what sprang up in its place, with what was just added to it
             raise self._gone()
@@ -118,14 +114,14 @@ class RingTopic:
             self.drop(known.head // STRIDE)
         if not self._has_room():
             reason = (
-                f"its ring on {self._link.server} takes {self._ring.capacity} messages and is full of such that count;"
-                f" the setting is the capacity of ringbuffer {self._ring.name.partition('@')[0]} on the members"
+                f"its ring on {self._client.server} takes {self._ring.capacity} messages and is full of such that"
+                f" count; the setting is the capacity of ringbuffer {self._ring.name.partition('@')[0]} on the members"
             )
             raise StoreFull(stream=self._known.name, reason=reason)
 
     def _has_room(self) -> bool:
         ring = self._ring
-        if self._used() * 2 > ring.capacity and self._link.clock() - ring.seen_at > FRESH_S:
+        if self._used() * 2 > ring.capacity and self._client.clock() - ring.seen_at > FRESH_S:
             ring.ends()  # others may have appended meanwhile
         return self._used() < ring.capacity - slack(ring.capacity)
 
@@ -137,7 +133,7 @@ class RingTopic:
 
         A member shows what it has before its copies have it. If it dies in between, the number is given out again.
         """
-        lost = self._link.losses
+        lost = self._client.losses
         if lost == cursor.losses:
             return
         cursor.forget()
@@ -162,21 +158,21 @@ class RingTopic:
             raise self._gone()
 
     def _gone(self) -> Exception:
-        """Deleted, or lost? If the catalogue has the stream, nobody deleted it."""
+        """The error for a lost ring: TopicGone if the stream was deleted, DataError if its records were lost."""
         known = self._catalogue.find(self._known.name)
         if known is None or known.identity != self._known.identity:
             return TopicGone()
         return DataError(
-            reason=f"The cluster {self._link.server} has lost the records of stream {self._known.name!r}: more members"
-            " ended at once than it keeps copies. Delete the stream and make it anew."
+            reason=f"The cluster {self._client.server} has lost the records of stream {self._known.name!r}: more"
+            " members ended at once than it keeps copies. Delete the stream and make it anew."
         )
 
     def _taken_back(self, last: Item) -> TakenBack:
-        reason = f"the member of {self._link.server} that had them ended before it had made a copy"
+        reason = f"the member of {self._client.server} that had them ended before it had made a copy"
         offset = (last[0] - 1) * STRIDE
         return TakenBack(what=f"Records from offset {offset} on", stream=self._known.name, reason=reason, offset=offset)
 
 
 def slack(capacity: int) -> int:
-    """So much of a ring stays free, because several writers may find room at the same moment."""
+    """The part of a ring that stays free, because several writers may find room at the same moment."""
     return min(max(SLACK_LEAST, capacity // SLACK_PART), capacity // 4)

@@ -1,22 +1,28 @@
-"""Opening a folder as a bus, with its copies, and as a history of streams."""
+"""A folder as a bus, with its replicas; as a history of streams; and its backup."""
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
-from lockstep.errors import BadConfig
+import lmdb
+
+from lockstep.errors import BadConfig, Forbidden, IllegalState, NotAStore, ParentMissing, StoreBroken, StoreNotFound
 from lockstep.log.batch import peek
 from lockstep.log.config import StreamConfig
 from lockstep.log.embedded import catalogue
 from lockstep.log.embedded.bus import EmbeddedBus, OpenHistory
 from lockstep.log.embedded.catalogue import LogInfo
-from lockstep.log.embedded.tables import ENTRIES, LOGS, LogRow, Tables, entry_key, log_key
+from lockstep.log.embedded.tables import ENTRIES, LOGS, TABLES, LogRow, Tables, entry_key, log_key
 from lockstep.log.embedded.transaction import entries_from
-from lockstep.log.lmdb.bells import FileBells
-from lockstep.log.lmdb.environment import REGISTRY, Environment
+from lockstep.log.history import History
+from lockstep.log.lmdb import settings
+from lockstep.log.lmdb.environment import READERS_MAX, REGISTRY, Environment
+from lockstep.log.lmdb.notify import FileNotifier
 from lockstep.log.lmdb.replica import Mirror
-from lockstep.log.lmdb.settings import FILE, Settings, Wish, load, load_or_make
+from lockstep.log.lmdb.settings import FILE, Settings, StoreOptions, load, load_or_make
 from lockstep.log.lmdb.store import LmdbStore
 from lockstep.log.port import DROPPED_BY_BUS, Entry, Promises
 from lockstep.runtime import Runtime
@@ -29,11 +35,15 @@ MAY_LOSE = {
 
 
 def open_lmdb(
-    folder: Path, wish: Wish, *, create: bool, runtime: Runtime, url: str, open_history: OpenHistory
+    folder: Path, options: StoreOptions, *, create: bool, runtime: Runtime, url: str, open_history: OpenHistory
 ) -> EmbeddedBus:
     """The bus in a folder."""
     settings = load_or_make(
-        folder, wish, create=create, identity=runtime.new_id().hex(), check=lambda found: _check_copies(folder, found)
+        folder,
+        options,
+        create=create,
+        identity=runtime.new_id().hex(),
+        check=lambda found: _check_copies(folder, found),
     )
     with ExitStack() as undo:
         environment = REGISTRY.acquire(folder, map_bytes=settings.map_bytes, durability=settings.durability)
@@ -47,7 +57,7 @@ def open_lmdb(
         undo.pop_all()
     if mirror is not None:
         mirror.start_following(runtime, environment)
-    bus = EmbeddedBus(url, store, FileBells(folder / "bells"), _promises(settings), runtime, open_history)
+    bus = EmbeddedBus(url, store, FileNotifier(folder / "bells"), _promises(settings), runtime, open_history)
     bus.finish_deletes(PIECES_AT_OPENING)  # of a process that was killed; no more than a moment's work
     return bus
 
@@ -97,8 +107,8 @@ def _copy_settings(folder: Path, target: Path, settings: Settings) -> Settings:
         raise BadConfig(field="replica", value=str(target), reason="a copy in the same folder protects nothing")
     if (target / FILE).is_file() and load(target).identity != settings.identity:
         raise BadConfig(field="replica", value=str(target), reason="it holds another store")
-    wish = Wish(durability=settings.durability, map_bytes=settings.map_bytes)
-    stored = load_or_make(target, wish, create=True, identity=settings.identity)
+    options = StoreOptions(durability=settings.durability, map_bytes=settings.map_bytes)
+    stored = load_or_make(target, options, create=True, identity=settings.identity)
     return stored
 
 
@@ -107,11 +117,11 @@ def _open_copy(folder: Path, target: Path, settings: Settings) -> Environment:
     return REGISTRY.acquire(target, map_bytes=stored.map_bytes, durability=stored.durability)
 
 
-class LmdbHistory:
-    """See History. A folder of its own, which may hold the histories of many streams."""
+class LmdbHistory(History):
+    """A folder of its own, which may hold the histories of many streams."""
 
     def __init__(self, folder: Path, stream: str, runtime: Runtime) -> None:
-        settings = load_or_make(folder, Wish(), create=True, identity=runtime.new_id().hex())
+        settings = load_or_make(folder, StoreOptions(), create=True, identity=runtime.new_id().hex())
         environment = REGISTRY.acquire(folder, map_bytes=settings.map_bytes, durability=settings.durability)
         self._store = LmdbStore(environment)
         keep_all = StreamConfig(capacity=None)
@@ -126,8 +136,6 @@ class LmdbHistory:
             undo.pop_all()
 
     def store(self, base: int, count: int, data: bytes) -> None:
-        """See History."""
-
         def job(tables: Tables) -> None:
             row = catalogue.row(tables, self._info, "the history")
             stale = [entry for entry in entries_from(tables, self._info, base) if entry.base >= base]
@@ -142,12 +150,10 @@ class LmdbHistory:
         self._store.write(job)
 
     def read(self, offset: int) -> Entry | None:
-        """See History."""
         with self._store.read() as tables:
             return next(entries_from(tables, self._info, offset), None)
 
     def next_offset(self) -> int:
-        """See History."""
         with self._store.read() as tables:
             for key, data in tables.scan_down(ENTRIES, entry_key(self._info.number, 2**64 - 1)):
                 if key.startswith(entry_key(self._info.number, 0)[:4]):
@@ -156,5 +162,54 @@ class LmdbHistory:
         return 0
 
     def close(self) -> None:
-        """See History."""
         self._store.close()
+
+
+_DATA = "data.mdb"
+
+
+def backup(folder: Path, target: Path) -> int:
+    """Copy the store in `folder` to a new or empty folder; return the bytes written.
+
+    Writers and readers of other processes go on meanwhile. The copy is a store of its own, without replicas. Until it
+    is complete it has no settings file, so that a part of one is never opened as a store.
+    """
+    if not folder.is_dir():
+        raise StoreNotFound(path=folder)
+    if REGISTRY.has(folder):
+        raise IllegalState(what=f"The store {folder}", action="be copied", reason="this process has it open")
+    stored = settings.load(folder)
+    _make(target)
+    try:
+        with lmdb.open(
+            str(folder), readonly=True, create=False, max_dbs=len(TABLES), max_readers=READERS_MAX,
+            map_size=stored.map_bytes,  # else no more than is there now, and a writer may add to it at any moment
+        ) as opened:  # fmt: skip
+            opened.copy(str(target), compact=True)
+    except lmdb.Error as error:
+        raise StoreBroken(path=folder, reason=str(error)) from error
+    _sync(target / _DATA)
+    settings.save(target, replace(stored, replica=None, async_replica=None))
+    return (target / _DATA).stat().st_size
+
+
+def _make(target: Path) -> None:
+    try:
+        target.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError as error:
+        raise ParentMissing(path=target, parent=target.parent) from error
+    except PermissionError as error:
+        raise Forbidden(path=target, action="made", reason=error.strerror) from error
+    except FileExistsError as error:
+        raise NotAStore(path=target, reason="it is not a folder") from error
+    if any(target.iterdir()):
+        raise NotAStore(path=target, reason="a backup needs a new or an empty folder")
+
+
+def _sync(file: Path) -> None:
+    file.chmod(0o600)
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

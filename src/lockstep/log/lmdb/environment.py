@@ -17,9 +17,15 @@ import lmdb
 
 from lockstep.errors import Forbidden, ForkedProcess, IllegalState, NotAStore, StoreBroken, StoreFull
 from lockstep.log.embedded.tables import TABLES
-from lockstep.log.lmdb.room import cost, is_nearly_full, left_for_users, load_ballast, reserve
 from lockstep.log.lmdb.settings import FILE, load
-from lockstep.log.lmdb.tables import LmdbTables
+from lockstep.log.lmdb.tables import (
+    LmdbTables,
+    create_ballast,
+    is_nearly_full,
+    left_for_users,
+    reserved_bytes,
+    row_bytes,
+)
 from lockstep.runtime import logger
 
 READERS_MAX = 2048
@@ -66,19 +72,19 @@ class Environment:
         except lmdb.Error as error:
             self.lmdb.close()
             raise _open_error(path, error) from error
-        load_ballast(path)
+        create_ballast(path)
 
     def read(self) -> ReadView:
         """A consistent view; use it in a with statement."""
         self.check_process()
         return ReadView(self)
 
-    def begin_write(self) -> Writing:
+    def begin_write(self) -> WriteTransaction:
         """A write transaction, after all other writers of all processes; use it in a with statement, or abort it."""
         self.check_process()
         if self.broken is not None:
             raise StoreBroken(path=self.path, reason=self.broken)
-        writing = Writing(self)
+        writing = WriteTransaction(self)
         writing.transaction = self.begin(writing, write=True)
         return writing
 
@@ -156,7 +162,7 @@ class Environment:
 
     def cost(self, key: bytes, value: bytes) -> int:
         """Bytes that a row takes in the file."""
-        return cost(len(key), len(value), self._page_bytes)
+        return row_bytes(len(key), len(value), self._page_bytes)
 
     def room(self, transaction: Any) -> int:
         """Bytes that users may still add; negative if groups use some of their reserve."""
@@ -165,7 +171,7 @@ class Environment:
     @property
     def reserved_for_groups(self) -> int:
         """Bytes that the logs of groups may take beyond that."""
-        return reserve(self.map_bytes) // 2
+        return reserved_bytes(self.map_bytes) // 2
 
     def after_commit(self) -> None:
         """Housekeeping that some writer has to do now and then."""
@@ -181,7 +187,7 @@ class Environment:
     def _keep_house(self, now: float) -> None:
         if now - self._checked_at > READER_CHECK_S:
             self._checked_at = now
-            load_ballast(self.path)
+            create_ballast(self.path)
             self.lmdb.reader_check()  # the pinned view of a killed reader would make the file grow for ever
         if self.durability == "relaxed" and now - self._synced_at > RELAXED_SYNC_S:
             self._synced_at = now
@@ -264,7 +270,7 @@ class ReadView:
             raise self._environment.failure(error) from error
 
 
-class Writing:
+class WriteTransaction:
     """A write transaction as a context manager: committed at the end, unless there is an error."""
 
     __slots__ = ("__weakref__", "_environment", "transaction")
@@ -289,7 +295,7 @@ class Writing:
 
 
 class Registry:
-    """LMDB must not open a folder twice in one process, so whoever opens one gets the open one."""
+    """LMDB must not open a folder twice in one process, so all who open one share it."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, int], Environment] = {}

@@ -1,4 +1,4 @@
-"""A second copy of a store in another folder: one in step with every commit, one that follows behind.
+"""A second copy of a store in another folder: one in step with every commit, one that follows later.
 
 Every commit has a number. The synchronous copy is committed first, with the list of keys that changed; then the store
 itself, and only then does anybody see the records. A crash between the two leaves the copy one commit ahead: the next
@@ -121,7 +121,7 @@ class Mirror:
         lock_file, self._lock_file = self._lock_file, None
         if lock_file is not None:
             os.close(lock_file)
-        with suppress(IndexError):  # each is given back once, whoever comes first
+        with suppress(IndexError):  # each is given back once, by the first caller
             while True:
                 REGISTRY.release(self._to_release.pop())
 

@@ -20,7 +20,7 @@ DURABILITIES = ("fsync", "relaxed")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Everybody who opens the store gets the same; a wish that differs is refused, except for a larger map."""
+    """Everybody who opens the store gets the same; an option that differs is refused, except for a larger map."""
 
     identity: str
     durability: str = "fsync"
@@ -31,7 +31,7 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wish:
+class StoreOptions:
     """What a URL asks for; None takes what the store has, or the default for a new one."""
 
     durability: str | None = None
@@ -53,7 +53,9 @@ def _no_check(settings: Settings) -> None:
     """Nothing to refuse."""
 
 
-def load_or_make(folder: Path, wish: Wish, *, create: bool, identity: str, check: Check = _no_check) -> Settings:
+def load_or_make(
+    folder: Path, options: StoreOptions, *, create: bool, identity: str, check: Check = _no_check
+) -> Settings:
     """The settings of the store in `folder`; a new store is made if `create` says so.
 
     `check` may refuse new settings before they are written: what is stored once, everybody gets from then on.
@@ -61,10 +63,10 @@ def load_or_make(folder: Path, wish: Wish, *, create: bool, identity: str, check
     check_folder(folder, create=create)
     with _setup_lock(folder):
         if (folder / FILE).exists():
-            return _adopt(folder, load(folder), wish, check)
+            return _adopt(folder, load(folder), options, check)
         if not create:
             raise StoreNotFound(path=folder)
-        given = {name: value for name, value in asdict(wish).items() if value is not None}
+        given = {name: value for name, value in asdict(options).items() if value is not None}
         settings = Settings(identity=identity, **given)
         check(settings)
         save(folder, settings)
@@ -125,10 +127,10 @@ def load(folder: Path) -> Settings:
         raise Forbidden(path=folder / FILE, action="read", reason=error.strerror) from error
 
 
-def _adopt(folder: Path, settings: Settings, wish: Wish, check: Check) -> Settings:
+def _adopt(folder: Path, settings: Settings, options: StoreOptions, check: Check) -> Settings:
     """The stored settings; a replica may be added to a store that has none, and the map enlarged. Nothing else."""
     added = {}
-    for name, wanted in asdict(wish).items():
+    for name, wanted in asdict(options).items():
         stored = getattr(settings, name)
         if wanted is None or wanted == stored:
             continue

@@ -11,11 +11,10 @@ from typing import Any, Generic, TypeVar
 import lmdb
 
 from lockstep.errors import AppendUncertain, LockstepError, StoreFull
-from lockstep.log.embedded.tables import META, Tables, nested_write
-from lockstep.log.lmdb.environment import REGISTRY, Environment, ReadView, Writing
+from lockstep.log.embedded.tables import META, Store, Tables, nested_write
+from lockstep.log.lmdb.environment import REGISTRY, Environment, ReadView, WriteTransaction
 from lockstep.log.lmdb.replica import COMMIT, Mirror, commit_number
-from lockstep.log.lmdb.room import throw_ballast
-from lockstep.log.lmdb.tables import RecordingTables
+from lockstep.log.lmdb.tables import RecordingTables, delete_ballast
 
 T = TypeVar("T")
 
@@ -23,8 +22,8 @@ JOBS_PER_COMMIT = 256
 _INTERRUPTED = "the thread that committed it was interrupted"
 
 
-class LmdbStore:
-    """See Store."""
+class LmdbStore(Store):
+    """The tables in an LMDB folder, with group commit for the threads of this process."""
 
     def __init__(self, environment: Environment, mirror: Mirror | None = None) -> None:
         self.environment, self.mirror = environment, mirror
@@ -36,14 +35,13 @@ class LmdbStore:
             mirror.catch_up(environment)
 
     def read(self) -> ReadView:
-        """See Store."""
         return self.environment.read()
 
     def write(self, job: Callable[[Tables], T]) -> T:
-        """See Store.
+        """Commit the job, together with those of other threads that wait: many appends, one fsync.
 
-        Whoever gets the turn commits for all threads that wait: many appends, one fsync. An interrupt can end a thread
-        at any point of this. So a ticket is marked before it can be stored, and one so marked is never run again.
+        An interrupt can end the committing thread at any point. So a ticket is marked before it can be stored, and one
+        that is marked is never run again.
         """
         self.environment.check_process()
         if threading.get_ident() in (self.environment.writing, self._leading):
@@ -60,7 +58,6 @@ class LmdbStore:
         return ticket.result()
 
     def close(self) -> None:
-        """See Store."""
         try:
             if self.mirror is not None:
                 self.mirror.close()
@@ -71,7 +68,8 @@ class LmdbStore:
         """With the turn: commit this ticket, unless somebody did; those of others that wait go with it."""
         if own.done:
             return
-        if own.may_be_stored:  # whoever had it was interrupted before he could tell
+        # The committer was interrupted after the commit and before it reported; it may be stored.
+        if own.may_be_stored:
             raise self._uncertain(_INTERRUPTED)
         self._leading = threading.get_ident()
         try:
@@ -85,7 +83,7 @@ class LmdbStore:
             self._remove(own)
             return [own]  # signals interrupt this thread, and what they raise must not meet the jobs of others
         taken = [own]
-        with suppress(IndexError):  # whoever is interrupted takes his out meanwhile
+        with suppress(IndexError):  # an interrupted thread takes its own out meanwhile
             while len(taken) < JOBS_PER_COMMIT:
                 ticket = self._waiting.popleft()
                 if ticket is not own and ticket.is_wanted:
@@ -134,7 +132,7 @@ class LmdbStore:
         """For those that delete, as that is how room is made, and for groups; whether it was thrown."""
         if self._adds_data:
             return False
-        thrown = [throw_ballast(one.path, for_groups=self._adds_group_records) for one in self._environments()]
+        thrown = [delete_ballast(one.path, for_groups=self._adds_group_records) for one in self._environments()]
         return any(thrown)
 
     def _environments(self) -> list[Environment]:
@@ -177,7 +175,7 @@ class LmdbStore:
     def _uncertain(self, reason: str) -> AppendUncertain:
         return AppendUncertain(stream=f"lmdb:{self.environment.path}", reason=reason)
 
-    def _begin(self) -> Writing:
+    def _begin(self) -> WriteTransaction:
         """A write transaction with the synchronous replica in step; another process may have died between the two."""
         while True:
             writing = self.environment.begin_write()

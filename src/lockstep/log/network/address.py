@@ -1,4 +1,4 @@
-"""Where a server is and how to get in: addresses, names, secrets and TLS, from a URL, the environment and files.
+"""Addresses, users, secrets and TLS of servers, from a URL, the environment and files.
 
     kafka://broker1:9092,broker2:9092?user=app&password_file=/run/secrets/kafka&tls=true&ca=/etc/ca.pem
     redis://:secret@127.0.0.1:6379/0
@@ -23,7 +23,7 @@ COMMON = ("user", "password_file", "tls", *_TLS_FILES, "timeout_s", "patience_s"
 
 
 class Secret:
-    """A password: given out on purpose only."""
+    """A password that is not shown by repr or str."""
 
     __slots__ = ("_text",)
 
@@ -40,17 +40,17 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """An encrypted connection, and the files it is checked with."""
+    """An encrypted connection and the files it is verified with."""
 
     ca: str | None = None
-    """Whom to trust; None: whom the system trusts."""
+    """Certificates to trust; None: those that the system trusts."""
     cert: str | None = None
     key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server, or several of one cluster."""
+    """The server or servers of one cluster, and how to log in."""
 
     scheme: str
     hosts: tuple[tuple[str, int], ...]
@@ -61,24 +61,24 @@ class Address:
     """Where the password was read from, if it was a file."""
     tls: Tls | None = None
     timeout_s: float = TIMEOUT_S
-    """Every try ends within about this time."""
+    """How long one try may take."""
     patience_s: float = PATIENCE_S
-    """Calls on an open bus wait so long for a server that is away."""
+    """How long calls on an open bus are tried again while the server is unreachable."""
     prefix: str = ""
-    """What the names of topics on the server begin with."""
+    """The prefix of all names on the server."""
     strict: bool = False
-    """Whether a warning of the checks before the start is an error."""
+    """Whether findings of the checks at opening are errors instead of warnings."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """What only this kind of server knows."""
+    """Options of this kind of server."""
 
     @property
     def servers(self) -> str:
-        """Host and port of each, for people and for clients that want them so."""
+        """Host and port of each, separated by commas."""
         return ",".join(f"{host}:{port}" for host, port in self.hosts)
 
     @property
     def is_loopback(self) -> bool:
-        """Whether nothing leaves this machine."""
+        """Whether all hosts are loopback addresses."""
         return all(_is_loopback(host) for host, _ in self.hosts)
 
     @property
@@ -88,7 +88,7 @@ class Address:
         return f"{self.scheme}://{name}{self.servers}{'/' + self.path if self.path else ''}"
 
     def whole(self, name: str, default: int) -> int:
-        """An option that is a whole number."""
+        """An option that is a whole number. Raises BadUrl if it is something else."""
         text = self.options.get(name)
         if text is None:
             return default
@@ -106,7 +106,7 @@ def parse_address(
     default_port: int,
     known: tuple[str, ...] = (),
 ) -> Address:
-    """The address in what stands behind the scheme of a URL and in its options; `known` are those of the vendor."""
+    """Parse the address from the rest of a URL after its scheme, and its options; `known` are those of the vendor."""
     login, _, servers = target.removeprefix("//").rpartition("@")
     servers, _, path = servers.partition("/")
     shown = f"{scheme}://{servers}"

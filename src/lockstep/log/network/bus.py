@@ -1,4 +1,4 @@
-"""A bus on servers: one implementation of the port for every vendor's wire."""
+"""A bus on servers: one implementation of the port for every vendor's driver."""
 
 from __future__ import annotations
 
@@ -13,120 +13,116 @@ from weakref import WeakSet, finalize
 
 from lockstep.errors import Closed, ForkedProcess, ServerUnreachable, StreamNotFound, UnsupportedByBackend
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.checks import Finding
-from lockstep.log.network.netlog import NetworkLog
-from lockstep.log.network.waiting import NetworkWaiter
-from lockstep.log.network.wire import Known, Topic, TopicGone, Wire
-from lockstep.log.port import Log, LogWaiter, Transaction
-from lockstep.runtime import Runtime, release_when_dropped
+from lockstep.log.network.driver import Driver, Finding, StreamEntry, Topic, TopicGone
+from lockstep.log.network.log import NetworkLog
+from lockstep.log.network.retry import Deadline, Retry
+from lockstep.log.port import Bus, Log, LogWaiter, Transaction
+from lockstep.runtime import Runtime, Waiter, release_when_dropped
 
 T = TypeVar("T")
 IDLE_TOPICS = 32
-TRY_AGAIN_S = 0.1
+RETRY_PAUSE_S = 0.1
 CREATES_MAX = 10
-"""So often a stream is made that others delete at the same moment."""
+"""How often `create` tries again while others delete the same stream."""
 
 
-class NetworkBus:
-    """See Bus. Owned by one process; safe to share between threads."""
+class NetworkBus(Bus):
+    """A bus on the servers of one vendor. Owned by one process; safe to share between threads."""
 
-    def __init__(self, wire: Wire, runtime: Runtime, *, patience_s: float = 0.0) -> None:
-        """`patience_s`: how long calls wait for a server that is away; a wire raises at once, or after its time-out."""
+    def __init__(self, driver: Driver, runtime: Runtime, *, patience_s: float = 0.0) -> None:
+        """`patience_s` is how long calls go on trying while the server is unreachable; the driver itself tries once."""
         self._patience_s = patience_s
-        self.url, self.promises = wire.url, wire.promises
-        self.wire, self._runtime = wire, runtime
+        self.url, self.promises = driver.url, driver.promises
+        self.driver, self._runtime = driver, runtime
         self._lock = threading.Lock()
         self._open: WeakSet[NetworkLog] = WeakSet()
         self._idle: deque[tuple[str, Topic]] = deque()
-        """Topics whose logs were let go: whoever opens the stream next gets one, connected and warm."""
+        """Topics of handles that were dropped, still connected, for the next caller that opens the stream."""
         self._heads: dict[str, int] = {}
         self._closed = False
         self._pid = os.getpid()
-        self.has_rings = hasattr(wire, "room")
-        """Whether its topics hold so many messages and no more."""
-        self._finalizer = release_when_dropped(self, runtime, f"The connection to {self.url}", partial(_release, wire))
+        self.has_rings = hasattr(driver, "room")
+        """Whether its topics hold a fixed number of messages."""
+        self._finalizer = release_when_dropped(
+            self, runtime, f"The connection to {self.url}", partial(_release, driver)
+        )
 
     def create(self, name: str, config: StreamConfig) -> NetworkLog:
-        """See Bus."""
         for _ in range(CREATES_MAX):
             known = self._made(name, config)
-            found = self.patiently(lambda: self.look_up(name))
+            found = self.with_retries(lambda: self.look_up(name))
             if found is not None and found.identity == known.identity:  # else somebody deleted it meanwhile
                 known.config.check_same(name, config)
                 return self._log(known)
         raise StreamNotFound(name=name, bus=self.url)
 
     def open(self, name: str) -> NetworkLog:
-        """See Bus."""
-        known = self.patiently(lambda: self.look_up(name))
+        known = self.with_retries(lambda: self.look_up(name))
         if known is None:
             raise StreamNotFound(name=name, bus=self.url)
-        return self.patiently(lambda: self._log(known))
+        return self.with_retries(lambda: self._log(known))
 
     def alter(self, name: str, config: StreamConfig) -> NetworkLog:
-        """See Bus."""
-        known = self.patiently(lambda: self._look_up_verified(name))
+        known = self.with_retries(lambda: self._look_up_verified(name))
         if known is None:
             raise StreamNotFound(name=name, bus=self.url)
         known.config.check_alterable(name, config)
         self._check_possible(config)
-        self.patiently(lambda: self.wire.alter(known, config))  # before anybody counts on it
-        self.patiently(lambda: self.wire.catalogue.alter(known, config))
+        self.with_retries(lambda: self.driver.alter(known, config))  # before anybody counts on it
+        self.with_retries(lambda: self.driver.catalogue.alter(known, config))
         return self.open(name)
 
     def room(self, name: str) -> int | None:
-        """How many records a new stream of a name can hold in any case; None if that is not limited."""
-        ask = getattr(self.wire, "room", None)
-        return None if ask is None else self.patiently(lambda: int(ask(name)))
+        """How many records a new stream of this name can hold at least; None if there is no limit."""
+        ask = getattr(self.driver, "room", None)
+        return None if ask is None else self.with_retries(lambda: int(ask(name)))
 
     def delete(self, name: str) -> None:
-        """See Bus."""
-        known = self.patiently(lambda: self._look_up_verified(name))
+        known = self.with_retries(lambda: self._look_up_verified(name))
         if known is None:
             raise StreamNotFound(name=name, bus=self.url)
-        steps = [self.wire.remove, self.wire.catalogue.remove]  # or a stream made anew would find what this one held
-        if getattr(self.wire, "never_uses_a_name_twice", False):
-            steps.reverse()  # then whoever dies in between leaves a topic that nobody finds, and no entry without one
+        steps = [
+            self.driver.remove,
+            self.driver.catalogue.remove,
+        ]  # or a stream made anew would find what this one held
+        if getattr(self.driver, "never_uses_a_name_twice", False):
+            # A process that is killed in between then leaves a topic without an entry, never an entry without a topic.
+            steps.reverse()
         for step in steps:
-            self.patiently(partial(step, known))  # each may be done again
+            self.with_retries(partial(step, known))  # each may be done again
         with self._lock:
             for log in list(self._open):
                 if log.identity == known.identity:
                     log.forget()
 
     def names(self) -> list[str]:
-        """See Bus."""
-        return sorted(known.name for known in self.patiently(self.wire.catalogue.all))
+        return sorted(known.name for known in self.with_retries(self.driver.catalogue.all))
 
     def waiter(self) -> LogWaiter:
-        """See Bus."""
         self.check_open()
         return NetworkWaiter(self._runtime.waiter(), self._watch)
 
     def atomic(self, work: Callable[[Transaction], T]) -> T:
-        """See Bus."""
         del work
         raise UnsupportedByBackend(bus=self.url, feature="change several streams in one step")
 
     def snapshot(self) -> AbstractContextManager[Transaction]:
-        """See Bus."""
         raise UnsupportedByBackend(bus=self.url, feature="show several streams at one moment")
 
     def check(self) -> list[Finding]:
-        """What would break the promises, of the server and of all streams."""
+        """Findings about the server and all streams: settings that would break a promise."""
         self.check_open()
-        return self.wire.check(self.wire.catalogue.all())
+        return self.driver.check(self.driver.catalogue.all())
 
     def mirror_group(self, group: str, positions: Mapping[str, int]) -> None:
-        """Store where a group is as the server's own kind of group, for tools of others, if it has such."""
-        commit = getattr(self.wire, "commit_group", None)
+        """Copy the positions of a group to a consumer group of the server, for the server's own tools."""
+        commit = getattr(self.driver, "commit_group", None)
         if commit is None:
             raise UnsupportedByBackend(bus=self.url, feature="show a group to tools of others")
         self.check_open()
         commit(group, positions)
 
     def close(self) -> None:
-        """See Bus."""
         with self._lock:
             if self._closed or os.getpid() != self._pid:
                 return
@@ -135,21 +131,23 @@ class NetworkBus:
             topic.close()
         if self._finalizer is not None:
             self._finalizer.detach()
-        _release(self.wire)
+        _release(self.driver)
 
-    def patiently(self, work: Callable[[], T]) -> T:
-        """Do something while the bus is open; again and again, up to a bound, while its server is away."""
-        until: float | None = None
+    def with_retries(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns; call it again while the server is unreachable, for `patience_s`.
+
+        The time counts from the first failure, because a single try may take as long as the time-out of the driver.
+        """
+        retry: Retry | None = None
         while True:
             self.check_open()
             try:
                 return work()
             except ServerUnreachable:
-                now = self._runtime.monotonic()
-                until = now + self._patience_s if until is None else until
-                if now >= until:
+                if retry is None:
+                    retry = Retry(self._runtime, Deadline(self.monotonic, self._patience_s), pause_s=RETRY_PAUSE_S)
+                if not retry.again():
                     raise
-            self._runtime.waiter().wait(TRY_AGAIN_S)
 
     def check_open(self) -> None:
         """Raise Closed after close, ForkedProcess in a child that inherited it."""
@@ -159,46 +157,48 @@ class NetworkBus:
             raise ForkedProcess(bus=self.url, parent=self._pid, child=os.getpid())
 
     def now_ns(self) -> int:
-        """The wall clock, for stamps."""
+        """The wall clock, for append times."""
         return self._runtime.wall_ns()
 
     def monotonic(self) -> float:
         """The clock of this process."""
         return self._runtime.monotonic()
 
-    def look_up(self, name: str) -> Known | None:
-        """What is known about a stream now: in the catalogue, or as a topic of somebody else."""
-        known = self.wire.catalogue.find(name) or self.wire.foreign(name)
+    def look_up(self, name: str) -> StreamEntry | None:
+        """The entry of a stream: from the catalogue, or for a topic that another program created."""
+        known = self.driver.catalogue.find(name) or self.driver.foreign(name)
         if known is not None:
             self._heads[known.identity] = max(known.head, self.head(known.identity))
         return known
 
-    def note_trim(self, known: Known, head: int) -> None:
-        """Write a trim into the catalogue."""
-        self.wire.catalogue.trim(known, head)
+    def note_trim(self, known: StreamEntry, head: int) -> None:
+        """Record a trim in the catalogue."""
+        self.driver.catalogue.trim(known, head)
         self._heads[known.identity] = max(head, self.head(known.identity))
 
     def head(self, identity: str) -> int:
-        """Below which offset a stream was trimmed, as far as anybody in this process knows."""
+        """The offset below which a stream was trimmed, as far as this process knows."""
         return self._heads.get(identity, 0)
 
-    def _look_up_verified(self, name: str) -> Known | None:
-        """What is known about a stream that is about to be changed: not what a server has lost since it was read."""
-        self.wire.catalogue.verify()
+    def _look_up_verified(self, name: str) -> StreamEntry | None:
+        """The entry of a stream that is about to be changed, after checking that the server has not lost it."""
+        self.driver.catalogue.verify()
         return self.look_up(name)
 
-    def _made(self, name: str, config: StreamConfig) -> Known:
-        """What the catalogue says about a stream, made if need be, after its topic was made."""
-        known = self.patiently(lambda: self._look_up_verified(name))
+    def _made(self, name: str, config: StreamConfig) -> StreamEntry:
+        """The entry of a stream, created if it is missing, with its topic."""
+        known = self.with_retries(lambda: self._look_up_verified(name))
         if known is None:
             self._check_possible(config)
-            wanted = Known(name, self._runtime.new_id().hex(), config)
-            known = self.patiently(lambda: self.wire.catalogue.add(wanted))
+            wanted = StreamEntry(name, self._runtime.new_id().hex(), config)
+            known = self.with_retries(lambda: self.driver.catalogue.add(wanted))
         made = known
-        self.patiently(lambda: self.wire.make(made))  # whoever made the entry may have died before this
+        self.with_retries(
+            lambda: self.driver.make(made)
+        )  # the process that made the entry may have been killed before this
         return known
 
-    def _log(self, known: Known) -> NetworkLog:
+    def _log(self, known: StreamEntry) -> NetworkLog:
         topic = self._idle_topic(known.identity) or self._topic(known)
         log = NetworkLog(self, known, topic)
         with self._lock:
@@ -206,15 +206,15 @@ class NetworkBus:
         finalize(log, self._idle.append, (known.identity, topic)).atexit = False
         return log
 
-    def _topic(self, known: Known) -> Topic:
+    def _topic(self, known: StreamEntry) -> Topic:
         try:
-            return self.wire.topic(known)
+            return self.driver.topic(known)
         except TopicGone as gone:
             reason = f"the topic of {known.name} is missing; create the stream again, or delete it"
             raise ServerUnreachable(server=self.url, reason=reason) from gone
 
     def _idle_topic(self, identity: str) -> Topic | None:
-        """One that is free again; those beyond a few dozen are closed, the oldest first."""
+        """An idle topic of this stream, or None. Closes the oldest idle topics beyond a few dozen."""
         with self._lock:
             idle = list(self._idle)  # others may add to it meanwhile
             found = next((item for item in idle if item[0] == identity), None)
@@ -226,7 +226,7 @@ class NetworkBus:
         return found[1] if found is not None else None
 
     def _watch(self, log: Log, wake: Callable[[], None]) -> Callable[[], None]:
-        """The handle itself if it is one of ours; else any on the same stream, as others may have wrapped it."""
+        """Watch a log; for a wrapped handle, watch another handle on the same stream."""
         if not isinstance(log, NetworkLog):
             same = [one for one in list(self._open) if one.identity == log.identity]
             log = same[0] if same else self.open(log.name)
@@ -243,6 +243,49 @@ class NetworkBus:
                 raise UnsupportedByBackend(bus=self.url, feature=f"bound a stream by {kind}")
 
 
-def _release(wire: Wire) -> None:
-    wire.catalogue.close()
-    wire.close()
+def _release(driver: Driver) -> None:
+    driver.catalogue.close()
+    driver.close()
+
+
+Watch = Callable[[Log, Callable[[], None]], Callable[[], None]]
+"""Calls a function whenever a log grows, until the returned function is called."""
+
+
+class NetworkWaiter(LogWaiter):
+    """A waiter of this process that the topics of watched logs wake."""
+
+    def __init__(self, waiter: Waiter, watch: Watch) -> None:
+        self._watch = watch
+        self._waiter = waiter
+        self._lock = threading.Lock()
+        self._watched: dict[int, tuple[Log, Callable[[], None]]] = {}
+        self._closed = False
+
+    def wait(self, timeout: float) -> None:
+        self._waiter.wait(timeout)
+
+    def wake(self) -> None:
+        self._waiter.wake()
+
+    def watch(self, log: Log) -> None:
+        with self._lock:
+            if id(log) not in self._watched and not self._closed:
+                self._watched[id(log)] = log, self._watch(log, self.wake)
+
+    def unwatch(self, log: Log) -> None:
+        with self._lock:
+            _, stop = self._watched.pop(id(log), (None, None))
+        if stop is not None:
+            stop()
+
+    def fileno(self) -> int | None:
+        """None: there is no descriptor."""
+        return None
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            watched, self._watched = self._watched, {}
+        for _, stop in watched.values():
+            stop()

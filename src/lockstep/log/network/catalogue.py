@@ -34,16 +34,16 @@ from typing import Any
 
 from lockstep.errors import DataError, LockstepError
 from lockstep.log.config import StreamConfig
-from lockstep.log.network.wire import Known, Message, Topic, TopicGone
+from lockstep.log.network.driver import Catalogue, Message, StreamEntry, Topic, TopicGone
 from lockstep.runtime import logger
 
 READ_BYTES = 4 << 20
 SNAPSHOT_EVERY = 1000
-"""A snapshot is written after so many messages, or after as many as there are streams if these are more."""
+"""A snapshot is written after this many messages, or as many as there are streams if these are more."""
 CHECK_S = 1.0
-"""So long it is taken for granted, while nothing new comes, that the server has lost nothing."""
+"""How long the server is trusted not to have lost messages, while nothing new arrives."""
 READS_MAX = 10
-"""So often the catalogue is read from its beginning before a server that always shows something else is given up."""
+"""How often the catalogue is read from its beginning before an inconsistent server is given up."""
 _PART_BYTES = 256 << 10
 
 _UNCOVERED = (
@@ -54,16 +54,16 @@ _UNSTEADY = "The catalogue of the bus can't be read: each time the server shows 
 
 _AT_ONCE = float("-inf")
 
-Entry = Mapping[str, Any]
-Streams = dict[str, Known]
+CatalogueMessage = Mapping[str, Any]
+Streams = dict[str, StreamEntry]
 
 
 class _NotThere(Exception):
-    """The message that was read last is not where it was read."""
+    """The message that was read last is no longer where it was."""
 
 
-class TopicCatalogue:
-    """See Catalogue."""
+class TopicCatalogue(Catalogue):
+    """A catalogue that every process builds from the same topic of changes."""
 
     def __init__(self, topic: Topic, monotonic: Callable[[], float]) -> None:
         self._topic, self._monotonic = topic, monotonic
@@ -74,30 +74,26 @@ class TopicCatalogue:
         self._last: Message | None = None
         """The message that was read last."""
         self._check_at = _AT_ONCE
-        """When the server is asked, at the latest, whether it still has that one."""
+        """When to check, at the latest, that the server still has it."""
         self._folded = 0
         """Messages since the snapshot that was read or written last."""
 
-    def find(self, name: str) -> Known | None:
-        """See Catalogue."""
+    def find(self, name: str) -> StreamEntry | None:
         with self._lock:
             self._catch_up()
             return self._known.get(name)
 
-    def all(self) -> list[Known]:
-        """See Catalogue."""
+    def all(self) -> list[StreamEntry]:
         with self._lock:
             self._catch_up()
             return list(self._known.values())
 
-    def add(self, known: Known) -> Known:
-        """See Catalogue."""
+    def add(self, known: StreamEntry) -> StreamEntry:
         self._write({"add": known.name, "identity": known.identity, "config": known.config.to_dict()})
         with self._lock:
             return self._known.get(known.name, known)  # removed by another meanwhile: it was there, and is gone
 
-    def remove(self, known: Known) -> bool:
-        """See Catalogue."""
+    def remove(self, known: StreamEntry) -> bool:
         with self._lock:
             self._catch_up()
             is_same = known.name in self._known and self._known[known.name].identity == known.identity
@@ -105,26 +101,23 @@ class TopicCatalogue:
             self._write({"remove": known.name, "identity": known.identity})
         return is_same
 
-    def trim(self, known: Known, head: int) -> None:
-        """See Catalogue."""
+    def trim(self, known: StreamEntry, head: int) -> None:
         self._write({"trim": known.name, "identity": known.identity, "head": head})
 
-    def alter(self, known: Known, config: StreamConfig) -> None:
-        """See Catalogue."""
+    def alter(self, known: StreamEntry, config: StreamConfig) -> None:
         self._write({"alter": known.name, "identity": known.identity, "config": config.to_dict()})
 
     def verify(self) -> None:
-        """Ask now whether the message that was read last is still there, and read everything anew if it is not."""
+        """Check now that the last message read is still there; if it is not, read the catalogue again."""
         with self._lock:
             self._check_at = _AT_ONCE
             self._catch_up()
 
     def close(self) -> None:
-        """See Catalogue."""
         with self._lock:
             self._topic.close()
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: CatalogueMessage) -> None:
         with self._lock:
             self._topic.send([json.dumps({**entry, "id": uuid.uuid4().hex}).encode()])
             self._check_at = _AT_ONCE
@@ -134,7 +127,7 @@ class TopicCatalogue:
                     self._write_snapshot()
 
     def _write_snapshot(self) -> None:
-        """Sum up what was read, and let the server drop it once all parts are stored."""
+        """Write a snapshot of all streams, and let the server drop the older messages once all parts are stored."""
         assert self._next is not None, "it was read before"
         upto = self._next
         for part in snapshot_parts(self._known, upto, self._part_bytes()):
@@ -149,7 +142,7 @@ class TopicCatalogue:
         return _PART_BYTES if most is None else min(_PART_BYTES, most // 2)
 
     def _catch_up(self) -> None:
-        """Fold what is new, if the server still has what was folded before it; else everything from the beginning."""
+        """Apply new messages; if the server has lost earlier ones, read everything from the beginning."""
         for _ in range(READS_MAX):
             try:
                 start = self._begin() if self._next is None else self._next
@@ -165,7 +158,7 @@ class TopicCatalogue:
 
     def _fold(self, message: Message) -> None:
         entry = json.loads(message.data)
-        fold(self._known, entry)
+        apply_message(self._known, entry)
         self._next = message.number + 1
         self._folded = 0 if "snapshot" in entry else self._folded + 1
 
@@ -216,11 +209,11 @@ class TopicCatalogue:
         self._check_at = self._monotonic() + CHECK_S
 
 
-def fold(known: Streams, entry: Entry) -> None:
-    """Take one entry in."""
+def apply_message(known: Streams, entry: CatalogueMessage) -> None:
+    """Apply one message to the streams."""
     if "add" in entry:
         name = entry["add"]
-        known.setdefault(name, Known(name, entry["identity"], StreamConfig.from_dict(entry["config"])))
+        known.setdefault(name, StreamEntry(name, entry["identity"], StreamConfig.from_dict(entry["config"])))
         return
     name = next((entry[kind] for kind in ("remove", "trim", "alter") if kind in entry), None)
     found = known.get(name) if name is not None else None
@@ -235,7 +228,7 @@ def fold(known: Streams, entry: Entry) -> None:
 
 
 def snapshot_parts(known: Streams, upto: int, part_bytes: int) -> Iterator[bytes]:
-    """A snapshot as messages of a size that the server takes."""
+    """A snapshot as messages that are small enough for the server."""
     rows = [
         {"name": one.name, "identity": one.identity, "config": one.config.to_dict(), "head": one.head}
         for one in known.values()
@@ -254,12 +247,12 @@ def snapshot_parts(known: Streams, upto: int, part_bytes: int) -> Iterator[bytes
         yield json.dumps(message).encode()
 
 
-def newest_snapshot(messages: Iterable[Message]) -> list[Entry]:
+def newest_snapshot(messages: Iterable[Message]) -> list[CatalogueMessage]:
     """The parts of the complete snapshot that covers most messages; nothing if none is complete.
 
     One that stands among the messages that it covers does not count: some of those were lost before it was stored.
     """
-    snapshots: dict[str, dict[int, Entry]] = {}
+    snapshots: dict[str, dict[int, CatalogueMessage]] = {}
     for message in messages:
         entry = json.loads(message.data)
         if "snapshot" in entry and message.number >= entry["upto"]:
@@ -268,10 +261,10 @@ def newest_snapshot(messages: Iterable[Message]) -> list[Entry]:
     return max(complete, key=lambda parts: int(parts[0]["upto"]), default=[])
 
 
-def restore(parts: list[Entry]) -> Streams:
+def restore(parts: list[CatalogueMessage]) -> Streams:
     """The streams of a complete snapshot."""
     rows = [row for part in parts for row in part["streams"]]
     return {
-        row["name"]: Known(row["name"], row["identity"], StreamConfig.from_dict(row["config"]), row["head"])
+        row["name"]: StreamEntry(row["name"], row["identity"], StreamConfig.from_dict(row["config"]), row["head"])
         for row in rows
     }

@@ -1,9 +1,14 @@
-"""One connection: requests with answers, and what the server sends by itself to those who asked for it."""
+"""One connection to RabbitMQ, and the thread that reads all connections of a bus.
+
+A connection carries requests with their answers, and what the server sends by itself to subscriptions and publishers.
+
+"""
 
 from __future__ import annotations
 
 import contextlib
 import select
+import selectors
 import socket
 import ssl
 import threading
@@ -13,9 +18,10 @@ from typing import Any, Protocol
 
 from rstream import schema
 
-from lockstep.errors import ServerUnreachable
+from lockstep.errors import ServerUnreachable, TimedOut
+from lockstep.log.network.retry import Deadline
 from lockstep.log.rabbitmq import frames
-from lockstep.log.rabbitmq.timing import Deadline
+from lockstep.runtime import logger
 
 _READ_BYTES = 1 << 18
 WOULD_BLOCK = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -24,22 +30,22 @@ IDS = 200
 
 
 class Receiver(Protocol):
-    """Who gets what the server sends: a subscription or a publisher. Called from the thread that reads."""
+    """A subscription or publisher, which gets what the server sends. Called from the reading thread."""
 
     stream: str
 
     def on_chunk(self, chunk: frames.Chunk) -> None:
-        """Messages have come."""
+        """Messages have arrived."""
 
     def on_refusal(self, publishing_id: int, code: int) -> None:
-        """A message was not taken."""
+        """The server has refused a message."""
 
     def on_lost(self, reason: str) -> None:
-        """Nothing will come any more."""
+        """The connection is lost; nothing will arrive any more."""
 
 
 class Reply:
-    """An answer that is still to come."""
+    """The answer to a request."""
 
     def __init__(self, connection: Connection, then: Callable[[], None] | None = None) -> None:
         self._connection, self._then = connection, then
@@ -47,7 +53,7 @@ class Reply:
         self._frame: Any = None
 
     def set(self, frame: Any) -> None:
-        """It has come; None: it will not."""
+        """Set the answer; None: there will be none."""
         self._frame = frame
         self._event.set()
         if self._then is not None:
@@ -55,11 +61,11 @@ class Reply:
 
     @property
     def has_come(self) -> bool:
-        """Whether waiting ends at once."""
+        """Whether the answer is there."""
         return self._event.is_set()
 
     def wait(self, deadline: Deadline) -> Any:
-        """The answer; ServerUnreachable if it does not come in time, and the connection is given up then."""
+        """Return the answer. If it does not arrive in time, lose the connection and raise ServerUnreachable."""
         if not self._event.wait(deadline.left()):
             self._connection.lose("it did not answer in time")
         if self._frame is None:
@@ -68,17 +74,17 @@ class Reply:
 
 
 class Connection:
-    """A connection that is logged in. Anybody may write; one thread reads."""
+    """A connection that is logged in. Any thread may write; one thread reads."""
 
     def __init__(
         self,
         sock: socket.socket,
         endpoint: tuple[str, int],
-        told: tuple[str, int],
+        advertised: tuple[str, int],
         heartbeat_s: float,
         clock: Callable[[], float],
     ) -> None:
-        self.sock, self.endpoint, self.told = sock, endpoint, told
+        self.sock, self.endpoint, self.advertised = sock, endpoint, advertised
         self.server = f"{endpoint[0]}:{endpoint[1]}"
         self.why_lost: str | None = None
         self._heartbeat_s, self._clock = heartbeat_s, clock
@@ -87,7 +93,7 @@ class Connection:
         self._buffer = bytearray()
         self._ids = count(1)
         self._replies: dict[int, Reply] = {}
-        self._feeds: dict[int, Receiver] = {}
+        self._subscriptions: dict[int, Receiver] = {}
         self._publishers: dict[int, Receiver] = {}
         sock.setblocking(False)
 
@@ -99,14 +105,14 @@ class Connection:
     @property
     def load(self) -> int:
         """How many subscriptions or publishers share it."""
-        return max(len(self._feeds), len(self._publishers))
+        return max(len(self._subscriptions), len(self._publishers))
 
     def ask(self, build: frames.Build, deadline: Deadline) -> Any:
         """Send a request and wait for its answer."""
         return self.begin(deadline, build)[0].wait(deadline)
 
     def begin(self, deadline: Deadline, *builds: frames.Build, then: Callable[[], None] | None = None) -> list[Reply]:
-        """Send requests in one go; the answers come in order, and `then` is called at each."""
+        """Send requests at once. The answers arrive in order, and `then` is called for each."""
         replies, parts = [], []
         for build in builds:
             number = next(self._ids)
@@ -117,7 +123,7 @@ class Connection:
         return replies
 
     def write(self, data: bytes, deadline: Deadline) -> None:
-        """Hand everything to the system; ServerUnreachable if that can't be, and the last frame has not left then."""
+        """Write everything. Raises ServerUnreachable if that fails; the last frame was not sent completely then."""
         left = memoryview(data)
         with self._using:
             while left and self.is_alive:
@@ -128,33 +134,33 @@ class Connection:
                 except WOULD_BLOCK:
                     self._wait_to_write(deadline)
                 except OSError as error:
-                    self.lose(_words(error))
+                    self.lose(_reason_of(error))
             self._said = self._clock()
         if left:
             raise self.unreachable()
 
-    def add_feed(self, receiver: Receiver) -> int:
-        """The number of a new subscription."""
-        return self._add(self._feeds, receiver)
+    def add_subscription(self, receiver: Receiver) -> int:
+        """Register a subscription and return its number."""
+        return self._add(self._subscriptions, receiver)
 
     def add_publisher(self, receiver: Receiver) -> int:
-        """The number of a new publisher."""
+        """Register a publisher and return its number."""
         return self._add(self._publishers, receiver)
 
-    def drop_feed(self, number: int, receiver: Receiver) -> None:
-        """The number may be used again, unless somebody else has it already."""
-        self._drop(self._feeds, number, receiver)
+    def drop_subscription(self, number: int, receiver: Receiver) -> None:
+        """Free a number, unless another receiver has it already."""
+        self._drop(self._subscriptions, number, receiver)
 
     def drop_publisher(self, number: int, receiver: Receiver) -> None:
-        """The number may be used again, unless somebody else has it already."""
+        """Free a number, unless another receiver has it already."""
         self._drop(self._publishers, number, receiver)
 
     def unreachable(self) -> ServerUnreachable:
-        """The error for whoever needed this connection."""
+        """The error for callers that needed this connection."""
         return ServerUnreachable(server=self.server, reason=self.why_lost or "the connection is closed")
 
     def lose(self, reason: str) -> None:
-        """Give it up; the thread that reads closes it."""
+        """Give the connection up and tell its receivers; the reading thread closes it."""
         with self._lock:
             if self.why_lost is not None:
                 return
@@ -163,11 +169,11 @@ class Connection:
                 self.sock.shutdown(socket.SHUT_RDWR)
         for reply in list(self._replies.values()):
             reply.set(None)
-        for receiver in [*self._feeds.values(), *self._publishers.values()]:
+        for receiver in [*self._subscriptions.values(), *self._publishers.values()]:
             receiver.on_lost(reason)
 
     def on_readable(self) -> None:
-        """Read what is there and pass it on. Called from the thread that reads."""
+        """Read what has arrived and dispatch it. Called from the reading thread."""
         while self.is_alive:
             try:
                 with self._lock:
@@ -175,7 +181,7 @@ class Connection:
             except WOULD_BLOCK:
                 return
             except OSError as error:
-                self.lose(_words(error))
+                self.lose(_reason_of(error))
                 return
             if not piece:
                 self.lose("it has closed the connection")
@@ -183,7 +189,7 @@ class Connection:
             self._take(piece)
 
     def on_tick(self) -> None:
-        """Say that we are there, and give up on a server that no longer does. Called from the thread that reads."""
+        """Send a heartbeat, and give up a server that sends none. Called from the reading thread."""
         now = self._clock()
         if now - self._heard > 2.5 * self._heartbeat_s:
             self.lose("it has been silent")
@@ -195,7 +201,7 @@ class Connection:
 
     def _say(self) -> None:
         self._said = self._clock()
-        with contextlib.suppress(OSError), self._lock:  # it has enough to read already, or whoever reads finds out
+        with contextlib.suppress(OSError), self._lock:  # it has enough to read already, or the reading thread finds out
             self.sock.send(frames.encode(schema.Heartbeat()))
 
     def _wait_to_write(self, deadline: Deadline) -> None:
@@ -220,8 +226,8 @@ class Connection:
         key = frames.key_of(payload)
         if key == frames.DELIVER:
             chunk = frames.read_chunk(payload)
-            if chunk.subscription in self._feeds:
-                self._feeds[chunk.subscription].on_chunk(chunk)
+            if chunk.subscription in self._subscriptions:
+                self._subscriptions[chunk.subscription].on_chunk(chunk)
         elif key == frames.REFUSED:
             publisher, refused = frames.read_refusals(payload)
             for publishing_id, code in refused:
@@ -242,7 +248,7 @@ class Connection:
 
     def _forget(self, stream: str) -> None:
         """The server has dropped everything about a stream: it is deleted, or has another leader."""
-        for receivers in (self._feeds, self._publishers):
+        for receivers in (self._subscriptions, self._publishers):
             for number, receiver in list(receivers.items()):
                 if receiver.stream == stream:
                     receivers.pop(number)
@@ -260,5 +266,110 @@ class Connection:
                 del receivers[number]
 
 
-def _words(error: OSError) -> str:
+def _reason_of(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
+
+
+_TICK_S = 0.5
+_STOP_S = 10.0
+_CLOSED = "the bus is closed"
+
+
+class IoLoop:
+    """One thread that reads all connections, sends heartbeats, and calls `tick` now and then.
+
+    A connection that can't be handled is lost, and the others go on. If the thread itself fails, all connections are
+    lost, their users are told, and it goes on with those that are made from then on.
+    """
+
+    def __init__(self, name: str, tick: Callable[[], None]) -> None:
+        self._tick = tick
+        self._wake_writer, self._wake_reader = socket.socketpair()
+        self._wake_writer.setblocking(False)
+        self._wake_reader.setblocking(False)
+        self._new: list[Connection] = []
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"rabbitmq-{name}", daemon=True)
+        self._thread.start()
+
+    def add(self, connection: Connection) -> None:
+        """Read this connection too, from now on, and close it when it is lost."""
+        self._new.append(connection)
+        self._wake()
+
+    def close(self) -> None:
+        """Close all connections and wait until the thread has ended."""
+        self._stopping = True
+        self._wake()
+        self._thread.join(_STOP_S)
+        if self._thread.is_alive():
+            raise TimedOut(what=f"Stopping {self._thread.name}", seconds=_STOP_S)
+        self._wake_writer.close()
+        self._wake_reader.close()
+
+    def _wake(self) -> None:
+        try:
+            self._wake_writer.send(b"\0")
+        except BlockingIOError:
+            return  # it has been rung often enough
+
+    def _run(self) -> None:
+        reading: list[Connection] = []
+        while not self._stopping:
+            try:
+                self._read(reading)
+            except Exception as error:  # noqa: BLE001 - every call on the bus relies on this thread
+                _report("The thread that reads from RabbitMQ failed and is started again", error)
+                _lose(reading, f"reading failed: {error!r}")
+                threading.Event().wait(_TICK_S)
+        _lose(reading, _CLOSED)
+        _lose(self._new, _CLOSED)
+
+    def _read(self, reading: list[Connection]) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake_reader, selectors.EVENT_READ)
+            while not self._stopping:
+                self._look(selector, reading)
+
+    def _look(self, selector: selectors.BaseSelector, reading: list[Connection]) -> None:
+        for key, _ in selector.select(_TICK_S):
+            if key.data is None:
+                self._wake_reader.recv(1 << 16)
+            else:
+                _handle(key.data, key.data.on_readable)
+        while self._new:
+            connection = self._new.pop()
+            reading.append(connection)
+            selector.register(connection.sock, selectors.EVENT_READ, connection)
+        for connection in reading:
+            _handle(connection, connection.on_tick)
+        for connection in [one for one in reading if not one.is_alive]:
+            reading.remove(connection)
+            selector.unregister(connection.sock)
+            connection.sock.close()
+        try:
+            self._tick()
+        except Exception as error:  # noqa: BLE001 - what waits for a stream must not stop those who read others
+            _report("Looking for news on RabbitMQ failed", error)
+
+
+def _handle(connection: Connection, work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - the thread has other connections to read
+        _report("A connection to RabbitMQ is given up", error)
+        connection.lose(f"reading it failed: {error!r}")
+
+
+def _lose(connections: list[Connection], reason: str) -> None:
+    while connections:
+        connection = connections.pop()
+        try:
+            connection.lose(reason)
+        except Exception as error:  # noqa: BLE001 - a user that is told may fail; the others must be told too
+            _report("A connection to RabbitMQ was lost, and who used it failed", error)
+        connection.sock.close()
+
+
+def _report(message: str, error: Exception) -> None:
+    logger.error(message, exc_info=error, extra={"action": "pump_failed"})

@@ -10,14 +10,14 @@ from rstream import schema
 from rstream.encoding import decode_frame, encode_frame
 
 from lockstep.errors import BatchDamaged
-from lockstep.log.network.wire import Message
+from lockstep.log.network.driver import Message
 
 Build = Callable[[int], schema.Frame]
 """Makes a request from its correlation id."""
 
 PUBLISH_OVERHEAD = 64
 """What a frame adds to the one message in it, and some room to spare."""
-PUBLISH, CONFIRM, REFUSED, DELIVER, CREDIT, METADATA_UPDATE, CLOSE, HEARTBEAT = 2, 3, 4, 8, 9, 16, 22, 23
+PUBLISH, CONFIRM, REFUSED, DELIVER, CREDIT, HEARTBEAT = 2, 3, 4, 8, 9, 23
 _LENGTH = struct.Struct(">I")
 _KEY = struct.Struct(">HH")
 _PUBLISH = struct.Struct(">IHHBIQI")
@@ -56,7 +56,7 @@ class Chunk:
         return found
 
     def _entry(self, number: int, at: int) -> tuple[int, int]:
-        """Where the message behind a place begins and ends."""
+        """Where the message after a position begins and ends."""
         begin = at + _LENGTH.size
         size = int.from_bytes(self.data[at:begin], "big")
         if size & _IS_BATCH:
@@ -72,7 +72,7 @@ def encode(frame: schema.Frame) -> bytes:
 
 
 def decode(payload: bytes) -> schema.Frame:
-    """Any frame from its bytes behind the length; ValueError or KeyError if it is none."""
+    """Any frame from its bytes after the length; ValueError or KeyError if it is none."""
     return decode_frame(payload)
 
 

@@ -1,11 +1,11 @@
 """Storing messages, and finding the numbers that they get.
 
-The server says that a message is stored, but not where; and it skips numbers for notes of its own. So whoever sends
+The server says that a message is stored, but not where; and it skips numbers for notes of its own. So a sender
 also reads the end of the stream, and knows a message again when it comes by. Only what is stored for good comes by.
 
 Each handle publishes under a name of its own with growing ids, and the server drops what does not grow: a message that
 is sent again after a lost acknowledgement has the same id, so of both one is stored, and a message that was given up
-can't turn up behind a later one.
+can't turn up after a later one.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from rstream import schema
 from lockstep.errors import AppendUncertain, BatchDamaged, LockstepError, ServerUnreachable, StoreFull
 from lockstep.log.batch import MAGIC as BATCH
 from lockstep.log.batch import NO_PRODUCER
-from lockstep.log.network.bundles import MAGIC as BUNDLE
-from lockstep.log.network.bundles import first_origin
-from lockstep.log.rabbitmq import faults, frames
-from lockstep.log.rabbitmq.connection import Connection
-from lockstep.log.rabbitmq.feed import LAST, Subscription, from_number
-from lockstep.log.rabbitmq.links import PUBLISH, Links
-from lockstep.log.rabbitmq.timing import Deadline
+from lockstep.log.network.driver import BUNDLE_MAGIC as BUNDLE
+from lockstep.log.network.driver import first_origin
+from lockstep.log.network.retry import Deadline
+from lockstep.log.rabbitmq import errors, frames
+from lockstep.log.rabbitmq.client import PUBLISH, RabbitClient
+from lockstep.log.rabbitmq.connection import Connection, Receiver
+from lockstep.log.rabbitmq.subscription import LAST, Subscription, from_number
 
 _CHUNKS = 32
 _CLOSE_S = 1.0
@@ -43,7 +43,7 @@ class Attempt:
     data: bytes
     origin: Origin | None
     start: int | None = None
-    """The stream ended here, or behind, before it was sent."""
+    """The stream ended here, or later, before it was sent."""
     tries: int = 0
     """How often it has left."""
     is_retry: bool = False
@@ -65,11 +65,11 @@ def origin_of(data: bytes) -> Origin | None:
     return None if origin[0] == NO_PRODUCER else origin
 
 
-class Tail(Subscription):
+class StoredWatcher(Subscription):
     """The end of a stream, looked at while a message is on its way; what comes at other times is dropped."""
 
-    def __init__(self, links: Links, stream: str, news: threading.Event, wanted: Attempt) -> None:
-        super().__init__(links, stream)
+    def __init__(self, client: RabbitClient, stream: str, news: threading.Event, wanted: Attempt) -> None:
+        super().__init__(client, stream)
         self.first: int | None = None
         self.end: int | None = None
         self.found: int | None = None
@@ -88,13 +88,14 @@ class Tail(Subscription):
             self.grant(_CHUNKS - self.credit, deadline)
 
     def receive(self, chunk: frames.Chunk) -> None:
-        """See Subscription."""
         if self.first is None:
             self.first = chunk.first
         self.end = chunk.end
         if self._wanted is None:
             return
-        with suppress(BatchDamaged):  # written by another client: whoever reads is told; ours, if in it, is uncertain
+        with suppress(
+            BatchDamaged
+        ):  # written by another client: its readers get an error; ours, if in it, is uncertain
             self._look_for(self._wanted, chunk)
         self._news.set()  # also if it was another one: then room for more has to be given
 
@@ -105,23 +106,22 @@ class Tail(Subscription):
                 return
 
     def on_lost(self, reason: str) -> None:
-        """See Receiver."""
         super().on_lost(reason)
         self._news.set()
 
 
-class Sender:
+class Sender(Receiver):
     """Sends the messages of one handle, one at a time."""
 
-    def __init__(self, links: Links, stream: str, name: str, reference: str) -> None:
+    def __init__(self, client: RabbitClient, stream: str, name: str, reference: str) -> None:
         self.stream = stream
-        self._links, self._name, self._reference = links, name, reference
+        self._client, self._name, self._reference = client, name, reference
         self._news = threading.Event()
         self._connection: Connection | None = None
         self._number = -1
         self._is_lost = True
         self._refusal: int | None = None
-        self._tail: Tail | None = None
+        self._tail: StoredWatcher | None = None
         self._last_id = 0
         self._open: Attempt | None = None
         """The message before, if nobody knows whether it was stored."""
@@ -130,7 +130,7 @@ class Sender:
         """Store a message; its number."""
         attempt = self._attempt(data)
         try:
-            number = self._links.persist(lambda within: self._try(attempt, within, deadline), deadline)
+            number = self._client.with_retries(lambda within: self._try(attempt, within, deadline), deadline)
         except (ServerUnreachable, StoreFull) as error:
             self._give_up(attempt, error)
             raise
@@ -147,16 +147,14 @@ class Sender:
         self._withdraw()
 
     def on_chunk(self, chunk: frames.Chunk) -> None:
-        """See Receiver; nothing is read here."""
+        """Nothing is read here."""
 
     def on_refusal(self, publishing_id: int, code: int) -> None:
-        """See Receiver."""
         if publishing_id == self._last_id:
             self._refusal = code
             self._news.set()
 
     def on_lost(self, reason: str) -> None:
-        """See Receiver."""
         del reason
         self._is_lost = True
         self._news.set()
@@ -186,7 +184,7 @@ class Sender:
         attempt.tries += 1
         return self._number_of(attempt, tail, deadline)
 
-    def _number_of(self, attempt: Attempt, tail: Tail, deadline: Deadline) -> int:
+    def _number_of(self, attempt: Attempt, tail: StoredWatcher, deadline: Deadline) -> int:
         while tail.found is None:
             if self._refusal is not None:
                 self._refused(attempt, self._refusal)
@@ -196,10 +194,10 @@ class Sender:
             self._make_room(attempt, tail, deadline)
         return tail.found
 
-    def _make_room(self, attempt: Attempt, tail: Tail, deadline: Deadline) -> None:
+    def _make_room(self, attempt: Attempt, tail: StoredWatcher, deadline: Deadline) -> None:
         try:
             tail.refill(deadline)
-        except (ServerUnreachable, faults.NotReady) as error:
+        except (ServerUnreachable, errors.NotReady) as error:
             raise self._uncertain(attempt, tail) from error
 
     def _refused(self, attempt: Attempt, code: int) -> None:
@@ -207,7 +205,7 @@ class Sender:
         attempt.tries -= 1
         self._withdraw()
         if code == _NO_PUBLISHER:
-            raise faults.NotReady
+            raise errors.NotReady
         self._check(code)
 
     def _withdraw(self) -> None:
@@ -218,12 +216,12 @@ class Sender:
         self._is_lost, number = True, self._number
         with suppress(ServerUnreachable):
             connection.begin(
-                self._links.deadline(_CLOSE_S),
+                self._client.deadline(_CLOSE_S),
                 lambda correlation: schema.DeletePublisher(correlation, number),
                 then=lambda: connection.drop_publisher(number, self),
             )
 
-    def _uncertain(self, attempt: Attempt, tail: Tail) -> AppendUncertain:
+    def _uncertain(self, attempt: Attempt, tail: StoredWatcher) -> AppendUncertain:
         """Nobody knows; a fresh connection finds out more than one that may be stuck."""
         if attempt.start is None:
             attempt.start = tail.first
@@ -231,27 +229,27 @@ class Sender:
         reason = "the connection was lost" if self._is_lost or tail.is_lost else "no answer came in time"
         if connection is not None:
             connection.lose("it did not store a message in time")
-        return AppendUncertain(stream=self._name, reason=f"{reason} from {self._links.address.servers}")
+        return AppendUncertain(stream=self._name, reason=f"{reason} from {self._client.address.servers}")
 
     def _declared(self, deadline: Deadline) -> Connection:
         if self._connection is not None and not self._is_lost:
             return self._connection
-        connection = self._links.to_leader(PUBLISH, self.stream, deadline)
-        number, code = connection.add_publisher(self), faults.NO_STREAM
+        connection = self._client.to_leader(PUBLISH, self.stream, deadline)
+        number, code = connection.add_publisher(self), errors.NO_STREAM
         try:
             code = connection.ask(
                 lambda n: schema.DeclarePublisher(n, number, self._reference, self.stream), deadline
             ).response_code
         finally:
-            if code != faults.OK:
+            if code != errors.OK:
                 connection.drop_publisher(number, self)
-        if code == faults.PRECONDITION:
+        if code == errors.PRECONDITION:
             raise StoreFull(stream=self._name, reason=f"the server {connection.server} has {_FULL}")
         self._check(code)
         self._connection, self._number, self._is_lost = connection, number, False
         return connection
 
-    def _watched(self, attempt: Attempt, deadline: Deadline) -> Tail:
+    def _watched(self, attempt: Attempt, deadline: Deadline) -> StoredWatcher:
         """The end of the stream; from where it was before the first try, if this is not the first."""
         tail = self._tail
         if tail is not None and not tail.is_lost and tail.credit > 0 and not attempt.tries:
@@ -260,11 +258,11 @@ class Sender:
         self._tail = None
         if tail is not None:
             tail.close()
-        tail = Tail(self._links, self.stream, self._news, attempt)
+        tail = StoredWatcher(self._client, self.stream, self._news, attempt)
         tail.open(from_number(attempt.start or 0) if attempt.tries else LAST, _CHUNKS, deadline)
         self._tail = tail  # only now: one that was refused brings nothing
         return tail
 
     def _check(self, code: int) -> None:
-        links = self._links
-        faults.check(code, server=links.address.servers, user=links.user, action="write", stream=self.stream)
+        client = self._client
+        errors.check(code, server=client.address.servers, user=client.user, action="write", stream=self.stream)

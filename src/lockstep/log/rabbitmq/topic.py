@@ -7,30 +7,30 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from lockstep.errors import AppendTooLarge, BatchDamaged, ServerUnreachable
-from lockstep.log.network.wire import Ends, Message, TopicGone
+from lockstep.log.network.driver import Ends, Message, Topic, TopicGone
+from lockstep.log.network.retry import Deadline
 from lockstep.log.port import Limits
-from lockstep.log.rabbitmq import faults
-from lockstep.log.rabbitmq.feed import FIRST, LAST, Feed, Glimpse, from_number, glimpse
+from lockstep.log.rabbitmq import errors
+from lockstep.log.rabbitmq.client import RabbitClient
 from lockstep.log.rabbitmq.frames import Chunk
-from lockstep.log.rabbitmq.links import Links
 from lockstep.log.rabbitmq.sender import Sender
-from lockstep.log.rabbitmq.timing import Deadline
+from lockstep.log.rabbitmq.subscription import FIRST, LAST, ChunkPeek, ReadAhead, from_number, peek_chunks
 
 _FIRST_HOLDS_S = 1.0
 """Where a stream begins is asked for again after this time, or when something is missing."""
-_FEEDS = 2
+_SUBSCRIPTIONS = 2
 """Places of a stream that one handle reads on from without asking anew: its own, and one that was looked up."""
 
 
-class RabbitTopic:
-    """See Topic."""
+class RabbitTopic(Topic):
+    """One stream of the server: its sender, its subscriptions, and who waits for it."""
 
-    def __init__(self, links: Links, stream: str, name: str, limits: Limits, reference: str) -> None:
+    def __init__(self, client: RabbitClient, stream: str, name: str, limits: Limits, reference: str) -> None:
         self.limits = limits
-        self._links, self._stream, self._name = links, stream, name
-        self._sender = Sender(links, stream, name, reference)
+        self._client, self._stream, self._name = client, stream, name
+        self._sender = Sender(client, stream, name, reference)
         self._lock = threading.RLock()
-        self._feeds: list[Feed] = []
+        self._subscriptions: list[ReadAhead] = []
         self._last: list[Message] = []
         """The messages of the chunk that was the last one when somebody asked for the ends."""
         self._has_seen = False
@@ -40,8 +40,7 @@ class RabbitTopic:
         self._wakes: list[Callable[[], None]] = []
 
     def send(self, messages: Sequence[bytes]) -> list[int]:
-        """See Topic."""
-        deadline = self._links.deadline()
+        deadline = self._client.deadline()
         for data in messages:
             self._check_size(data)
         numbers = [self._sender.send(data, deadline) for data in messages]
@@ -49,33 +48,31 @@ class RabbitTopic:
         return numbers
 
     def ends(self) -> Ends:
-        """See Topic."""
-        deadline = self._links.deadline()
-        return self._links.persist(self._ends, deadline)
+        deadline = self._client.deadline()
+        return self._client.with_retries(self._ends, deadline)
 
     def fetch(self, number: int, max_bytes: int) -> list[Message]:
-        """See Topic."""
         if self._last and self._last[0].number <= number <= self._last[-1].number:
             found = [message for message in self._last if message.number >= number]
             if sum(len(message.data) for message in found) >= max_bytes:
                 return found
         with self._lock:
-            return self._links.persist(lambda within: self._fetch(number, max_bytes, within), self._links.deadline())
+            return self._client.with_retries(
+                lambda within: self._fetch(number, max_bytes, within), self._client.deadline()
+            )
 
     def reread(self, number: int) -> Message | None:
-        """See Topic."""
         with self._lock:
-            return self._links.persist(lambda within: self._reread(number, within), self._links.deadline())
+            return self._client.with_retries(lambda within: self._reread(number, within), self._client.deadline())
 
     def drop(self, before: int) -> None:
-        """See Topic: the server takes room back by its own settings only."""
+        """The server takes room back by its own settings only."""
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """See Topic."""
         with self._lock:
             self._wakes.append(wake)
-            self._links.watched.add(self._look_again)
-            if not any(not feed.is_lost for feed in self._feeds):
+            self._client.watched.add(self._look_again)
+            if not any(not subscription.is_lost for subscription in self._subscriptions):
                 self._listen(wake)
 
         def stop() -> None:
@@ -83,26 +80,25 @@ class RabbitTopic:
                 with suppress(ValueError):
                     self._wakes.remove(wake)
                 if not self._wakes:
-                    self._links.watched.discard(self._look_again)
+                    self._client.watched.discard(self._look_again)
 
         return stop
 
     def close(self) -> None:
-        """See Topic."""
         with self._lock:
             self._wakes.clear()
-            self._links.watched.discard(self._look_again)
-            feeds, self._feeds = self._feeds, []
-        for feed in feeds:
-            feed.close()
+            self._client.watched.discard(self._look_again)
+            subscriptions, self._subscriptions = self._subscriptions, []
+        for subscription in subscriptions:
+            subscription.close()
         self._sender.close()
 
     def _fetch(self, number: int, max_bytes: int, deadline: Deadline) -> list[Message]:
-        feed = self._feed_at(number, deadline)
-        while not (found := feed.take(number, max_bytes, deadline)):
-            before = feed.arrived
-            feed.settle(deadline)
-            if feed.arrived == before:
+        subscription = self._subscription_at(number, deadline)
+        while not (found := subscription.take(number, max_bytes, deadline)):
+            before = subscription.arrived
+            subscription.settle(deadline)
+            if subscription.arrived == before:
                 return []
         self._has_seen = True
         if found[0].number > number:
@@ -110,72 +106,77 @@ class RabbitTopic:
         return found
 
     def _reread(self, number: int, deadline: Deadline) -> Message | None:
-        [chunk] = glimpse(self._links, self._stream, (from_number(number),), deadline)
+        [chunk] = peek_chunks(self._client, self._stream, (from_number(number),), deadline)
         if chunk is None and self._ends(deadline).next > number:
-            raise faults.NotReady  # it is there, but a server that has just begun to lead a stream does not show it yet
+            raise errors.NotReady  # it is there, but a server that has just begun to lead a stream does not show it yet
         messages = [] if chunk is None else chunk.messages()
         found = next((message for message in messages if message.number >= number), None)
         if found is not None and found.number > number:
             self._first = None
         return found
 
-    def _feed_at(self, number: int, deadline: Deadline) -> Feed:
-        self._feeds = [feed for feed in self._feeds if not feed.is_lost]
-        for feed in self._feeds:
-            if feed.covers(number):
-                self._feeds.remove(feed)
-                self._feeds.append(feed)
-                return feed
-        feed = Feed(self._links, self._stream, self._wake)
-        feed.start(number, deadline)
-        self._feeds.append(feed)
-        self._drop_feeds()
-        feed.settle(deadline, fully=True)
-        return feed
+    def _subscription_at(self, number: int, deadline: Deadline) -> ReadAhead:
+        self._subscriptions = [subscription for subscription in self._subscriptions if not subscription.is_lost]
+        for subscription in self._subscriptions:
+            if subscription.covers(number):
+                self._subscriptions.remove(subscription)
+                self._subscriptions.append(subscription)
+                return subscription
+        subscription = ReadAhead(self._client, self._stream, self._wake)
+        subscription.start(number, deadline)
+        self._subscriptions.append(subscription)
+        self._drop_subscriptions()
+        subscription.settle(deadline, fully=True)
+        return subscription
 
-    def _drop_feeds(self) -> None:
+    def _drop_subscriptions(self) -> None:
         """Keep those that were read from last; the one that only listens is not needed beside one that reads."""
-        kept = [feed for feed in self._feeds if feed.position is not None][-_FEEDS:]
-        dropped, self._feeds = [feed for feed in self._feeds if feed not in kept], kept
-        for feed in dropped:
-            feed.close()
+        kept = [subscription for subscription in self._subscriptions if subscription.position is not None][
+            -_SUBSCRIPTIONS:
+        ]
+        dropped, self._subscriptions = (
+            [subscription for subscription in self._subscriptions if subscription not in kept],
+            kept,
+        )
+        for subscription in dropped:
+            subscription.close()
         if dropped:
             self._wake()  # one of them may have been what others waited for
 
     def _listen(self, wake: Callable[[], None]) -> None:
-        """Have at least the end of the stream looked at; whoever reads then looks where he is."""
-        feed = Feed(self._links, self._stream, self._wake)
+        """Subscribe at least at the end of the stream, so that waiting readers are woken."""
+        subscription = ReadAhead(self._client, self._stream, self._wake)
         try:
-            feed.start(None, self._links.deadline())
-        except (ServerUnreachable, faults.NotReady, TopicGone):
+            subscription.start(None, self._client.deadline())
+        except (ServerUnreachable, errors.NotReady, TopicGone):
             wake()  # he finds out why when he reads
             return
-        self._feeds.append(feed)
+        self._subscriptions.append(subscription)
 
     def _ends(self, deadline: Deadline) -> Ends:
-        last = self._last_by_feeds(deadline)
-        if last is None or self._first is None or self._links.now() - self._first_asked > _FIRST_HOLDS_S:
-            first, last = glimpse(self._links, self._stream, (FIRST, LAST), deadline)
+        last = self._last_by_subscriptions(deadline)
+        if last is None or self._first is None or self._client.now() - self._first_asked > _FIRST_HOLDS_S:
+            first, last = peek_chunks(self._client, self._stream, (FIRST, LAST), deadline)
             if first is None:
                 return self._nothing()
-            self._first, self._first_asked = first.first, self._links.now()
+            self._first, self._first_asked = first.first, self._client.now()
         if last is None:  # it is written, and about to be stored for good
-            last = Glimpse(self._links, self._stream).wait(LAST, deadline)
+            last = ChunkPeek(self._client, self._stream).wait(LAST, deadline)
         self._has_seen = True
         self._last = []
-        with suppress(BatchDamaged):  # where it ends is known all the same, and whoever reads it is told
+        with suppress(BatchDamaged):  # where it ends is known all the same, and its readers get the error
             self._last = last.messages()
         return Ends(self._first, last.end)
 
     def _nothing(self) -> Ends:
         """A server that has just begun to lead a stream shows nothing of it until it knows what the others have."""
         if self._has_seen:
-            raise faults.NotReady
+            raise errors.NotReady
         return Ends(0, 0)
 
-    def _last_by_feeds(self, deadline: Deadline) -> Chunk | None:
+    def _last_by_subscriptions(self, deadline: Deadline) -> Chunk | None:
         with self._lock:
-            found = (feed.last_stored(deadline) for feed in reversed(self._feeds))
+            found = (subscription.last_stored(deadline) for subscription in reversed(self._subscriptions))
             return next((chunk for chunk in found if chunk is not None), None)
 
     def _wake(self) -> None:
@@ -184,13 +185,13 @@ class RabbitTopic:
 
     def _look_again(self) -> None:
         """Called now and then: without a living subscription nothing else wakes those who wait."""
-        if all(feed.is_lost for feed in self._feeds):
+        if all(subscription.is_lost for subscription in self._subscriptions):
             self._wake()
 
     def _check_size(self, data: bytes) -> None:
         limit = self.limits.append_bytes
         if limit is not None and len(data) > limit:
             raise AppendTooLarge(
-                size=f"{len(data)} bytes", stream=self._name, bus=self._links.address.safe_url,
+                size=f"{len(data)} bytes", stream=self._name, bus=self._client.address.safe_url,
                 limit=f"{limit} bytes", setting=self.limits.append_setting,
             )  # fmt: skip

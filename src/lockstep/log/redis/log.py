@@ -20,28 +20,26 @@ from lockstep.errors import (
 )
 from lockstep.log.batch import NO_PRODUCER, Batch
 from lockstep.log.config import StreamConfig
-from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry, Limits
-from lockstep.log.redis import lua
-from lockstep.log.redis.catalogue import Stored
-from lockstep.log.redis.keys import Keys
-from lockstep.log.redis.lua import Argument, Command
-from lockstep.log.redis.reading import Reader, Row
-from lockstep.log.redis.refusals import Unanswered
-from lockstep.log.redis.server import Server
-from lockstep.log.redis.stamping import stamp
+from lockstep.log.port import READ_BYTES_DEFAULT, Bounds, Entry, Limits, Log
+from lockstep.log.redis import scripts
+from lockstep.log.redis.client import RedisClient
+from lockstep.log.redis.errors import Unanswered
+from lockstep.log.redis.layout import CatalogueEntry, Keys, stamp
+from lockstep.log.redis.reader import Reader, Row
+from lockstep.log.redis.scripts import Argument, Command
 
 _HOLDER_BYTES_MAX = 500
 _UNSURE_MAX = 10_000
 _CONFIG_S = 1.0
-"""So long a handle goes by the configuration that it knows."""
+"""How long a handle uses the configuration that it knows before it looks again."""
 
 
-class Owner(Protocol):
+class LogOwner(Protocol):
     """What a log needs of its bus."""
 
     url: str
     keys: Keys
-    server: Server
+    client: RedisClient
     wait_replicas: int
     wait_ms: int
 
@@ -52,38 +50,37 @@ class Owner(Protocol):
         """The same, and IllegalState within a transaction of this thread."""
 
     def now_ns(self) -> int:
-        """The wall clock, for stamps."""
+        """The wall clock, for append times."""
 
     def monotonic(self) -> float:
-        """The clock for bounds."""
+        """The monotonic clock."""
 
-    def stored(self, name: str) -> Stored:
-        """What the catalogue says about a log now."""
+    def stored(self, name: str) -> CatalogueEntry:
+        """The catalogue entry of a log."""
 
 
-class RedisLog:
-    """See Log. Safe to share between threads."""
+class RedisLog(Log):
+    """A log in one Redis stream. Safe to share between threads."""
 
-    def __init__(self, bus: Owner, name: str, identity: str, config: StreamConfig, limits: Limits) -> None:
+    def __init__(self, bus: LogOwner, name: str, identity: str, config: StreamConfig, limits: Limits) -> None:
         self.name, self.identity, self.config, self.limits = name, identity, config, limits
         self.keys = bus.keys.log(name)
-        self._bus, self._server = bus, bus.server
-        self._reader = Reader(bus.server, self.keys, name, identity)
+        self._bus, self._client = bus, bus.client
+        self._reader = Reader(bus.client, self.keys, name, identity)
         self._lock = threading.Lock()
         self._config_due = bus.monotonic() + _CONFIG_S
         self._unsure: set[tuple[bytes, int]] = set()
 
     def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
-        """See Log."""
         self._bus.check_may_write()
         with self._noting(batches):
             self._refresh()
         now_ns = self._bus.now_ns()
         sealed = [batch.seal(now_ns) for batch in batches]
         check_size(self, self._bus.url, sealed)
-        bell = self.keys.bell if wake else ""
-        arguments = (self.identity, "0", "1" if self._bus.wait_replicas else "0", bell, 0)
-        command = lua.APPEND.call(
+        channel = self.keys.channel if wake else ""
+        arguments = (self.identity, "0", "1" if self._bus.wait_replicas else "0", channel, 0)
+        command = scripts.APPEND.call(
             (self._bus.keys.changes, *self.keys.stored),
             (*arguments, *plan_arguments(self.config, batches, sealed, now_ns, expected_next)),
         )
@@ -93,7 +90,6 @@ class RedisLog:
         return self._bases(reply, batches, expected_next)
 
     def read(self, offset: int, *, max_bytes: int = READ_BYTES_DEFAULT) -> list[Entry]:
-        """See Log."""
         self._bus.check_open()
         row, found = self._reader.read(offset, max_bytes)
         self._check(row)
@@ -102,11 +98,10 @@ class RedisLog:
         return found
 
     def reread(self, offset: int) -> Entry | None:
-        """See Log: every read asks the store."""
+        """Every read asks the store."""
         return next(iter(self.read(offset, max_bytes=1)), None)
 
     def bounds(self) -> Bounds:
-        """See Log."""
         self._bus.check_open()
         self._refresh()
         row = self._reader.row()
@@ -114,21 +109,19 @@ class RedisLog:
         return Bounds(row.first, row.next)
 
     def trim(self, before: int) -> None:
-        """See Log."""
         self._bus.check_may_write()
-        command = lua.TRIM.call((self._bus.keys.changes, *self.keys.stored), (self.identity, before))
+        command = scripts.TRIM.call((self._bus.keys.changes, *self.keys.stored), (self.identity, before))
         while self._done(command) == b"MORE":
             pass
 
     def hold(self, holder: str, offset: int | None) -> None:
-        """See Log."""
         self._bus.check_may_write()
         check_holder(holder)
         arguments = (self.identity, holder, "" if offset is None else offset)
-        self._done(lua.HOLD.call((self.keys.row, self.keys.holds), arguments))
+        self._done(scripts.HOLD.call((self.keys.row, self.keys.holds), arguments))
 
     def close(self) -> None:
-        """See Log."""
+        """Does nothing: the connections belong to the bus."""
 
     def base(self, text: bytes, batch: Batch) -> int:
         """The base offset that a script names for a batch, or says how to find."""
@@ -138,7 +131,7 @@ class RedisLog:
         return self._reader.base(batch, counted, before)
 
     def _refresh(self) -> None:
-        """Take over, now and then, what others altered."""
+        """Look at the catalogue once a second, to use a configuration that others have changed."""
         if self._bus.monotonic() < self._config_due:
             return
         self._config_due = self._bus.monotonic() + _CONFIG_S
@@ -156,8 +149,8 @@ class RedisLog:
         raise refused(reply[0], self.name, self.config, self._bus.url)
 
     def _done(self, command: Command) -> bytes:
-        """Have something done that may be done twice."""
-        [reply] = self._server.ask(command, what=self.name)
+        """Run a script that may be run twice. Raises StreamNotFound if the log is gone."""
+        [reply] = self._client.ask(command, what=self.name)
         if reply == b"GONE":
             raise StreamNotFound(name=self.name, bus=self._bus.url)
         return bytes(reply)
@@ -168,7 +161,7 @@ class RedisLog:
 
     @contextmanager
     def _noting(self, batches: Sequence[Batch]) -> Iterator[None]:
-        """Keep in mind what is uncertain: it stays so if it then can't be sent again."""
+        """Remember uncertain batches: they stay uncertain if they then can't be sent again."""
         try:
             yield
         except AppendUncertain:
@@ -198,7 +191,7 @@ def _origins(batches: Sequence[Batch]) -> set[tuple[bytes, int]]:
 def plan_arguments(
     config: StreamConfig, batches: Sequence[Batch], sealed: Sequence[bytes], now_ns: int, expected_next: int | None
 ) -> list[Argument]:
-    """What the scripts are told about an append."""
+    """The arguments of the scripts for an append."""
     age_ns = None if config.retain_age_s is None else int(config.retain_age_s * 1e9)
     ceiling = config.protect_bytes if config.protect else None
     limits = (expected_next, config.capacity, config.retain_bytes, age_ns, ceiling)
@@ -209,31 +202,31 @@ def plan_arguments(
     return told
 
 
-def send_change(bus: Owner, stream: str, command: Command) -> list[Any]:
+def send_change(bus: LogOwner, stream: str, command: Command) -> list[Any]:
     """Run a script that must not be run twice; AppendUncertain if it may have been, or too few replicas have it."""
     commands = [command]
     if bus.wait_replicas:
         commands.append(("WAIT", bus.wait_replicas, bus.wait_ms))
     try:
-        replies = bus.server.change(*commands, what=stream)
+        replies = bus.client.change(*commands, what=stream)
     except Unanswered as lost:
-        raise AppendUncertain(stream=stream, reason=f"{bus.server.name}: {lost}") from lost
+        raise AppendUncertain(stream=stream, reason=f"{bus.client.name}: {lost}") from lost
     reply: list[Any] = replies[0]
     if bus.wait_replicas and reply[0] == b"OK":
         _check_replicas(bus, stream, replies[1])
     return reply
 
 
-def _check_replicas(bus: Owner, stream: str, count: Any) -> None:
+def _check_replicas(bus: LogOwner, stream: str, count: Any) -> None:
     if not isinstance(count, int):
-        raise AppendUncertain(stream=stream, reason=f"{bus.server.name} has stored it, but can't wait: {count}")
+        raise AppendUncertain(stream=stream, reason=f"{bus.client.name} has stored it, but can't wait: {count}")
     if count < bus.wait_replicas:
         have = f"{count} of {bus.wait_replicas} replicas have it after {bus.wait_ms} ms"
-        raise AppendUncertain(stream=stream, reason=f"{bus.server.name} has stored it, but {have}")
+        raise AppendUncertain(stream=stream, reason=f"{bus.client.name} has stored it, but {have}")
 
 
 def refused(code: bytes, name: str, config: StreamConfig, bus: str) -> StreamNotFound | StoreFull:
-    """The error for what a script says."""
+    """The error for the reply of a script."""
     if code == b"FULL":
         reason = f"groups have not confirmed enough to stay below protect_bytes = {config.protect_bytes}"
         return StoreFull(stream=name, reason=reason)

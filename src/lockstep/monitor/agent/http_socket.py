@@ -87,7 +87,7 @@ class HttpSocket:
                 writer.write(_bytes_of(answer))
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            return  # whoever asked is gone, or never finished
+            return  # the client is gone, or never finished
         finally:
             self._open -= 1
             writer.close()

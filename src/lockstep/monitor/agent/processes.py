@@ -169,7 +169,7 @@ class _Process:
                 stdin.close()
 
     def _ended(self) -> None:
-        """It has exited. What a process that it left behind still writes is waited for shortly."""
+        """It has exited. What a child of it still writes is waited for shortly."""
         assert self._process is not None
         if self._pidfd >= 0:
             self._loop.remove_reader(self._pidfd)

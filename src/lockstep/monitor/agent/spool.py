@@ -105,7 +105,7 @@ class _Segment:
 class FileSpool(Spool):
     """Messages in a folder that one agent has for itself.
 
-    If the disk takes no more, messages wait in memory behind those on disk, as long as there is room.
+    If the disk takes no more, messages wait in memory after those on disk, as long as there is room.
     """
 
     def __init__(self, folder: Path, *, limit_bytes: int = SPOOL_BYTES) -> None:
@@ -134,7 +134,7 @@ class FileSpool(Spool):
 
     def append(self, message: bytes) -> None:
         if len(self._memory):
-            self._memory.append(message)  # behind those that are there: the order counts
+            self._memory.append(message)  # after those that are there: the order counts
             return
         entry = _HEAD.pack(len(message), zlib.crc32(message)) + message
         try:

@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 class Fleet:
-    """See module."""
+    """Takes keepalives, results, orders and ticks, and decides what follows from them."""
 
     def __init__(self) -> None:
         self.state = FleetState()

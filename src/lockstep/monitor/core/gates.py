@@ -40,7 +40,7 @@ class Decision:
     definition: Json
     verdicts: list[Verdict]
     later: list[str]
-    """Filters that the settings do not have: extensions, which whoever carries out the notice has to ask."""
+    """Filters that the settings do not have: extensions, which the server that carries out the notice has to ask."""
 
     @property
     def is_handled(self) -> bool:

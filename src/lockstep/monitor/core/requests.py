@@ -78,7 +78,7 @@ def publish(
     more: Json | None = None,
     tag: str = "",
 ) -> None:
-    """Give the requests of a check that somebody asked for, at once, to its subscribers or others.
+    """Give the requests of a check that was asked for, at once, to its subscribers or others.
 
     `more` is added to what is sent; `tag` tells the ids apart from those of other requests of this second.
     """

@@ -131,7 +131,10 @@ class Clock:
 
 
 class FleetState:
-    """See module. It also carries the step at hand: its block, its output, and `seed`, of which event ids are made."""
+    """Clients, checks, open events, silences and the clock of a fleet.
+
+    It also carries the step at hand: its block, its output, and `seed`, of which event ids are made.
+    """
 
     def __init__(self) -> None:
         self.clients: dict[str, ClientState] = {}

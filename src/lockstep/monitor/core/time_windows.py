@@ -36,7 +36,7 @@ class WindowTime:
         self.seconds = hour * _HOUR_S + minute * 60 + second
         """Since midnight."""
         self.offset = None if found[5] is None else _offset(found[5])
-        """Of its zone to UTC, in seconds; None is the zone of whoever looks."""
+        """Of its zone to UTC, in seconds; None is the zone of the machine that looks."""
 
     def local(self, utc_offset: float, seconds: float | None = None) -> float:
         """The same time, or another one of its day, in seconds since midnight where the offset to UTC is this."""

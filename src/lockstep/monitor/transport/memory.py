@@ -134,7 +134,7 @@ class Broker:
                 exchange.queues.remove(name)
 
     def deliver(self) -> None:
-        """Hand out what can be handed out; called by whoever changed something."""
+        """Hand out what can be handed out; called after each change."""
         with self.lock:
             if self._delivering:
                 return  # a handler that acknowledges comes here again: the loop below goes on

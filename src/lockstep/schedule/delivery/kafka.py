@@ -294,7 +294,7 @@ class _Sender:
     def _serve(self) -> None:
         try:
             self._producer = self._make()
-        except Exception as error:  # noqa: BLE001 - whoever waits for the producer is told
+        except Exception as error:  # noqa: BLE001 - all that wait for the producer are told
             self._loop.call_soon_threadsafe(self._end, error)
             return
         self._loop.call_soon_threadsafe(_set, self.ready, None)

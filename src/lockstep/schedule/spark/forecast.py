@@ -19,7 +19,7 @@ from lockstep.core.agenda import UNFIRED
 from lockstep.core.group import GroupState
 from lockstep.cron import parse
 from lockstep.cron.table import CronTable
-from lockstep.engine.spark.rows_bus import check_host, open_shared, opened, this_host
+from lockstep.engine.spark.sources import check_host, open_shared, opened, this_host
 from lockstep.errors import BadArgument
 from lockstep.runtime import ThreadRuntime
 from lockstep.schedule.requests import cron_row

@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from lockstep.engine.errors import SparkFailed
 from lockstep.engine.spark.rows import register
-from lockstep.engine.spark.rows_bus import this_host
+from lockstep.engine.spark.sources import this_host
 from lockstep.errors import BadArgument
 from lockstep.schedule.scheduler import Scheduler
 from lockstep.schedule.spark import writes

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from lockstep.engine.spark.rows_bus import this_host
+from lockstep.engine.spark.sources import this_host
 from lockstep.errors import BadArgument, PathMissing
 from lockstep.schedule.spark import writes
 from lockstep.schedule.spark.checks import CHECKED, MINUTE_MS, LineCheck, place_of

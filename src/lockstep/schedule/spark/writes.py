@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from lockstep.engine.spark.rows_bus import check_host, open_shared, opened
+from lockstep.engine.spark.sources import check_host, open_shared, opened
 from lockstep.log.batch import Headers, pack
 from lockstep.log.port import Bus, Log
 from lockstep.runtime import ThreadRuntime

@@ -19,7 +19,7 @@ from cassandra.query import BatchStatement, BoundStatement, PreparedStatement, t
 
 from lockstep.errors import BadUrl, Closed, ServerRefused, ServerUnreachable
 from lockstep.log.network.address import Address, parse_address
-from lockstep.log.network.checks import judge, of_login
+from lockstep.log.network.driver import login_findings, report_findings
 from lockstep.log.urls import split_url
 
 DRIVER_ERRORS = (DriverException, NoHostAvailable, ConnectionException, ConnectionBusy)
@@ -99,7 +99,7 @@ class Session:
         if not _KEYSPACE.fullmatch(keyspace):
             reason = f"its keyspace {keyspace!r} must be up to 48 lower-case letters, digits and underscores"
             raise BadUrl(url=self.address.safe_url, reason=reason)
-        judge(of_login(self.address), strict=self.address.strict)
+        report_findings(login_findings(self.address), strict=self.address.strict)
         self._cluster = _cluster(self.address)
         self._closed = False
         try:

@@ -27,8 +27,7 @@ from itertools import islice, takewhile
 from lockstep.core.agenda import ENDED, UNFIRED, Event, Status
 from lockstep.core.group import GroupState
 from lockstep.errors import BadArgument, OutboxBlocked, StoreFull, StreamNotFound, UnsupportedByBackend
-from lockstep.log import codecs
-from lockstep.log.batch import NO_PRODUCER, Batch, pack
+from lockstep.log.batch import NO_PRODUCER, Batch, codec_by_name, pack
 from lockstep.log.port import Bus, Log, Transaction
 from lockstep.runtime import Runtime
 from lockstep.schedule.rows import KEY_BYTES, Change, CronRow, Fence, Outgoing, Run, ShardState
@@ -187,7 +186,7 @@ class CellStore(Store):
             [record.value for record in records],
             producer=NO_PRODUCER,
             sequence=0,
-            codec=codecs.by_name(log.config.compression),
+            codec=codec_by_name(log.config.compression),
             created_ns=self._runtime.wall_ns(),
             keys=[record.key for record in records] if any(record.key is not None for record in records) else None,
             headers=[record.headers for record in records] if any(record.headers for record in records) else None,

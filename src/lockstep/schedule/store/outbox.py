@@ -21,10 +21,8 @@ from hashlib import blake2b
 from google_crc32c import value as crc32c
 
 from lockstep.errors import AppendTooLarge, LockstepError, OutboxBlocked, StoreFull, StreamNotFound, Unavailable
-from lockstep.log import codecs
-from lockstep.log.batch import HEADER, NO_PRODUCER, Batch, BatchView, pack
-from lockstep.log.fitting import appends
-from lockstep.log.port import Bus, Limits, Log
+from lockstep.log.batch import HEADER, NO_PRODUCER, Batch, BatchView, codec_by_name, pack
+from lockstep.log.port import Bus, Limits, Log, split_appends
 from lockstep.runtime import Runtime, Task, logger
 from lockstep.schedule.rows import Fence, Outgoing
 from lockstep.streams.shards import logs_of, shard_of, stream_name
@@ -133,7 +131,7 @@ class Outbox:
         """Append the batches of a log; return how many of them need not be kept, and what went wrong with the next."""
         done = 0
         try:
-            for part in appends(batches, self._limits(name)):
+            for part in split_appends(batches, self._limits(name)):
                 self._append(name, part, stored=stored)
                 done += len(part)
         except StreamNotFound:
@@ -169,7 +167,7 @@ class Outbox:
 
     def _append_placed(self, stream: str, packed_for: str, batches: Sequence[Batch]) -> None:
         for log, own in self._placed(stream, packed_for, batches):
-            for part in appends(own, log.limits):
+            for part in split_appends(own, log.limits):
                 log.append(part)
 
     def _open(self, name: str) -> Log:
@@ -223,7 +221,7 @@ class Outbox:
             [record.value for record in records],
             producer=NO_PRODUCER,
             sequence=0,
-            codec=codecs.by_name(log.config.compression),
+            codec=codec_by_name(log.config.compression),
             created_ns=self._runtime.wall_ns(),
             keys=[record.key for record in records] if any(record.key is not None for record in records) else None,
             headers=[record.headers for record in records] if any(record.headers for record in records) else None,

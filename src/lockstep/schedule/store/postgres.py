@@ -102,7 +102,7 @@ class PostgresStore(Store):
         letters = [self._outbox.pack(change.outgoing, refusals) for change in changes]
         with ExitStack() as stack:
             connection = stack.enter_context(self._connections.begun())
-            # Answered before COMMIT is sent: whoever claims one of these shards waits until this is over
+            # Answered before COMMIT is sent: a node that claims one of these shards waits until this is over
             sent = self._fences(connection, changes)
             kept = [(change, mine) for change, mine in zip(changes, letters, strict=True) if change.shard in sent]
             self._write(connection, [change for change, _ in kept])
@@ -110,7 +110,7 @@ class PostgresStore(Store):
             self._advance(connection, [change for change, _ in kept], sent)
             stored = self._put_outbox(connection, numbered)
             connection.execute(COMMIT, prepare=False)
-            connection.send_all()  # else fences would stay locked until somebody asks for the outcome
+            connection.send_all()  # else fences would stay locked until the outcome is asked for
             waiting = stack.pop_all()
 
         def end() -> set[int]:

@@ -14,7 +14,7 @@ from psycopg.waiting import Ready, Wait
 
 from lockstep.errors import BadUrl, Closed, ServerRefused, ServerUnreachable
 from lockstep.log.network.address import Address, parse_address
-from lockstep.log.network.checks import judge, of_login
+from lockstep.log.network.driver import login_findings, report_findings
 from lockstep.log.urls import split_url
 from lockstep.runtime import Runtime
 
@@ -75,7 +75,7 @@ class Connections:
         if not _SCHEMA.fullmatch(self.schema):
             reason = f"its schema {self.schema!r} must be lower-case letters, digits and underscores"
             raise BadUrl(url=self.address.safe_url, reason=reason)
-        judge(of_login(self.address), strict=self.address.strict)
+        report_findings(login_findings(self.address), strict=self.address.strict)
         self._settings = _settings(self.address, self.schema)
         self._monotonic = runtime.monotonic
         self._slots: LifoQueue[_Connection | None] = LifoQueue()

@@ -1,0 +1,1 @@
+"""What workers computed: spooled, published to the out streams, and read from there."""

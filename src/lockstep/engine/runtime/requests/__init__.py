@@ -1,0 +1,1 @@
+"""Requests to a running project: the channel they come on, and their handlers."""

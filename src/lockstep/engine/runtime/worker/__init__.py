@@ -1,0 +1,1 @@
+"""Evaluating ranges of the sequence for one shard."""
