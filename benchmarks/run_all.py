@@ -2,13 +2,14 @@
 
 python benchmarks/run_all.py [--quick] [--only TABLE] [--large] [--json]
 
-TABLE is streams, engine, failover, failover-buses, buses, schedule or monitor.
+TABLE is streams, engine, failover, failover-buses, buses, schedule, monitor or console.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from typing import Any
 from lockstep.bench.measure import machine
 from lockstep.bench.rows import Row, all_rows, as_data
 
-TABLES = ("streams", "engine", "failover", "failover-buses", "buses", "schedule", "monitor")
+TABLES = ("streams", "engine", "failover", "failover-buses", "buses", "schedule", "monitor", "console")
 OUT = Path(__file__).parent.parent / "docs" / "benchmarks"
 
 
@@ -61,6 +62,9 @@ def measure(name: str, given: argparse.Namespace) -> tuple[dict[str, Any], list[
     elif name == "monitor":
         facts["peers"] = not given.no_peers
         rows = list(monitor_rows(given))
+    elif name == "console":
+        facts["nice"] = os.nice(0)
+        rows = list(console_rows(given))
     elif name == "streams":
         rows = list(all_rows(quick=given.quick, say=say))
     else:
@@ -125,6 +129,15 @@ def monitor_rows(given: argparse.Namespace) -> Iterator[Row]:
     return monitor.all_rows(options, say)
 
 
+def console_rows(given: argparse.Namespace) -> Iterator[Row]:
+    from lockstep.bench.console import table as console
+
+    options = console.ConsoleBench()
+    if given.quick:
+        options = replace(options, viewers=50, seconds=10.0, size=0.1)
+    return console.all_rows(options, say)
+
+
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -141,6 +154,7 @@ def table(rows: list[Row]) -> str:
 
 def write(name: str, facts: dict[str, Any], rows: list[Row], result: dict[str, Any]) -> None:
     # Children of the measurements import this file again; what only the report needs must not slow them down.
+    import console_report
     import engine_report
     import failover_report
     import monitor_report
@@ -159,7 +173,7 @@ def write(name: str, facts: dict[str, Any], rows: list[Row], result: dict[str, A
         return
     pages = {"streams": report.markdown, "engine": engine_report.markdown, "failover": failover_report.markdown,
              "failover-buses": failover_report.on_servers, "schedule": schedule_report.markdown,
-             "monitor": monitor_report.markdown}  # fmt: skip
+             "monitor": monitor_report.markdown, "console": console_report.markdown}  # fmt: skip
     (OUT / f"{name}.md").write_text(pages[name](facts, rows))
     draw(rows, OUT / f"{name}.png")
 

@@ -17,7 +17,7 @@ ARGUMENTS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1280,900",
 )  # fmt: skip
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
-KEYS = {"ctrl": "\ue009", "enter": "\ue007"}
+KEYS = {"ctrl": "\ue009", "enter": "\ue007", "escape": "\ue00c", "tab": "\ue004", "up": "\ue013", "down": "\ue015"}
 
 
 def is_there() -> bool:
@@ -70,6 +70,33 @@ class Browser:
 
     def picture(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(self._ask("GET", f"{self._session}/screenshot")))
+
+    def resize(self, width: int, height: int) -> None:
+        """The size of the page, in CSS pixels; a phone has a width of about 390."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.devtools("Emulation.setDeviceMetricsOverride", **metrics)
+
+    def prefer(self, scheme: str) -> None:
+        """Light or dark, as the system would say it."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.devtools("Emulation.setEmulatedMedia", features=features)
+
+    def whole_picture(self, width: int, height_max: int) -> bytes:
+        """The page from its top, at most so high, as PNG."""
+        height = min(height_max, int(self.script("document.documentElement.scrollHeight")))
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        found = self.devtools("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
+        return base64.b64decode(found["data"])
+
+    def settle(self) -> None:
+        """Wait until a page is drawn, and is live if it follows changes."""
+        self._until(lambda: self.script("document.readyState") == "complete", what="the page")
+        is_heard = "!document.body.dataset.live || document.querySelector('#live').dataset.heard === 'yes'"
+        self._until(lambda: self.script(is_heard), what="the first message of a live page")
+
+    def devtools(self, command: str, **parameters: Any) -> Any:
+        """A command of Chromium's own protocol."""
+        return self._ask("POST", f"{self._session}/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def _find(self, css: str) -> str:
         return str(self._ask("POST", f"{self._session}/element", {"using": "css selector", "value": css})[_ELEMENT])

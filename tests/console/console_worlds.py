@@ -47,11 +47,13 @@ class ConsoleWorld:
     pillars: Sequence[Pillar] = ()
     anonymous: bool = True
     mounts: Sequence[Mount] = ()
+    names_s: float = 0.0
+    sampled_every_s: float = 5.0
     secrets: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        site = Site(self.client, self.client.runtime, "lockstep")
-        self.sampler = Sampler(self.client)
+        site = Site(self.client, self.client.runtime, "lockstep", self.names_s)
+        self.sampler = Sampler(site, self.sampled_every_s)
         self.credentials = CredentialStore(self.client, self.client.runtime)
         self.audit = AuditLog(self.client, self.client.runtime, "here")
         found = [StreamViews(site, self.sampler).pillar(), *self.pillars,

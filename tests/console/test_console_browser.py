@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -85,7 +86,7 @@ def test_a_change_goes_through_sign_in_preview_and_confirmation(client, console,
     browser.see("0 records are removed for good")
     browser.write("#f-confirm", "orders")
     browser.click("form.act button.danger")
-    browser.see("Streams")
+    browser.see("Streams with their records")
     assert "orders" not in client.streams()
 
 
@@ -106,9 +107,121 @@ def test_keys_themes_and_times(client, console, browser):
     assert browser.script("getComputedStyle(document.body).backgroundColor") != before
 
 
-@pytest.mark.parametrize("width", [1024, 390])
+def test_the_switcher_is_used_with_keys_alone(client, console, browser):
+    client.create("payments")
+    browser.open(f"{console.url}/groups")
+    browser.press("ctrl", "k")
+    chosen = "document.querySelector('#palette-list [aria-selected=true]').innerText"
+    first = browser.script(chosen)
+    browser.press("down")
+    assert browser.script(chosen) != first
+    browser.press("up")
+    assert browser.script(chosen) == first
+    browser.press("escape")
+    assert not browser.script("document.querySelector('#palette').open")
+    browser.press("ctrl", "k")
+    browser.write("#palette-text", "paym")
+    browser.see("payments")
+    browser.press("enter")
+    browser.see("Appended")
+    assert browser.script("location.pathname") == "/streams/payments"
+
+
+def test_tab_goes_through_a_page_and_out_of_it_again(console, browser):
+    browser.open(f"{console.url}/streams")
+    browser.see("orders")
+    browser.press("tab")
+    assert browser.script("document.activeElement.className") == "skip"
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    seen = []
+    for _ in range(80):
+        browser.press("tab")
+        place = browser.script("document.activeElement.outerHTML")
+        if place in seen or place.startswith("<body"):
+            break
+        seen.append(place)
+        assert browser.script(outline) != "none", place
+    assert any("palette-open" in place for place in seen)
+    assert any("/streams/orders" in place for place in seen)
+    assert any("data-copy" in place for place in seen), "the end of the page is reached"
+
+
+def test_a_live_page_keeps_selection_focus_what_is_open_and_what_is_typed(client, console, browser):
+    with client.publisher("orders") as publisher:
+        publisher.publish_many([f"record {number}".encode() for number in range(40)])
+        browser.open(f"{console.url}/streams/orders/records")
+        browser.see("record 39")
+        browser.click("details.record summary")
+        browser.write("input[name=at]", "2027-01-")
+        browser.script("getSelection().selectAllChildren(document.querySelectorAll('details.record code')[3])")
+        browser.script("document.querySelector('input[name=at]').focus()")
+        browser.script("window.scrollTo(0, 300)")
+        publisher.publish(b"a new record")
+        browser.see("a new record")
+    opened = "document.querySelector('details.record[open]').innerText"
+    assert "record 39" in browser.script(opened)
+    assert browser.script("document.querySelector('input[name=at]').value") == "2027-01-"
+    assert browser.script("document.activeElement.name") == "at"
+    assert browser.script("window.scrollY") >= 300
+
+
+def test_selected_text_stays_selected_while_the_page_goes_on(client, console, browser):
+    with client.publisher("orders") as publisher:
+        publisher.publish_many([f"record {number}".encode() for number in range(5)])
+        browser.open(f"{console.url}/streams/orders/records")
+        browser.see("record 4")
+        browser.script("getSelection().selectAllChildren(document.querySelectorAll('details.record code')[2])")
+        publisher.publish(b"a new record")
+        browser.see("a new record")
+    assert browser.script("String(getSelection())") == "record 2"
+
+
+def test_times_are_as_chosen_on_every_page_and_say_the_others(client, console, browser):
+    with client.publisher("orders") as publisher:
+        publisher.publish(b"x")
+    shapes = {"ago": r"\d+ \w+ ago|just now", "local": r"[\d-]+ [\d:.]+[+-]\d\d:\d\d", "utc": r"[\d-]+ [\d:.]+Z"}
+    for choice, shape in shapes.items():
+        browser.open(f"{console.url}/streams")
+        browser.script(f"(document.querySelector('#time-choice').value='{choice}',"
+                       "document.querySelector('#time-choice').dispatchEvent(new Event('change')))")  # fmt: skip
+        browser.open(f"{console.url}/streams/orders/records")
+        browser.see("can be read")
+        assert re.fullmatch(shape, browser.text("time")), choice
+        title = browser.script("document.querySelector('time').title").splitlines()
+        assert re.fullmatch(f"UTC: {shapes['utc']}", title[0])
+        assert re.fullmatch(f"local: {shapes['local']}", title[1])
+        assert re.fullmatch(shapes["ago"], title[2])
+
+
+def test_filters_are_in_the_address_and_back_goes_to_the_page_before(client, console, browser):
+    client.create_many(["invoices", "offers"])
+    browser.open(f"{console.url}/streams")
+    browser.see("invoices")
+    browser.write("#search", "offer")
+    browser.press("enter")
+    browser.see("1 of ")
+    assert "q=offer" in browser.script("location.search")
+    browser.script("history.back()")
+    browser.see("invoices")
+    assert browser.script("location.search") == ""
+    browser.see("live, updated")
+
+
+def test_pages_are_of_use_without_a_script(console, client, browser):
+    browser.devtools("Emulation.setScriptExecutionDisabled", value=True)
+    browser.open(f"{console.url}/streams")
+    assert "orders" in browser.text()
+    assert "Pause" not in browser.text()
+    assert "Reload the page to see changes" in browser.text()
+    browser.resize(390, 844)
+    browser.click("#menu-open")
+    browser.click("#menu a[href='/groups']")
+    assert "There are no groups yet" in browser.text()
+
+
+@pytest.mark.parametrize("width", [1440, 1280, 1024, 390])
 def test_pages_are_not_wider_than_the_window(client, console, browser, width):
-    browser.script(f"window.resizeTo({width}, 900)")
+    browser.resize(width, 900)
     for path in ("/", "/streams", "/streams/orders", "/schedules", "/crons", "/fleet", "/projects"):
         browser.open(f"{console.url}{path}")
         assert browser.script("document.documentElement.scrollWidth <= window.innerWidth"), path

@@ -125,7 +125,7 @@ class TestEvents:
         other.world.view.reset()
         other.clock.advance(5)
         page = other.caller.page("/fleet")
-        assert "nothing is known yet" in page
+        assert "Nothing is known yet" in page
         assert "all checks are OK" not in page
         assert {label: value for label, value, _ in other.pillar.figures()}["hosts"] == "unknown"
         other.close()
@@ -157,7 +157,7 @@ class TestWhy:
     def test_of_a_check_that_is_ok_it_says_so(self, console):
         page = console.caller.page("/fleet/why/db-1/disk")
         assert "It has no open event." in page
-        assert "No event was decided on" in page
+        assert "Nothing was decided yet" in page
 
     def test_what_is_not_known_is_not_found(self, console):
         assert console.caller.data("/fleet/why/db-1/none", status=404)["error"]["code"] == "NOT_FOUND"
@@ -216,7 +216,7 @@ class TestChecks:
             ["log"],
         )
         assert rows["own"]["is_standalone"]
-        assert "agents run it alone" in console.caller.page("/fleet/checks")
+        assert "agents run it by their own settings" in console.caller.page("/fleet/checks")
         assert "check-disk" in console.caller.page("/fleet/checks/disk")
 
     def test_one_is_asked_for_on_all_hosts_or_on_one(self, console):
@@ -355,16 +355,18 @@ class TestActsOnEvents:
 
 
 class TestProblems:
-    def test_critical_events_are_told_by_check_until_they_are_silenced(self, console):
+    def test_open_events_are_told_by_check_until_they_are_silenced_the_worst_first(self, console):
         console.events()
-        [problem] = console.pillar.problems()
+        problem, other = console.pillar.problems()
+        assert (other.title, other.severity) == ("load is warning on web-2", "warning")
+        assert problem.severity == "critical"
         assert problem.title == "disk is critical on 2 hosts"
         assert problem.reason == "web-1: disk 99 % used"
         assert [event["check"] for event in console.caller.data(problem.link)["events"]] == ["disk", "disk"]
         console.caller.act("/fleet/silence", subscription="client:web-1", check="disk", reason="known")
         console.world.check("web-1", "disk", 2)
         console.tick()
-        [problem] = console.pillar.problems()
+        problem, _ = console.pillar.problems()
         assert problem.title == "disk is critical on web-2"
         assert console.caller.data(problem.link)["event"]["client"] == "web-2"
         assert "disk is critical on web-2" in console.caller.page("/")

@@ -32,7 +32,8 @@ class Fleet:
         self.clock = VirtualRuntime(wall_ns=10**18)
         self.theirs = VirtualRuntime(wall_ns=10**18 + ahead_ns)
         self.log = GroupLog(grid.bus(self.theirs), "g", self.theirs)
-        self.watch = GroupWatch(Lockstep(grid.bus(self.clock), self.clock))
+        self.client = Lockstep(grid.bus(self.clock), self.clock)
+        self.watch = GroupWatch(self.client)
         self._numbers: dict[str, int] = {}
 
     def beat(self, *members: str, lease: float = 1.0) -> None:
@@ -101,6 +102,26 @@ def test_a_member_that_is_suspected_by_time_stamps_is_told_with_a_doubt():
     fleet.clock.advance(5.0)
     found = fleet.watch.describe("g")
     assert (found.suspects, found.view.silent) == (frozenset(), {"a"})
+
+
+def test_the_home_page_tells_of_silence_as_the_rounds_of_the_sampler_listened():
+    fleet = Fleet(ahead_ns=-HOUR_NS)
+    world = ConsoleWorld(fleet.client)
+
+    def reasons() -> list[str]:
+        return [row["reason"] for row in world.get("/api/v1/").tree["problems"]]
+
+    fleet.beat("a")
+    world.sampler.sample()
+    assert reasons() == ["a did not report lately, by the time stamps of the bus; this server listens to be sure."]
+    fleet.clock.advance(0.5)
+    fleet.beat("a")
+    world.sampler.sample()
+    assert reasons() == []
+    fleet.clock.advance(5.0)
+    world.sampler.sample()
+    assert reasons() == ["a did not report within the lease: killed or paused."]
+    world.close()
 
 
 @pytest.fixture

@@ -234,7 +234,7 @@ def test_dead_letters_are_shown_with_their_reason_and_sent_back(world, client, o
     row = world.get("/api/v1/letters/orders.dlq").tree["records"][0]
     assert (row["from"], row["from_offset"], row["group"]) == ("orders", "0", "g")
     assert "no stock" in row["reason"]
-    assert "dead letters in orders.dlq" in json.dumps(world.get("/api/v1/").tree)
+    assert "1 dead letter in orders.dlq" in json.dumps(world.get("/api/v1/").tree)
     sent = world.post("/api/v1/letters/orders.dlq/redrive", {"confirm": "orders.dlq"}, operator).tree
     assert sent == {"sent": 1}
     assert client.bounds("orders").next == 2
@@ -252,6 +252,40 @@ def test_rates_and_lags_are_measured_in_rounds(world, client):
     client.delete("orders")
     world.sampler.sample()
     assert world.sampler.rates("orders") == []
+
+
+def test_totals_are_those_of_all_streams_and_what_a_round_does_not_look_at_is_unknown(world, client, monkeypatch):
+    monkeypatch.setattr("lockstep.console.sampler.LOOKS_MAX", 1)
+    client.create_many(["a", "b"])
+    for _ in range(4):
+        publish(client, "a", b"x")
+        world.sampler.sample()
+    assert [value is None for value in world.sampler.rates("b")] == [True, True, False], (
+        "a look, a round without, a look"
+    )
+    assert [value is None for value in world.sampler.rates("a")] == [True, True, False, True], (
+        "the last round did not look: what was measured is not as of now"
+    )
+    totals = world.sampler.total_rates()
+    assert totals[:2] == [None, None]
+    assert totals[-1] == pytest.approx(sum(max(filter(None, world.sampler.rates(name)), default=0) for name in "ab"))
+    shown = {row["label"]: row for row in world.get("/api/v1/").tree["trends"]}
+    assert shown["Appended to all streams"]["values"] == totals
+
+
+def test_a_group_that_only_elects_has_no_lag_and_is_not_said_to_lack_members(world, client):
+    for stream in ("a", "b"):
+        publish(client, stream, b"1", b"2")
+    for group in ("p.engines", "billing"):
+        with client.subscriber("a", group=group) as subscriber:
+            assert subscriber.wait_assigned(10.0)
+    world.sampler.sample()
+    rows = {row["name"]: row for row in world.get("/api/v1/groups").tree["groups"]}
+    assert (rows["billing"]["lag"], rows["billing"]["elects"]) == (2, False)
+    assert (rows["p.engines"]["lag"], rows["p.engines"]["elects"]) == (0, True)
+    assert world.sampler.total_lags() == [2.0]
+    titles = [row["title"] for row in world.get("/api/v1/").tree["problems"]]
+    assert titles == ["Group billing has no member"]
 
 
 def test_every_page_names_a_command_and_a_request(world, client):

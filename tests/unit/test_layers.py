@@ -93,6 +93,18 @@ MAY_IMPORT = {
         "monitor/agent",
         "",
     },
+    "bench/console": {
+        "errors",
+        "runtime",
+        "log",
+        "core",
+        "streams",
+        "schedule",
+        "bench",
+        "bench/monitor",
+        "monitor/transport",
+        "",
+    },
     "drill": {
         "errors",
         "runtime",

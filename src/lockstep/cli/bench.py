@@ -178,6 +178,22 @@ def monitor(options: argparse.Namespace, output: Output) -> None:
         output.note(bench.NO_PEERS)
 
 
+def console(options: argparse.Namespace, output: Output) -> None:
+    """Measure the console, row by row."""
+    bench: Any = importlib.import_module("lockstep.bench.console.table")
+    try:
+        wanted = bench.ConsoleBench(
+            viewers=options.viewers, every_s=options.every, seconds=options.seconds, size=options.size,
+            only=tuple(options.only),
+        )  # fmt: skip
+    except ValueError as error:
+        raise UsageError(reason=f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
+    if output.json:
+        output.json_line(bench.run(wanted, progress=_tell(output)))
+        return
+    _table(bench.all_rows(wanted, _tell(output)), output)
+
+
 def _rows(module: str, kind: str, output: Output, wanted: Mapping[str, Any]) -> None:
     """Run one table on Spark, and show it."""
     from lockstep.engine.spark.session import check_java

@@ -242,6 +242,16 @@ def _bench_monitor(parser: argparse.ArgumentParser) -> None:
                         help="who computes in the servers (local)")  # fmt: skip
 
 
+def _bench_console(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", nargs="+", action="extend", default=[], metavar="ROW", help="of scale, load (all)")
+    parser.add_argument("--viewers", type=kinds.positive, default=200, metavar="N", help="with live pages (200)")
+    parser.add_argument("--every", type=kinds.duration, default=10.0, metavar="TIME",
+                        help="how often each of them loads a page (10s)")  # fmt: skip
+    parser.add_argument("--seconds", type=kinds.duration, default=30.0, metavar="S", help="they look for so long (30)")
+    parser.add_argument("--size", type=float, default=1.0, metavar="X",
+                        help="of the large world: 1 is 10,000 streams, groups, hosts, 100,000 events (1)")  # fmt: skip
+
+
 BENCH = Noun(
     name="bench",
     purpose="Measure this machine.",
@@ -303,6 +313,18 @@ BENCH = Noun(
                 "lockstep bench monitor --json",
                 "lockstep bench monitor --only load ok --runner spark --seconds 60",
                 "lockstep bench monitor --only kill --kills 20",
+            ),
+        ),
+        Verb(
+            bus_help="none: it starts what it measures (LOCKSTEP_BUS does not count)",
+            name="console",
+            purpose="Load pages beside a large world, have viewers look at the demo, and probe health and metrics.",
+            run="lockstep.cli.bench:console",
+            arguments=_bench_console,
+            examples=(
+                "lockstep bench console --json",
+                "lockstep bench console --only scale --size 0.2",
+                "lockstep bench console --only load --viewers 50 --seconds 20",
             ),
         ),
         COMPARE,

@@ -32,7 +32,9 @@ def _shared(parser: argparse.ArgumentParser) -> None:
 
 def _serve(parser: argparse.ArgumentParser) -> None:
     _shared(parser)
-    parser.add_argument("--http", type=kinds.port, default=8080, metavar="PORT", help="where to listen (8080; 0: any)")
+    parser.add_argument(
+        "--http", type=kinds.port_or_any, default=8080, metavar="PORT", help="where to listen (8080; 0: any)"
+    )
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="of which address (127.0.0.1)")
     parser.add_argument("--tls-cert", metavar="FILE", help="certificate with its chain, PEM; needed off loopback")
     parser.add_argument("--tls-key", metavar="FILE", help="its key, PEM")

@@ -8,16 +8,16 @@ from typing import Any
 from lockstep.console.audit import AuditLog
 from lockstep.console.callers import Callers, check_form
 from lockstep.console.context import PageContext, path_of, scope_of
-from lockstep.console.errors import FormInvalid, NotConfirmed, SignInNeeded
+from lockstep.console.errors import ActRepeated, FormInvalid, NotConfirmed, SignInNeeded
 from lockstep.console.pages import HTML, Pages, link, page_reply
 from lockstep.console.port import DRY_RUN, Act, Asked, Download
-from lockstep.console.request import API, Request, query_of
+from lockstep.console.request import API, ONCE_MAX, Request, query_of
 from lockstep.errors import BadArgument, LockstepError
 from lockstep.server.access import Principal
-from lockstep.server.bodies import Reply, check_tree, parse_json, reply
+from lockstep.server.bodies import JSON, Reply, check_tree, parse_json, reply
 
 _FORM = b"application/x-www-form-urlencoded"
-_OWN = frozenset({"_form", "_step", "confirm", "dry_run"})
+_OWN = frozenset({"_form", "_step", "_once", "confirm", "dry_run"})
 
 
 class ActRunner:
@@ -43,7 +43,7 @@ class ActRunner:
                 raise
             wrong = _unread(act, request, names, principal, given)
             return self._page(act, wrong, step="form", fault=str(error.params["faults"]), status=422)
-        return self._for_api(act, asked, given) if request.is_api else self._for_page(act, asked, given)
+        return self._for_api(act, asked, given, request.once()) if request.is_api else self._for_page(act, asked, given)
 
     def _for_page(self, act: Act, asked: Asked, given: Mapping[str, Any]) -> Reply:
         if given.get("_step") != "run":
@@ -51,7 +51,12 @@ class ActRunner:
         if act.confirm and given.get("confirm") != asked.names[act.confirm]:
             fault = f"Type {asked.names[act.confirm]} to confirm."
             return self._page(act, asked, step="preview", preview=act.preview(asked), fault=fault, status=422)
-        done = self._carried_out(act, asked)
+        try:
+            done = self._carried_out(act, asked, given.get("_once", "")[:ONCE_MAX])
+        except ActRepeated as error:  # as after a second click: where the first one led to
+            if error.params["outcome"] != "done":
+                raise
+            done = {}
         if isinstance(done, Download):
             return done.reply()
         if done.get("shown_once"):
@@ -59,22 +64,27 @@ class ActRunner:
         where = link(path_of(act.done, asked.names), scope_of(act, asked.values))
         return Reply(b"", 303, HTML, {"Location": where})
 
-    def _for_api(self, act: Act, asked: Asked, given: Mapping[str, Any]) -> Reply:
+    def _for_api(self, act: Act, asked: Asked, given: Mapping[str, Any], once: str) -> Reply:
         if DRY_RUN.read(given.get("dry_run")):
             return reply({"dry_run": True, **act.preview(asked)})
         if act.confirm and given.get("confirm") != asked.names[act.confirm]:
             raise NotConfirmed(what=act.title, name=asked.names[act.confirm])
-        done = self._carried_out(act, asked)
+        done = self._carried_out(act, asked, once)
         return done.reply() if isinstance(done, Download) else reply(done)
 
-    def _carried_out(self, act: Act, asked: Asked) -> Mapping[str, Any] | Download:
-        """Carry out an act between two records of the audit log."""
+    def _carried_out(self, act: Act, asked: Asked, once: str) -> Mapping[str, Any] | Download:
+        """Carry out an act between two records of the audit log; ActRepeated if that was begun before.
+
+        A file may be made again: its page stays open, and it changes nothing.
+        """
+        once = once if act.answers == JSON else ""
+        self._audit.check_new(act, asked, once)
         try:
             preview = act.preview(asked)
         except LockstepError:
             self._audit.event(asked.principal, asked.address, act.title, asked.path, "refused")
             raise
-        number = self._audit.begun(act, asked, preview)
+        number = self._audit.begun(act, asked, preview, once)
         try:
             done = act.run(asked)
         except LockstepError as error:
@@ -107,7 +117,8 @@ class ActRunner:
         status: int = 200,
     ) -> Reply:  # fmt: skip
         context = {**self._context.of(act, asked, preview or {}), "act": act, "step": step, "fault": fault,
-                   "confirm": asked.names.get(act.confirm, ""), "acts": []}  # fmt: skip
+                   "confirm": asked.names.get(act.confirm, ""), "acts": [],
+                   "once": self._context.new_mark()}  # fmt: skip
         return page_reply(self._pages.page("act.html", context), status)
 
 

@@ -169,22 +169,28 @@ class ConsoleApp:
         if view is None or not view.is_live:
             raise BadArgument(name="path", value=path, reason="it is no page that follows changes")
         principal = await self._in_thread(self._callers.admit, request, view.role, view.area)
-        asked = _asked(view, wanted, names, principal)
+        # Viewers of a role and scope share what is rendered, so nothing of one caller's session may be in it.
+        shown = principal if view.is_personal else Principal("", principal.role, principal.scope)
+        asked = _asked(view, wanted, names, shown)
 
         def rendered() -> str:
-            if not self._is_still(principal, request, view):
-                raise SignInNeeded()
             return self._pages.content(view.template, self._context.of(view, asked, view.load(asked)))
 
         async def render() -> str:
             return str(await self._in_thread(rendered))
 
-        key = f"{principal.credential}\0{principal.session}\0{path}?{query}"
-        await self.live.serve(key, render, receive, send)
+        async def still_may() -> bool:
+            return bool(await self._in_thread(self._is_still, principal, request, view))
+
+        key = f"{shown.credential}\0{shown.session}\0{shown.role.label}\0{','.join(shown.scope)}\0{path}?{query}"
+        await self.live.serve(key, render, receive, send, still_may if principal.credential else None)
 
     def _is_still(self, principal: Principal, request: Request, view: View) -> bool:
         """Whether who opened a live page has the same credential as then, and it still allows that."""
-        now = self._callers.principal(request)
+        try:
+            now = self._callers.principal(request)
+        except SignInNeeded:
+            return False
         return now.credential == principal.credential and now.may(view.role, view.area)
 
     async def _pass_on(self, mount: Mount, request: Request, scope: Scope, receive: Receive, send: Send) -> None:

@@ -12,6 +12,7 @@ from lockstep.console.figures import FleetFigures, ProjectFigures, ScheduleFigur
 from lockstep.console.fleet import FleetViews
 from lockstep.console.fleets import Fleets, lacking
 from lockstep.console.mounts import Mount
+from lockstep.console.names import FRESH_S
 from lockstep.console.port import Pillar, Site
 from lockstep.console.projects import project_views
 from lockstep.console.sampler import Sampler
@@ -34,9 +35,9 @@ class Parts:
 @contextmanager
 def opened_parts(client: Lockstep, cluster: str, state: Path) -> Iterator[Parts]:
     """Everything that can be looked at on a bus, while the block runs; views of fleets are kept below `state`."""
-    site, parts = Site(client, client.runtime, cluster), Parts()
+    site, parts = Site(client, client.runtime, cluster, FRESH_S), Parts()
     with ExitStack() as closing:
-        sampler = Sampler(client)
+        sampler = Sampler(site)
         closing.callback(sampler.close)
         sampler.start()
         figures = StreamFigures(client, sampler)

@@ -42,6 +42,10 @@ class PageContext:
             "form_token": form_token(principal), "signed_in": bool(principal.credential),
         }  # fmt: skip
 
+    def new_mark(self) -> str:
+        """A mark for a form, by which a second confirmation is known."""
+        return self._site.runtime.new_id().hex()
+
     def of(self, view: View | Act, asked: Asked, tree: Mapping[str, Any]) -> dict[str, Any]:
         """That of a view or of the form of an act."""
         return {

@@ -95,15 +95,13 @@ class CredentialStore:
     def bearer(self, secret: str) -> Principal | None:
         """Who has this token."""
         with self._lock:
-            self._follow()
-            known = self._tokens.find(secret, self.now_ms)
+            known = self._found(self._tokens, secret)
         return None if known is None else known.principal()
 
     def sign_in(self, secret: str) -> tuple[Principal, str] | None:
         """Begin a session with a token; None if it is not valid."""
         with self._lock:
-            self._follow()
-            known = self._tokens.find(secret, self.now_ms)
+            known = self._found(self._tokens, secret)
             if known is None:
                 return None
             ends = self.now_ms + SESSION_S * 1000
@@ -126,8 +124,7 @@ class CredentialStore:
     def session(self, secret: str) -> Principal | None:
         """Who has this session; nobody once its token is gone."""
         with self._lock:
-            self._follow()
-            known = self._sessions.find(secret, self.now_ms)
+            known = self._found(self._sessions, secret)
             token = None if known is None else self._tokens.by_id.get(known.token)
             is_valid = token is not None and token.is_valid(self.now_ms)
         return known.principal(secret) if known is not None and is_valid else None
@@ -155,6 +152,16 @@ class CredentialStore:
         with self._lock:
             self._followed = -FRESH_S
             log.follow()
+
+    def _found(self, among: Credentials, secret: str) -> Credential | None:
+        """The credential with this secret; one that another server has just made is read now."""
+        self._follow()
+        known = among.find(secret, self.now_ms)
+        if known is None:
+            self._followed = -FRESH_S
+            self._follow()
+            known = among.find(secret, self.now_ms)
+        return known
 
     def _follow(self) -> None:
         now = self._runtime.monotonic()

@@ -6,13 +6,15 @@ NotFound                                           exit 3
   CredentialNotFound
 Forbidden                                          exit 5
   SignInNeeded RoleNeeded FormForged StreamReserved
+Conflict                                           exit 4
+  ActRepeated
 Unavailable                                        exit 6
   TooFast BundleBusy
 """
 
 from __future__ import annotations
 
-from lockstep.errors import Forbidden, NotFound, Unavailable, UsageError
+from lockstep.errors import Conflict, Forbidden, NotFound, Unavailable, UsageError
 
 
 class NotConfirmed(UsageError):
@@ -77,6 +79,14 @@ class FormForged(Forbidden):
     code = "FORM_FORGED"
     template = "The form was not sent from a page of this session."
     advice = "Load the page again and send the form from there."
+
+
+class ActRepeated(Conflict):
+    """A confirmation that was sent twice: what it asks for was begun by the first one, and is not done again."""
+
+    code = "ACT_REPEATED"
+    template = "{what} was confirmed before, and is not done again. What became of it: {outcome}."
+    advice = "Look at the page, or at the audit log. To do it again, begin with a new preview."
 
 
 class TooFast(Unavailable):

@@ -26,7 +26,7 @@ from lockstep.console.fleet_rows import (
     verdict_rows,
 )
 from lockstep.console.fleets import CLUSTER, MONITOR, STALE_S, Fleet, Fleets, OpenEvent, hides
-from lockstep.console.pages import link, part_of_path
+from lockstep.console.pages import link, noun, part_of_path
 from lockstep.console.port import (
     PAGE,
     PAGED,
@@ -94,7 +94,7 @@ class FleetViews:
 
     def _views(self) -> list[View]:
         return [
-            View(path="/fleet", title="Fleet", summary="Open events, the worst first, grouped by check",
+            View(path="/fleet", title="Events", summary="Open events, the worst first, grouped by check",
                  load=self.events, template="fleet.html", cli="lockstep monitor events",
                  parameters=(MONITOR, Q, SEVERITY, OF_CHECK, OF_HOST, IS_SILENCED, PAGE, SIZE)),
             View(path="/fleet/hosts", title="Hosts", summary="Hosts, those with the worst events first",
@@ -193,8 +193,7 @@ class FleetViews:
         if fleet is None:
             return {**about, "hosts": [], "page": paged([], asked)[1]}
         open_events = fleet.events()
-        names = sorted(fleet.view.clients("client"), key=lambda name: (-open_events.worst.get(name, 0), name))
-        shown, page = paged(names, asked)
+        shown, page = paged(open_events.hosts, asked)
         rows = [(name, fleet.view.row("client", name)) for name in shown]
         return {**about, "page": page, "hosts": [
             host_row(row, open_events.counts.get(name, 0), open_events.worst.get(name, 0))
@@ -403,20 +402,21 @@ class FleetViews:
         for name in self._fleets.names()[:MONITORS_LOOKED_AT]:
             fleet = self._fleets.open(name)
             counters, of = fleet.view.row("counters"), "" if name == "monitor" else f" of {name}"
-            hosts = "unknown" if counters is None else f"{counters['clients']:,}"
-            events = "unknown" if counters is None else f"{len(fleet.events().events):,}"
-            found.append((f"hosts{of}", hosts, link("/fleet/hosts", {"monitor": name})))
-            found.append((f"open events{of}", events, link("/fleet", {"monitor": name})))
+            hosts = None if counters is None else counters["clients"]
+            events = None if counters is None else len(fleet.events().events)
+            rows = ((hosts, "host", "/fleet/hosts"), (events, "open event", "/fleet"))
+            found += [(f"{noun(count, one)}{of}", "unknown" if count is None else f"{count:,}",
+                       link(path, {"monitor": name})) for count, one, path in rows]  # fmt: skip
         return found
 
     def problems(self) -> list[Problem]:
-        """Views that do not follow, and critical events that nobody has silenced."""
+        """Views that do not follow, and events that nobody has silenced, by check."""
         found: list[Problem] = []
         for name in self._fleets.names()[:MONITORS_LOOKED_AT]:
             fleet = self._fleets.open(name)
             found += _stale_problem(fleet)
-            critical = [event for event in fleet.events().events if event.status == 2 and not event.silenced_by]
-            found += [_group_problem(name, group) for group in grouped(critical)[:PROBLEMS_MAX]]
+            loud = [event for event in fleet.events().events if not event.silenced_by]
+            found += [_group_problem(name, group) for group in grouped(loud)[:PROBLEMS_MAX]]
         return found
 
 
@@ -442,17 +442,25 @@ def _stale_problem(fleet: Fleet) -> list[Problem]:
 
 
 def _group_problem(monitor: str, group: Sequence[OpenEvent]) -> Problem:
-    first, count = group[0], len(group)
-    where = f"on {first.client}" if count == 1 else f"on {count:,} hosts"
+    first, count = max(group, key=lambda event: event.rank), len(group)
     since = [event.since_ms for event in group if event.since_ms is not None]
-    page = {"monitor": monitor, "check": first.check, "severity": "critical", "silenced": "no"}
+    page = {"monitor": monitor, "check": first.check, "silenced": "no"}
     return Problem(
-        severity="critical", title=f"{first.check} is critical {where}", area="fleet",
+        severity="critical" if first.severity == "critical" else "warning", title=_state_text(group), area="fleet",
         reason=f"{first.client}: {first.output or 'no output'}", since_ms=min(since) if since else None,
         link=f"/fleet/why/{part_of_path(first.client)}/{part_of_path(first.check)}?monitor={monitor}" if count == 1
         else link("/fleet", page),
         command=f"lockstep monitor why {shlex.quote(first.client)} {shlex.quote(first.check)}",
     )  # fmt: skip
+
+
+def _state_text(group: Sequence[OpenEvent]) -> str:
+    """As 'disk is critical on web-1', or 'disk fails on 3 hosts: 2 critical, 1 warning'."""
+    counts = {name: count for name, count in counted(group).items() if count and name != "silenced"}
+    check, hosts = group[0].check, f"{len(group):,} hosts" if len(group) > 1 else group[0].client
+    if len(counts) == 1:
+        return f"{check} is {next(iter(counts))} on {hosts}"
+    return f"{check} fails on {hosts}: {', '.join(f'{count:,} {name}' for name, count in counts.items())}"
 
 
 def _entry(asked: Asked) -> dict[str, Any]:

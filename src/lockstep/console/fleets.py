@@ -6,6 +6,7 @@ The packages that a view needs are imported when a monitor is opened, so that a 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +29,7 @@ from lockstep.runtime import Runtime
 
 if TYPE_CHECKING:
     from lockstep.engine.runtime.control.leaders import LeaderEpoch
-    from lockstep.monitor.view import FleetView
+    from lockstep.monitor.view import FleetView, RowChange
     from lockstep.server.monitor.site import MonitorSite
     from lockstep.streams.client import Lockstep
 
@@ -42,7 +43,7 @@ STALE_S = 15.0
 EVENTS_MAX = 100_000
 """Open events that are looked at; of more it is said that there are more."""
 INDEX_S, INDEX_COST = 1.0, 5.0
-"""Open events are gone through again after so long, or so many times as long as that took."""
+"""Open events are put in order again after so long, or so many times as long as that took."""
 FOLDERS_MAX = 64
 OUTPUT_SHOWN = 240
 MONITOR = Parameter(
@@ -131,7 +132,7 @@ def hides(subscription: str | None, check: str | None, event: OpenEvent) -> bool
 
 @dataclass(frozen=True, slots=True)
 class OpenEvents:
-    """All open events, the worst first."""
+    """All open events and all hosts, the worst first."""
 
     events: Sequence[OpenEvent] = ()
     left_out: int = 0
@@ -139,6 +140,71 @@ class OpenEvents:
     """By client: the rank of its worst event."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """By client: how many."""
+    hosts: Sequence[str] = ()
+
+
+class OpenEventFold:
+    """Open events and hosts of a view, kept in step with it: its rows are gone through once, then changes are taken."""
+
+    def __init__(self, view: FleetView, events_max: int = EVENTS_MAX) -> None:
+        self._view, self._max = view, events_max
+        self._lock = threading.Lock()
+        self._events: dict[tuple[str, str], OpenEvent] = {}
+        self._hosts: set[str] = set()
+        self._left_out = 0
+        self._is_read = False
+        self.version = 0
+        """Grows whenever something of it changed."""
+        view.on_change = self._take
+
+    def ordered(self) -> OpenEvents:
+        """As of now."""
+        with self._lock:
+            if not self._is_read:
+                self._read()
+            events, hosts, left_out = list(self._events.values()), list(self._hosts), self._left_out
+        events.sort(key=lambda event: (-event.rank, event.check, event.client))
+        worst: dict[str, int] = {}
+        counts: dict[str, int] = {}
+        for event in events:
+            worst.setdefault(event.client, event.rank)
+            counts[event.client] = counts.get(event.client, 0) + 1
+        hosts.sort(key=lambda name: (-worst.get(name, 0), name))
+        return OpenEvents(events, left_out, worst, counts, hosts)
+
+    def _read(self) -> None:
+        self._events, self._left_out = {}, 0
+        for row in self._view.rows("event"):
+            self._put(OpenEvent.of(row))
+        self._hosts = set(self._view.clients("client"))
+        self._is_read = True
+
+    def _put(self, event: OpenEvent) -> None:
+        key = (event.client, event.check)
+        if key in self._events or len(self._events) < self._max:
+            self._events[key] = event
+        else:
+            self._left_out += 1
+
+    def _take(self, changes: Sequence[RowChange] | None) -> None:
+        with self._lock:
+            if changes is None:
+                self._is_read = False
+            elif self._is_read:
+                changes = [change for change in changes if change.kind in ("event", "client")]
+                for change in changes:
+                    self._fold(change)
+            self.version += changes is None or bool(changes) or not self._is_read
+
+    def _fold(self, change: RowChange) -> None:
+        if change.kind == "client":
+            (self._hosts.discard if change.body is None else self._hosts.add)(change.client)
+        elif change.body is not None:
+            self._put(OpenEvent.of(json.loads(change.body)))
+        else:
+            self._events.pop((change.client, change.name), None)
+        if self._left_out:  # which of them are left out is not known, so they are gone through again
+            self._is_read = False
 
 
 class Fleet:
@@ -151,7 +217,8 @@ class Fleet:
         self.name, self.view = name, view
         self._orders, self._runtime, self._error = orders, runtime, error
         self._lock = threading.Lock()
-        self._known, self._known_at, self._until = OpenEvents(), "", 0.0
+        self._fold = OpenEventFold(view)
+        self._known, self._known_at, self._until = OpenEvents(), -1, 0.0
         self._position, self._changed = view.position, runtime.monotonic()
 
     @property
@@ -181,17 +248,17 @@ class Fleet:
     def events(self) -> OpenEvents:
         """All open events, as of about a second ago."""
         with self._lock:
-            position, now = self.view.position or "", self._runtime.monotonic()
-            if position != self._known_at and now >= self._until:
-                self._known = _indexed(self.view)
-                self._known_at, cost = position, self._runtime.monotonic() - now
+            version, now = self._fold.version, self._runtime.monotonic()
+            if version != self._known_at and now >= self._until:
+                self._known = self._fold.ordered()
+                self._known_at, cost = version, self._runtime.monotonic() - now
                 self._until = now + cost + max(INDEX_S, INDEX_COST * cost)
             return self._known
 
     def forget(self) -> None:
         """Have the open events gone through again: something was changed."""
         with self._lock:
-            self._known_at, self._until = "", 0.0
+            self._known_at, self._until = -1, 0.0
 
     def site(self) -> MonitorSite:
         """The monitor as the routes of its own API see it."""
@@ -223,21 +290,10 @@ class Fleet:
         return dict(body)
 
 
-def _indexed(view: FleetView) -> OpenEvents:
-    found: list[OpenEvent] = []
-    left_out = 0
-    for row in view.rows("event"):
-        if len(found) < EVENTS_MAX:
-            found.append(OpenEvent.of(row))
-        else:
-            left_out += 1
-    found.sort(key=lambda event: (-event.rank, event.check, event.client))
-    worst: dict[str, int] = {}
-    counts: dict[str, int] = {}
-    for event in found:
-        worst.setdefault(event.client, event.rank)
-        counts[event.client] = counts.get(event.client, 0) + 1
-    return OpenEvents(found, left_out, worst, counts)
+def _monitors(logs: Sequence[str]) -> list[str]:
+    names = set(logs)
+    found = (name[len(PREFIX) : -len(SUFFIX)] for name in logs if name.startswith(PREFIX) and name.endswith(SUFFIX))
+    return sorted(name for name in found if name and f"{name}.input" in names)
 
 
 class Fleets:
@@ -252,10 +308,7 @@ class Fleets:
 
     def names(self) -> list[str]:
         """Every monitor that a server has run on the bus."""
-        names = set(self._site.client.bus.names())
-        found = (name[len(PREFIX) : -len(SUFFIX)] for name in names
-                 if name.startswith(PREFIX) and name.endswith(SUFFIX))  # fmt: skip
-        return sorted(name for name in found if name and f"{name}.input" in names)
+        return list(self._site.names.derived("monitors", _monitors))
 
     def name_of(self, wanted: str) -> str | None:
         """The name that is meant; None if there is no monitor and none was named."""

@@ -13,7 +13,7 @@ from lockstep.streams.client import Lockstep
 
 LEASES = 1.2
 """A member is silent when nothing came of it for so many of its leases, as members have it among themselves."""
-GROUPS_MAX = 2_000
+GROUPS_MAX = 20_000
 """Groups that are remembered; of more, the one that was looked at longest ago is forgotten."""
 
 

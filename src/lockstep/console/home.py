@@ -28,12 +28,15 @@ class HomeView:
         problems = [problem for pillar in self._pillars for problem in _problems(pillar)
                     if asked.principal.may(asked.principal.role, problem.area)]  # fmt: skip
         problems.sort(key=lambda problem: (_ORDER[problem.severity], problem.title))
-        figures = [figure for pillar in self._pillars for figure in _figures(pillar)]
+        figures = [(pillar.title, *figure) for pillar in self._pillars for figure in _figures(pillar)]
         return {
             "problems": [problem.tree() for problem in problems[:SHOWN]],
             "left_out": max(0, len(problems) - SHOWN),
-            "figures": [{"label": label, "value": value, "link": link} for label, value, link in figures],
-        }
+            "counts": {name: sum(problem.severity == name for problem in problems) for name in _ORDER},
+            "figures": [{"label": label, "value": value, "link": link, "part": part}
+                        for part, label, value, link in figures],
+            "trends": [trend.tree() for pillar in self._pillars for trend in pillar.trends()],
+        }  # fmt: skip
 
 
 def _problems(pillar: Pillar) -> Sequence[Problem]:

@@ -12,7 +12,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lockstep.errors import StreamNotFound
 from lockstep.log.config import StreamConfig
+from lockstep.log.offsets import step_back
 from lockstep.streams.client import Lockstep
 from lockstep.streams.publisher import Publisher
 from lockstep.streams.subscriber import Subscriber
@@ -32,8 +34,15 @@ class Ledger:
     """One such stream: records are appended by any server, and every server sees all of them in one order."""
 
     def __init__(
-        self, client: Lockstep, stream: str, config: StreamConfig, take: Callable[[dict[str, Any]], None]
+        self,
+        client: Lockstep,
+        stream: str,
+        config: StreamConfig,
+        take: Callable[[dict[str, Any]], None],
+        newest: int | None = None,
     ) -> None:
+        """`newest`: a server that starts takes only so many of the records that are there already."""
+        self._newest = newest
         self._client, self.stream, self._config, self._take = client, stream, config, take
         self._publisher: Publisher[Any, Any] | None = None
         self._subscriber: Subscriber[Any, Any] | None = None
@@ -53,9 +62,15 @@ class Ledger:
         """Take what has come since the last call."""
         with self._lock:
             if self._subscriber is None:
-                if self.stream not in self._client.bus.names():
+                try:
+                    self._subscriber = self._client.subscriber(self.stream, initial="earliest", create=False)
+                except StreamNotFound:  # nothing was written yet
                     return
-                self._subscriber = self._client.subscriber(self.stream, initial="earliest", create=False)
+                if self._newest is not None:
+                    [log] = self._client.logs(self.stream)
+                    bounds = log.bounds()
+                    first = step_back(log, bounds.next, self._newest, bounds.first)
+                    self._subscriber.seek(first, stream=log.name)
             while batch := self._subscriber.poll(0.0):
                 for record in batch:
                     if any(name == _MARK for name, _ in record.headers):

@@ -9,6 +9,7 @@ from typing import Any
 import lockstep
 from lockstep.console.mounts import Mount
 from lockstep.console.port import Act, Kind, Parameter, View
+from lockstep.console.request import ONCE_MAX
 from lockstep.console.schemas import OWN, SCHEMAS, answer_of
 from lockstep.server.access import Role
 from lockstep.server.bodies import JSON, TEXT
@@ -30,6 +31,11 @@ _LOOKS, _CHANGES = (404, 409, 422, *_ANY), (404, 409, 422, *_ANY)
 _EVERYBODY: list[Any] = [{}]
 _BEARER: list[Any] = [{"token": []}]
 _ANYBODY: list[Any] = [{"token": []}, {"session": []}, {}]
+ONCE: Tree = {
+    "in": "header", "name": "Idempotency-Key", "required": False,
+    "description": "carry this out once: a second request of the caller with the same key is answered with 409",
+    "schema": {"type": "string", "minLength": 1, "maxLength": ONCE_MAX},
+}  # fmt: skip
 _DESCRIPTION = """Callers without a credential may look where the server listens on loopback, unless it was started with
 --sign-in; everybody else sends a token. A change needs a token: a session of a page carries no change here. Each
 operation names the role that it needs (x-role) and the area that the scope of a token must have (its tag). Every page
@@ -92,7 +98,7 @@ def _changing(act: Act) -> Tree:
     example = {**{one.name: _example(one) for one in act.fields if one.required}, "dry_run": True}
     return {
         "summary": act.summary, "tags": [act.area], "x-role": act.role.label, "x-command": act.cli,
-        "security": _BEARER, "parameters": _names(act.path),
+        "security": _BEARER, "parameters": [*_names(act.path), *([ONCE] if act.answers == JSON else [])],
         "requestBody": {"required": bool(required), "content": {JSON: {"schema": schema, "example": example}}},
         "responses": {
             "200": {"description": "done, or with dry_run what it would do", "content": _done(act)},

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from lockstep.console import charts
+from lockstep.console.port import View
 from lockstep.server.bodies import Reply
 from lockstep.streams.views import setting
 
 HTML = "text/html; charset=utf-8"
 _UNITS = ("B", "KB", "MB", "GB", "TB")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z")
+_PREVIEW = 240
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -30,7 +34,8 @@ class Pages:
         )  # fmt: skip
         self._environment.filters.update(
             time=time_element, size=size_text, span=span_text, number=number_text, part=part_of_path, json=json_text,
-            link=link, setting=setting,
+            link=link, setting=setting, story=story, menu_page=menu_page, preview=preview,
+             count=count_text,
         )  # fmt: skip
         self._environment.globals.update(line_chart=charts.line_chart, sparkline=charts.sparkline, graph=charts.graph)
 
@@ -59,6 +64,41 @@ def time_element(ms: int | float | None, *, none: str = "-") -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(text, text.replace("T", " "))
 
 
+def story(sentence: str) -> Markup:
+    """A sentence whose times, as 2027-01-31T04:00:00Z, are shown as the viewer has chosen."""
+    parts, end = [], 0
+    for found in _MOMENT.finditer(sentence):
+        moment = datetime.fromisoformat(found.group())
+        parts += [escape(sentence[end : found.start()]), time_element(moment.timestamp() * 1000)]
+        end = found.end()
+    return Markup("").join([*parts, escape(sentence[end:])])
+
+
+def count_text(count: int | None, one: str, many: str = "") -> str:
+    """A number and its noun, in singular or plural."""
+    return f"{number_text(count)} {noun(count, one, many)}"
+
+
+def noun(count: int | None, one: str, many: str = "") -> str:
+    """A noun in singular or plural."""
+    return one if count == 1 else many or f"{one}s"
+
+
+def preview(value: str) -> str:
+    """The beginning of a text, in one line."""
+    return " ".join(value[: 2 * _PREVIEW].split())[:_PREVIEW]
+
+
+def menu_page(path: str, pages: Sequence[View]) -> str:
+    """The page of a menu that a path is below; empty if it is below none, or in the menu itself."""
+    above = (
+        []
+        if path in {page.path for page in pages}
+        else [page.path for page in pages if path.startswith(f"{page.path}/")]
+    )
+    return max(above, key=len, default="")
+
+
 def size_text(count: int | float | None) -> str:
     """Bytes as people read them."""
     if count is None:
@@ -78,7 +118,7 @@ def span_text(seconds: float | None) -> str:
     for length, unit in _SPANS:
         if abs(seconds) >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.1f} s" if abs(seconds) >= 1 else f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f}".removesuffix(".0") + " s" if abs(seconds) >= 1 else f"{seconds * 1000:.0f} ms"
 
 
 def number_text(value: Any) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from lockstep.console.names import NameIndex
 from lockstep.errors import BadArgument
 from lockstep.runtime import Runtime
 from lockstep.server.access import ANONYMOUS, Principal, Role
@@ -150,6 +151,8 @@ class View:
     """An example of the data, for the OpenAPI document."""
     is_live: bool = True
     """Whether its page follows changes."""
+    is_personal: bool = False
+    """Whether it shows who asks, so that callers of one role don't share what is rendered."""
 
     @property
     def area(self) -> str:
@@ -202,6 +205,24 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Trend:
+    """Values of the last minutes, for a chart of the home page."""
+
+    label: str
+    unit: str
+    values: Sequence[float | None]
+    every_s: float
+    """The time between two values."""
+    at_ms: int | None
+    """When the last one was measured."""
+    link: str
+
+    def tree(self) -> dict[str, Any]:
+        """As plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
 class Pillar:
     """What one part of the platform puts into the console."""
 
@@ -217,6 +238,8 @@ class Pillar:
     """Families for /metrics, bounded in labels."""
     parts: Callable[[], Iterable[Mapping[str, Any]]] = tuple
     """What it looks at, for /readyz: kind, name, role, leader, epoch, and the reason if something is wrong."""
+    trends: Callable[[], Sequence[Trend]] = tuple
+    """Charts of the home page."""
 
     @property
     def pages(self) -> list[View]:
@@ -236,6 +259,12 @@ class Site:
     client: Lockstep
     runtime: Runtime
     cluster: str
+    names_s: float = 0.0
+    """How old the names of streams and groups that pages show may be."""
+    names: NameIndex = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", NameIndex(self.client, self.runtime, self.names_s))
 
     @property
     def now_ms(self) -> int:

@@ -18,7 +18,7 @@ from lockstep.engine.runtime.control.reports import Report, all_reports
 from lockstep.engine.runtime.control.status import SILENT_S, ClusterWatcher, ProjectStatus
 from lockstep.engine.runtime.sequence.beats import last_beat
 from lockstep.engine.runtime.sequence.entries import Statement
-from lockstep.engine.runtime.sequence.model_statement import check_project, compiled, project_statement, projects
+from lockstep.engine.runtime.sequence.model_statement import check_project, compiled, known_statement, projects_among
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import LockstepError, StreamNotFound
@@ -74,6 +74,7 @@ class ProjectWatch:
 
     def __init__(self, site: Site) -> None:
         self._bus, self._cluster, self._runtime = site.client.bus, site.cluster, site.runtime
+        self._names = site.names
         self._listening = ClusterWatcher(self._bus, self._cluster, self._runtime)
         self._known: dict[str, _Known] = {}
         self._models: OrderedDict[Statement, Graph] = OrderedDict()
@@ -97,7 +98,7 @@ class ProjectWatch:
 
     def names(self) -> list[str]:
         """All projects of the cluster, in the order of their names."""
-        return projects(self._bus, self._cluster)
+        return list(self._names.derived("projects", lambda logs: projects_among(logs, self._cluster)))
 
     def streams(self, project: str) -> ProjectStreams:
         """The streams of a project."""
@@ -110,7 +111,7 @@ class ProjectWatch:
             now = self._runtime.monotonic()
             if known.status is not None and now - known.looked_s < KEPT_S:
                 return known.status
-            check_project(self._bus, self._cluster, project)
+            self._check(project)
             self._known[project] = known
             before, (known.status,) = known.status, self._listening.status(project)
             known.looked_ms = self._runtime.wall_ns() // 10**6
@@ -137,7 +138,8 @@ class ProjectWatch:
 
     def model(self, project: str) -> Model:
         """The model in force; ProjectNotStated before a leader has stated one."""
-        statement = project_statement(self._bus, self._cluster, project)
+        self._check(project)
+        statement = known_statement(self._bus, self._cluster, project)
         with self._models_lock:
             graph = self._models.pop(statement, None) or compiled(statement)
             self._models[statement] = graph
@@ -187,6 +189,10 @@ class ProjectWatch:
             self._read_leads(project, known, beat.epoch)
             sequence, found = known.leads[0], _past(known)
         self._past.merged(sequence, found, LEADS_MAX)
+
+    def _check(self, project: str) -> None:
+        if project not in self.names():  # else the names of all logs are not read for it
+            check_project(self._bus, self._cluster, project)
 
     def _remember(self, known: _Known, streams: ProjectStreams) -> None:
         with suppress(StreamNotFound):  # a project of an older version has no reports

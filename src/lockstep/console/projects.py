@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from lockstep.console.pages import noun
 from lockstep.console.port import PAGED, Act, Asked, Kind, Parameter, Pillar, Problem, Site, Tree, View, paged
 from lockstep.errors import ExtraMissing, LockstepError
 from lockstep.server.access import Role
@@ -339,7 +340,7 @@ class ProjectViews:
     def _records(self, streams: Sequence[str]) -> list[dict[str, Any]]:
         from lockstep.log.offsets import records_between
 
-        present = set(self._watch.bus.names())
+        present = self._site.names.present()
         rows = []
         for name in sorted(present.intersection(streams)):
             log = self._watch.bus.open(name)
@@ -353,13 +354,17 @@ class ProjectViews:
         """How many there are, how many have an active engine, and the worst lag of a standby."""
         names = self._watch.names()
         found = [status for status in map(self._status_or_none, names[:PROJECTS_MAX]) if status is not None]
-        figures = [("projects", f"{len(names):,}", "/projects")]
+        figures = [(noun(len(names), "project"), f"{len(names):,}", "/projects")]
         if found:
             led = sum(status.active is not None for status in found)
             figures.append(("projects with an active engine", f"{led:,} of {len(found):,}", "/projects"))
         worst = max((row.lag_s for row in map(_worst_standby, found) if row is not None), default=None)
         if worst is not None:
             figures.append(("lag of the worst standby", f"{worst:,.1f} s", "/projects"))
+        if found:
+            figures.append(
+                ("takeovers by engines that run", f"{sum(status.takeovers for status in found):,}", "/projects")
+            )
         return figures
 
     def problems(self) -> list[Problem]:

@@ -24,6 +24,7 @@ SHOWN_BYTES = 16_384
 ROWS, ROWS_MAX = 25, 200
 _HEX_LINE = 16
 _SPAN = re.compile(r"[0-9.]+[a-z][0-9.a-z]*")
+_READ_S = 0.2
 
 START = Parameter(
     name="start", label="Start at", kind=Kind.CHOICE, choices=STARTS, default="newest", help="where to begin"
@@ -48,7 +49,7 @@ def read(client: Lockstep, stream: str, asked: Asked) -> dict[str, Any]:
     log = logs[shard]
     bounds = log.bounds()
     first = _first(log, bounds.first, bounds.next, asked, client.runtime.wall_ns() // 10**6)
-    rows = [row(record, asked.values["form"]) for record in _records(client, log.name, first, count)]
+    rows = [row(record, asked.values["form"]) for record in _records(client, log.name, first, bounds.next, count)]
     return {
         "records": rows, "shard": shard, "shards": len(logs), "first": bounds.first, "next": bounds.next,
         "older": None if first <= bounds.first else step_back(log, first, count, bounds.first),
@@ -161,13 +162,16 @@ def time_ns(text: str, now_ms: int, name: str) -> int:
         raise BadArgument(name=name, value=text[:80], reason=error.params["reason"]) from None
 
 
-def _records(client: Lockstep, log: str, first: int, count: int) -> Sequence[Record]:
+def _records(client: Lockstep, log: str, first: int, end: int, count: int) -> Sequence[Record]:
+    """Up to `count` records; nothing is waited for that was not there when `end` was read."""
     found: list[Record] = []
     with client.subscriber(log, initial="earliest", create=False) as subscriber:
         subscriber.seek(first, stream=log)
-        while len(found) < count:
-            batch = subscriber.poll(0.2, max_records=count - len(found))
+        at = first
+        while len(found) < count and at < end:
+            batch = subscriber.poll(_READ_S, max_records=count - len(found))
             if not batch:
                 break
             found += batch
+            at = found[-1].offset + 1
     return found

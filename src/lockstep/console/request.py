@@ -14,6 +14,8 @@ from lockstep.errors import BadArgument
 
 API, LIVE = "/api/v1", "/live"
 COOKIE = "lockstep_session"
+ONCE_MAX = 128
+"""Characters of a mark that count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,10 @@ class Request:
             return ""
         found = cookies.get(COOKIE)
         return "" if found is None else found.value
+
+    def once(self) -> str:
+        """The mark of a request that must not be carried out twice, or nothing."""
+        return self.headers.get(b"idempotency-key", b"").decode("latin-1")[:ONCE_MAX]
 
     def bearer(self) -> str | None:
         """The token of the Authorization header; None without one."""

@@ -62,10 +62,7 @@ class Schedulers:
 
     def names(self) -> list[str]:
         """Every scheduler that has been set up on the bus."""
-        names = set(self._site.client.bus.names())
-        found = (name.removesuffix(".requests") for name in names if name.endswith(".requests"))
-        is_public = (name for name in found if name and name[0].isalnum())  # a group's log begins with an underscore
-        return sorted(name for name in is_public if names.issuperset(SchedulerStreams(name).own))
+        return list(self._site.names.derived("schedulers", _schedulers))
 
     def chosen(self, asked: Asked) -> Scheduler:
         """The scheduler that a request means."""
@@ -134,6 +131,13 @@ class Schedulers:
             self._health.clear()
         for scheduler in opened:
             scheduler.close()
+
+
+def _schedulers(logs: Sequence[str]) -> list[str]:
+    names = set(logs)
+    found = (name.removesuffix(".requests") for name in logs if name.endswith(".requests"))
+    is_public = (name for name in found if name and name[0].isalnum())  # a group's log begins with an underscore
+    return sorted(name for name in is_public if names.issuperset(SchedulerStreams(name).own))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lockstep.console.crons import CronViews
-from lockstep.console.pages import link, part_of_path
+from lockstep.console.pages import link, noun, part_of_path
 from lockstep.console.port import PAGED, Act, Asked, Kind, Parameter, Pillar, Problem, Site, Tree, View, paged
 from lockstep.console.schedulers import (
     COUNTED_MAX,
@@ -268,8 +268,16 @@ class ScheduleViews:
         for name in self.schedulers.names()[:SCHEDULERS_LOOKED_AT]:
             health = self.schedulers.health(name)
             of = "" if name == "default" else f" of {name}"
-            found.append((f"scheduler nodes{of}", f"{len(health.nodes):,}", f"/nodes?scheduler={name}"))
-            found.append((f"tenants{of}", f"{health.tenants:,}", f"/tenants?scheduler={name}"))
+            found.append(
+                (
+                    f"{noun(len(health.nodes), 'scheduler node')}{of}",
+                    f"{len(health.nodes):,}",
+                    f"/nodes?scheduler={name}",
+                )
+            )
+            overdue = link("/schedules", {"scheduler": name, "status": "overdue", "from": "begin"})
+            found.append((f"overdue events{of}", _overdue_text(health), overdue))
+            found.append((f"{noun(health.tenants, 'tenant')}{of}", f"{health.tenants:,}", f"/tenants?scheduler={name}"))
         return found
 
     def problems(self) -> list[Problem]:
@@ -282,6 +290,11 @@ class ScheduleViews:
         except LockstepError as error:
             return [Problem(severity="critical", title=f"Scheduler {name} can't be read", reason=str(error),
                             link=f"/nodes?scheduler={name}", command="lockstep bus check", area="nodes")]  # fmt: skip
+
+
+def _overdue_text(health: Health) -> str:
+    count = sum(backlog.count for backlog in health.backlogs)
+    return f"more than {count:,}" if any(backlog.has_more for backlog in health.backlogs) else f"{count:,}"
 
 
 def problems_of(name: str, health: Health) -> list[Problem]:
@@ -353,7 +366,8 @@ def _backlog_problem(name: str, backlog: Backlog) -> Problem:
                        reason="They wait until it is resumed, or registered again.", since_ms=backlog.since,
                        link=link(f"/tenants/{part_of_path(tenant)}", {"scheduler": name}), area="tenants",
                        command=f"lockstep tenant resume {shown} --name {name}")  # fmt: skip
-    return Problem(severity="critical", title=f"{many} of tenant {tenant} overdue", since_ms=backlog.since,
+    return Problem(severity="critical", since_ms=backlog.since,
+                   title=f"{many} of tenant {tenant} {noun(backlog.count, 'is', 'are')} overdue",
                    reason="They were to fire and have not: no node owns their shards, deliveries fail and are tried"
                    " again, or the tenant's rate is too low.", link=page, area="schedules",
                    command=f"lockstep schedule ls --name {name} --tenant {shown} --status WAITING,RETRY")  # fmt: skip

@@ -15,20 +15,24 @@ _WORD = re.compile(r"(\w+)([$#?\[{]?)|([\]}])")
 _KINDS = {"$": "string", "#": "number", "?": "boolean"}
 
 VIEWS: dict[str, str] = {
-    "/": ("problems[severity$ title$ reason$ link$ command$ area$ since_ms#] left_out# figures[label$ value$ link$]"),
+    "/": (
+        "problems[severity$ title$ reason$ link$ command$ area$ since_ms#] left_out# counts{critical# warning#} "
+        "figures[label$ value$ link$ part$] trends[label$ unit$ values[] every_s# at_ms# link$]"
+    ),
     "/streams": "streams[name$ records# shards# rate[] error] page{page# pages# size# total# all#}",
     "/streams/{stream}": (
         "name$ config{} bounds[shard first# next# records#] groups[group$ stream$ shard owner$ epoch# "
-        "confirmed# next# end# lag# lag_s#] groups_left_out# promises{} rate[] rate_s# letters$"
+        "confirmed# next# end# lag# lag_s#] groups_left_out# promises{} rate[] rate_s# rate_every_s# rate_at_ms# "
+        "letters$ settings[setting$ value default is_own?]"
     ),
     "/streams/{stream}/records": (
         "name$ records[offset# appended_ms# created_ms# key$ value$ form$ bytes# is_cut? headers[]] "
         "shard# shards# first# next# older newer"
     ),
-    "/groups": "groups[name$ members# silent# streams[] lag# lags[]] page{page# pages# size# total# all#}",
+    "/groups": "groups[name$ members# silent# streams[] lag# elects? lags[]] page{page# pages# size# total# all#}",
     "/groups/{group}": (
-        "name$ members[member$ streams[] silent?] streams[stream$ shard owner$ epoch# confirmed# next# "
-        "end# lag# lag_s#] lags[] lags_s#"
+        "name$ members[member$ streams[] silent? heard$] streams[stream$ shard owner$ epoch# confirmed# next# "
+        "end# lag# lag_s#] lag# lags[] lags_s# lags_every_s# lags_at_ms#"
     ),
     "/letters": "streams[name$ records# shards# rate[] error] page{page# pages# size# total# all#}",
     "/letters/{stream}": (
@@ -145,7 +149,7 @@ VIEWS: dict[str, str] = {
     "/access": "tokens[id$ name$ role$ scope[] created_ms# expires_ms]",
     "/access/{id}": "id$ name$ role$ scope[] created_ms# expires_ms",
     "/audit": (
-        "changes[id$ at_ms# who$ role$ credential$ from$ what$ path$ outcome$ server$ more{}] page{page# "
+        "changes[id$ at_ms# who$ role$ credential$ from$ what$ path$ outcome$ server$ once$ more{}] page{page# "
         "pages# size# total# all#}"
     ),
 }

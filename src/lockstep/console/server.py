@@ -16,7 +16,9 @@ from lockstep.console.home import HomeView
 from lockstep.console.mounts import Mount
 from lockstep.console.operation import HEALTHZ, METRICS, READYZ, Operation
 from lockstep.console.port import Pillar, Site
+from lockstep.console.request import LIVE
 from lockstep.console.settings import LIMITS, ServerFacts
+from lockstep.server.connections import Connection
 from lockstep.server.guard import Guard, Limits
 from lockstep.server.serving import RestServer, TlsFiles, bind
 from lockstep.server.tokens import is_loopback
@@ -89,10 +91,11 @@ class Console:
         )  # fmt: skip
         operation = Operation(self.app, site, found)
         guard = Guard(operation, token=None, check=None if is_open else _Everybody(), runtime=runtime, limits=limits,
-                      open_paths=OPEN_PATHS, refuse=refusal, body_limit=body_limit)  # fmt: skip
+                      open_paths=OPEN_PATHS, lasting_paths=frozenset({LIVE}), refuse=refusal,
+                      body_limit=body_limit)  # fmt: skip
         served = SafeHeaders(guard, is_tls=is_secure)
         app = ProxyAddress(served) if options.behind_proxy else served
-        self._server = RestServer(app, bound, options.host, tls=options.tls)
+        self._server = RestServer(app, bound, options.host, tls=options.tls, connection=ConsoleConnection)
         self.url = self._server.url
 
     def close(self) -> None:
@@ -115,6 +118,13 @@ def check_exposure(options: ConsoleOptions) -> None:
 
     if not is_loopback(options.host) and options.tls is None and not options.behind_proxy:
         raise TlsNeeded(host=options.host)
+
+
+class ConsoleConnection(Connection):
+    """Every live page keeps a connection, so there may be more than an engine's REST has."""
+
+    most = 1_024
+    share = 2
 
 
 class _Everybody:

@@ -67,7 +67,8 @@ class SettingsViews:
         """Both."""
         return [
             View(path="/settings", title="Settings", summary="How this server runs, and who you are",
-                 load=self.settings, template="settings.html", cli="lockstep settings"),
+                 load=self.settings, template="settings.html", cli="lockstep settings",
+                 is_personal=True),
             View(path="/debug", title="Debug bundle", summary="What a file for a report of a problem holds",
                  load=self.debug, template="debug.html", cli="lockstep debug bundle", is_live=False),
         ]  # fmt: skip

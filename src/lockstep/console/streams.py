@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lockstep.console import records
 from lockstep.console.errors import StreamReserved
 from lockstep.console.ledger import is_own
+from lockstep.console.pages import count_text, noun
 from lockstep.console.port import (
     PAGED,
     Act,
@@ -18,11 +19,12 @@ from lockstep.console.port import (
     Problem,
     Site,
     Tree,
+    Trend,
     View,
     paged,
     sorted_by,
 )
-from lockstep.console.sampler import Sampler
+from lockstep.console.sampler import GroupFacts, Sampler, elects, lag_of
 from lockstep.errors import BadArgument, LockstepError
 from lockstep.log.config import StreamConfig
 from lockstep.log.offsets import records_between
@@ -30,11 +32,13 @@ from lockstep.log.port import Log
 from lockstep.server.access import Role
 from lockstep.streams import views
 from lockstep.streams.admin import StreamProgress
-from lockstep.streams.deadletters import SUFFIX, dead_letter_streams, redrive
+from lockstep.streams.deadletters import SUFFIX, redrive
 from lockstep.streams.shards import split_log
 
 GROUPS_MAX = 200
-"""Groups that the home page and a stream's page look at; of more they say that they do not."""
+"""Groups that a stream's page looks at; of more it says that it does not."""
+SHOWN = 50
+"""Groups and streams of dead letters that the home page tells one by one; the rest in one sentence."""
 PUBLISHED_MAX = 16 << 20
 """Bytes that one request publishes at most."""
 VALUE = Parameter(
@@ -84,7 +88,9 @@ class StreamViews:
 
     def pillar(self) -> Pillar:
         """All of it."""
-        return Pillar("streams", "Streams", self._views(), self._acts(), self.problems, self.figures)
+        return Pillar(
+            "streams", "Streams", self._views(), self._acts(), self.problems, self.figures, trends=self.trends
+        )
 
     def _views(self) -> list[View]:
         return [
@@ -142,9 +148,17 @@ class StreamViews:
 
     def streams(self, asked: Asked) -> Tree:
         """One page of streams; only those of the page are opened."""
-        names = sorted_by(self._client.streams(), asked.values["sort"], lambda name: _last(self._sampler.rates(name)))
-        shown, page = paged(names, asked)
+        shown, page = paged(self._ordered(asked, self._site.names.streams(), self._sampler.last_rate), asked)
         return {"streams": [self._stream_row(name) for name in shown], "page": page}
+
+    def _ordered(self, asked: Asked, names: Sequence[str], value: Callable[[str], float | None]) -> Sequence[str]:
+        """Names in the order that is asked for; what was not measured yet comes last."""
+        sort = asked.values["sort"]
+        if sort == "name":
+            return names
+        if not sort.endswith("name"):
+            self._sampler.look()
+        return sorted_by(names, sort, value)
 
     def _stream_row(self, name: str) -> dict[str, Any]:
         try:
@@ -158,8 +172,9 @@ class StreamViews:
         """Settings, shards, and who reads it; not asked of more groups than a page may."""
         name = asked.names["stream"]
         config = self._client.config(name).to_dict()
-        groups = self._client.groups.names()
-        known = groups[:GROUPS_MAX]
+        self._sampler.look()
+        groups = self._sampler.readers(name)
+        known, unknown = groups[:GROUPS_MAX], self._sampler.not_looked_at()
         readers = [
             {"group": group, **views.progress_row(progress)}
             for group in known
@@ -169,9 +184,10 @@ class StreamViews:
         return {
             "name": name, "config": config, "settings": _settings(config),
             "bounds": views.bounds(self._client, name), "groups": readers,
-            "groups_left_out": len(groups) - len(known), "promises": views.promises(self._client),
+            "groups_left_out": len(groups) - len(known) + unknown, "promises": views.promises(self._client),
             "rate": self._sampler.rates(name), "rate_s": self._sampler.seconds,
-            "letters": f"{name}{SUFFIX}" if f"{name}{SUFFIX}" in self._client.bus.names() else None,
+            "rate_every_s": self._sampler.every_s, "rate_at_ms": self._sampler.at_ms,
+            "letters": f"{name}{SUFFIX}" if f"{name}{SUFFIX}" in self._site.names.present() else None,
         }  # fmt: skip
 
     def _described(self, group: str) -> Any:
@@ -189,12 +205,15 @@ class StreamViews:
         """Make a stream."""
         name = asked.values["name"]
         config = StreamConfig(retain_age_s=asked.values["days"] * 86_400.0, shards=asked.values["shards"])
-        return {"name": name, "config": self._client.create(name, config).to_dict()}
+        made = self._client.create(name, config)
+        self._site.names.forget()
+        return {"name": name, "config": made.to_dict()}
 
     def _would_create(self, asked: Asked) -> Tree:
         days, shards = asked.values["days"], asked.values["shards"]
         _check_not_own(asked.values["name"])
-        return {"effect": f"Stream {asked.values['name']} is made with {shards} shards and keeps {days} days."}
+        kept = f"{count_text(shards, 'shard')} and keeps records for {count_text(days, 'day')}"
+        return {"effect": f"Stream {asked.values['name']} is made with {kept}."}
 
     def publish(self, asked: Asked) -> Tree:
         """Publish a record, or some copies of it."""
@@ -213,10 +232,9 @@ class StreamViews:
         _check_room(asked.values["value"].encode(), asked.values["count"])
         self._client.config(asked.names["stream"])
         count, headers = asked.values["count"], _headers(asked.values["headers"])
-        many = "1 record" if count == 1 else f"{count:,} records"
+        many = f"{count_text(count, 'record')} of {count_text(size, 'byte')} {noun(count, 'is', 'are')}"
         rows = [{"key": asked.values["key"] or None, **{f"header {name}": value.decode() for name, value in headers}}]
-        return {"effect": f"{many} of {size:,} bytes {'is' if count == 1 else 'are'} appended to"
-                          f" {asked.names['stream']}.", "rows": rows}  # fmt: skip
+        return {"effect": f"{many} appended to {asked.names['stream']}.", "rows": rows}
 
     def alter(self, asked: Asked) -> Tree:
         """Keep records for so many days."""
@@ -252,6 +270,7 @@ class StreamViews:
     def delete(self, asked: Asked) -> Tree:
         """Remove a stream."""
         self._client.delete(asked.names["stream"])
+        self._site.names.forget()
         return {"deleted": asked.names["stream"]}
 
     def _would_delete(self, asked: Asked) -> Tree:
@@ -263,15 +282,15 @@ class StreamViews:
 
     def groups(self, asked: Asked) -> Tree:
         """One page of groups; only the logs of those are read."""
-        names = self._client.groups.names()
-        names = sorted_by(names, asked.values["sort"], lambda name: _last(self._sampler.lags(name)))
-        shown, page = paged(names, asked)
+        shown, page = paged(self._ordered(asked, self._site.names.groups(), self._sampler.last_lag), asked)
         rows = []
         for name in shown:
             try:
-                row = views.group_row(self._sampler.groups.describe(name).view)
+                found = self._sampler.groups.describe(name).view
+                row = {**views.group_row(found), "lag": lag_of(found), "elects": elects(found)}
             except LockstepError as error:
-                row = {"name": name, "members": None, "silent": 0, "streams": [], "lag": None, "error": error.code}
+                row = {"name": name, "members": None, "silent": 0, "streams": [], "lag": None, "elects": False,
+                       "error": error.code}  # fmt: skip
             rows.append({**row, "lags": self._sampler.lags(name)[-30:]})
         return {"groups": rows, "page": page}
 
@@ -281,8 +300,9 @@ class StreamViews:
         presence = self._sampler.groups.describe(name)
         found = views.group_detail(presence.view)
         members = [{**row, "heard": presence.word(row["member"])} for row in found["members"]]
-        return {**found, "members": members, "lag": sum(row["lag"] for row in found["streams"]),
-                "lags": self._sampler.lags(name), "lags_s": self._sampler.seconds}  # fmt: skip
+        return {**found, "members": members, "lag": lag_of(presence.view),
+                "lags": self._sampler.lags(name), "lags_s": self._sampler.seconds,
+                "lags_every_s": self._sampler.every_s, "lags_at_ms": self._sampler.at_ms}  # fmt: skip
 
     def reset(self, asked: Asked) -> Tree:
         """Move a group."""
@@ -309,6 +329,7 @@ class StreamViews:
     def delete_group(self, asked: Asked) -> Tree:
         """Forget a group."""
         self._client.groups.delete(asked.names["group"], force=asked.values["force"])
+        self._site.names.forget()
         return {"deleted": asked.names["group"]}
 
     def _would_delete_group(self, asked: Asked) -> Tree:
@@ -320,7 +341,7 @@ class StreamViews:
 
     def letter_streams(self, asked: Asked) -> Tree:
         """Streams with dead letters."""
-        shown, page = paged(dead_letter_streams(self._client), asked)
+        shown, page = paged(self._site.names.letters(), asked)
         return {"streams": [self._stream_row(name) for name in shown], "page": page}
 
     def letters(self, asked: Asked) -> Tree:
@@ -349,59 +370,61 @@ class StreamViews:
 
     def figures(self) -> list[tuple[str, str, str]]:
         """Counts of names: nothing is opened."""
-        names = self._client.bus.names()
-        groups = self._client.groups.names()
-        streams = [name for name in names if not name.startswith("_") and "/" not in name]
-        return [("streams", f"{len(streams):,}", "/streams"), ("groups", f"{len(groups):,}", "/groups")]
+        streams, groups = self._site.names.streams(), self._site.names.groups()
+        return [
+            (noun(len(streams), "stream"), f"{len(streams):,}", "/streams"),
+            (noun(len(groups), "group"), f"{len(groups):,}", "/groups"),
+        ]
+
+    def trends(self) -> list[Trend]:
+        """What was appended, and what waits for groups, over the last minutes."""
+        sampler = self._sampler
+        rates, lags = sampler.total_rates(), sampler.total_lags()
+        return [
+            Trend("Appended to all streams", "records/s", rates, sampler.every_s, sampler.at_ms, "/streams"),
+            Trend("Lag of all groups", "records", lags, sampler.every_s, sampler.at_ms, "/groups"),
+        ]
 
     def problems(self) -> list[Problem]:
-        """Groups with silent members or without anybody while records wait, and dead letters."""
-        found: list[Problem] = []
-        for name in self._client.groups.names()[:GROUPS_MAX]:
-            found += self._group_problems(name)
-        for stream in dead_letter_streams(self._client)[:GROUPS_MAX]:
-            found += self._letter_problems(stream)
+        """Groups with silent members or without anybody while records wait, and dead letters.
+
+        As the last rounds of the sampler saw them: nothing is read for it.
+        """
+        self._sampler.look()
+        groups = sorted(self._sampler.wrong_groups(), key=lambda facts: (not facts.unheard, -facts.lag, facts.name))
+        letters = sorted(self._sampler.letters().items(), key=lambda pair: (-pair[1], pair[0]))
+        found = [_group_problem(facts) for facts in groups[:SHOWN]]
+        if len(groups) > SHOWN:
+            more = len(groups) - SHOWN
+            title = f"{count_text(more, 'more group')} {noun(more, 'has', 'have')} no member, or silent ones"
+            found.append(Problem(severity="warning", title=title, reason="The worst are told one by one.",
+                                 link="/groups?sort=lag", command="lockstep group ls", area="groups"))  # fmt: skip
+        found += [_letter_problem(stream, held) for stream, held in letters[:SHOWN]]
+        if len(letters) > SHOWN:
+            more = len(letters) - SHOWN
+            title = f"{count_text(more, 'more stream')} {noun(more, 'holds', 'hold')} dead letters"
+            found.append(Problem(severity="warning", title=title, reason="The fullest are told one by one.",
+                                 link="/letters", command="lockstep dlq ls", area="letters"))  # fmt: skip
         return found
 
-    def _group_problems(self, name: str) -> list[Problem]:
-        try:
-            presence = self._sampler.groups.describe(name)
-        except LockstepError:
-            return []
-        group = presence.view
-        lag = sum(progress.lag for progress in group.streams)
-        link, command = f"/groups/{name}", f"lockstep group show {name}"
-        unheard = group.silent | presence.suspects
-        if unheard:
-            silent = ", ".join(sorted(unheard)[:3])
-            title = f"Group {name}: {len(unheard)} of {len(group.members)} members are silent"
-            reason = f"{silent} did not report within the lease: killed or paused."
-            if not group.silent:
-                reason = (
-                    f"{silent} did not report lately, by the time stamps of the bus; this server listens to be sure."
-                )
-            return [Problem(severity="warning", title=title, reason=reason, link=link, command=command, area="groups")]
-        if not group.members and lag:
-            return [Problem(severity="warning", title=f"Group {name} has no member", link=link, command=command,
-                            reason=f"{lag:,} records wait, and nobody reads them.", area="groups")]  # fmt: skip
-        return []
 
-    def _letter_problems(self, stream: str) -> list[Problem]:
-        try:
-            held = sum(one["records"] for one in views.bounds(self._client, stream))
-        except LockstepError:
-            return []
-        if not held:
-            return []
-        title, command = f"{held:,} dead letters in {stream}", f"lockstep dlq ls {stream}"
-        reason = "A handler gave up on them."
-        link = f"/letters/{stream}"
-        return [Problem(severity="warning", title=title, reason=reason, link=link, command=command, area="letters")]
+def _group_problem(facts: GroupFacts) -> Problem:
+    link, command = f"/groups/{facts.name}", f"lockstep group show {facts.name}"
+    unheard = facts.unheard
+    if not unheard:
+        return Problem(severity="warning", title=f"Group {facts.name} has no member", link=link, command=command,
+                       reason=f"{facts.lag:,} records wait, and nobody reads them.", area="groups")  # fmt: skip
+    title, silent = f"Group {facts.name}: {len(unheard)} of {facts.members} members are silent", ", ".join(unheard[:3])
+    reason = f"{silent} did not report within the lease: killed or paused."
+    if not facts.silent:
+        reason = f"{silent} did not report lately, by the time stamps of the bus; this server listens to be sure."
+    return Problem(severity="warning", title=title, reason=reason, link=link, command=command, area="groups")
 
 
-def _last(values: Sequence[float | None]) -> float | None:
-    """The newest value that was measured."""
-    return next((value for value in reversed(values) if value is not None), None)
+def _letter_problem(stream: str, held: int) -> Problem:
+    reason = "A handler gave up on it." if held == 1 else "A handler gave up on them."
+    return Problem(severity="warning", title=f"{count_text(held, 'dead letter')} in {stream}", reason=reason,
+                   link=f"/letters/{stream}", command=f"lockstep dlq ls {stream}", area="letters")  # fmt: skip
 
 
 def _check_room(value: bytes, count: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -68,6 +68,8 @@ class FleetView:
     def __init__(self, folder: Path, *, map_bytes: int = MAP_BYTES) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "view.lmdb"
+        self.on_change: Callable[[Sequence[RowChange] | None], None] = _nobody
+        """Called with changes after they are stored, by the thread that applies them; with None after a reset."""
         try:
             self._lmdb = self._opened(map_bytes)
         except lmdb.Error as error:
@@ -96,6 +98,11 @@ class FleetView:
 
     def apply(self, changes: Iterable[RowChange], position: str, now_s: int) -> None:
         """Take changes and the position after them, all or nothing."""
+        changes = list(changes)
+        self._store(changes, position, now_s)
+        self.on_change(changes)
+
+    def _store(self, changes: Sequence[RowChange], position: str, now_s: int) -> None:
         try:
             with self._lmdb.begin(write=True) as writing:
                 gathered = _Gathered(writing, self._rows, self._places)
@@ -115,6 +122,7 @@ class FleetView:
             for table in (self._rows, self._places, self._ids):
                 writing.drop(table, delete=False)
             writing.delete(_POSITION, db=self._facts)
+        self.on_change(None)
 
     def row(self, kind: str, client: str = "", name: str = "") -> Any | None:
         """A row's body as plain data; None if there is none."""
@@ -267,6 +275,10 @@ class FleetView:
                 for index in _index_prefixes(found["client"], found["check"]):
                     writing.delete(index + place, db=self._places)
                 more = cursor.delete()
+
+
+def _nobody(_changes: Sequence[RowChange] | None) -> None:
+    """What is told to nobody."""
 
 
 class _Gathered:

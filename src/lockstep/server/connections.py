@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import socket
+from contextlib import suppress
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -11,12 +13,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 REQUEST_S = 10.0
 """How long the headers of a request may take to come, counted from the connection or from the last answer."""
 _MOST, _SHARE = 256, 8
+UNREAD_S = 30.0
+"""How long a client may leave unread what was sent to it; then the system ends its connection."""
 
 
-def connections_max() -> int:
+def connections_max(most: int | None = None, share: int = _SHARE) -> int:
     """How many connections may be open: never more than a part of the files that this process may open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MOST if soft == resource.RLIM_INFINITY else max(4, min(_MOST, soft // _SHARE))
+    most = _MOST if most is None else most
+    return most if soft == resource.RLIM_INFINITY else max(4, min(most, soft // share))
 
 
 class Connection(H11Protocol):
@@ -26,7 +31,11 @@ class Connection(H11Protocol):
     there are too many, the one that has been silent for longest is closed, so that a new one is always answered.
     """
 
-    request_s = REQUEST_S
+    request_s, unread_s = REQUEST_S, UNREAD_S
+    most: int | None = None
+    """Connections that there may be; None: as many as for an engine."""
+    share = _SHARE
+    """They are one of so many of the files that this process may open, at most."""
     _silent_since: float
     _giving_up: asyncio.TimerHandle | None = None
 
@@ -34,13 +43,20 @@ class Connection(H11Protocol):
         """Make room for it, and wait for a request."""
         super().connection_made(transport)
         self.access_log = False  # addresses may hold what is secret; a program may have its own log of uvicorn
+        self._limit_unread(transport)
         self._await_request()
-        if len(self.connections) <= connections_max():
+        if len(self.connections) <= connections_max(self.most, self.share):
             return
         known = [each for each in self.connections if isinstance(each, Connection) and not each.transport.is_closing()]
         silent = [each for each in known if each.is_silent()]  # itself at the least
-        if len(known) > connections_max():
+        if len(known) > connections_max(self.most, self.share):
             min(silent, key=lambda each: each._silent_since).transport.abort()
+
+    def _limit_unread(self, transport: asyncio.Transport) -> None:
+        known = transport.get_extra_info("socket")
+        if known is not None and hasattr(socket, "TCP_USER_TIMEOUT"):  # of Linux; elsewhere keep-alive must do
+            with suppress(OSError):  # not TCP
+                known.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(self.unread_s * 1000))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""

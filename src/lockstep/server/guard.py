@@ -50,7 +50,7 @@ class Guard:
     """Lets requests through to the app that may pass. Without `token` all may look; `change_token` is for the rest.
 
     `check` stands in place of a token. `body_limit` gives the largest body of a path. `open_paths` need
-    no token and are outside the limits.
+    no token and are outside the limits. Requests to `lasting_paths` do not count as at work: the app bounds them.
     """
 
     def __init__(
@@ -65,9 +65,11 @@ class Guard:
         refuse: Refuse = refusal,
         check: Check | None = None,
         body_limit: Callable[[str, int], int] = lambda _path, most: most,
+        lasting_paths: frozenset[str] = frozenset(),
     ) -> None:
         self._app, self._runtime, self._limits = app, runtime, limits
         self._open_paths, self._refusal, self._body_limit = open_paths, refuse, body_limit
+        self._lasting_paths = lasting_paths
         self._token: Check | None = check if token is None else TokenCheck(token)
         self._change_token = None if change_token is None else TokenCheck(change_token)
         self._at_work = self._coming_in = 0
@@ -92,6 +94,9 @@ class Guard:
     async def _serve(self, request: Request, receive: Receive, sending: _Sending) -> None:
         body = await self._body(request, receive)
         if body is None:
+            return
+        if path_of(request) in self._lasting_paths:
+            await self._app(request.scope, _replay(body, receive), sending)
             return
         if self._at_work >= self._limits.requests:
             raise TooManyRequests(limit=self._limits.requests)

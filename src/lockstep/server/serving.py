@@ -74,7 +74,15 @@ class TlsFiles:
 class RestServer:
     """A server at work; `url` is where."""
 
-    def __init__(self, app: Any, listening: socket.socket, host: str, *, tls: TlsFiles | None = None) -> None:
+    def __init__(
+        self,
+        app: Any,
+        listening: socket.socket,
+        host: str,
+        *,
+        tls: TlsFiles | None = None,
+        connection: type[Connection] = Connection,
+    ) -> None:
         port = listening.getsockname()[1]
         self.url = f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"
         self._socket = listening
@@ -86,12 +94,12 @@ class RestServer:
                 server_header=False,
                 lifespan="off",
                 interface="asgi3",
-                http=Connection,
+                http=connection,
                 ws="none",
                 loop="asyncio",
                 timeout_keep_alive=5,
                 timeout_graceful_shutdown=_DRAIN_S,
-                backlog=min(_WAITING, connections_max()),  # as many are taken at once
+                backlog=min(_WAITING, connections_max(connection.most, connection.share)),  # as many are taken at once
                 proxy_headers=False,
                 ssl_certfile=None if tls is None else tls.certificate,
                 ssl_keyfile=None if tls is None else tls.key,

@@ -65,7 +65,7 @@ def test_all_commands_are_there() -> None:
         "demo": [],
         "drill": [],
         "data": ["trades"],
-        "bench": ["streams", "engine", "failover", "schedule", "monitor", "compare"],
+        "bench": ["streams", "engine", "failover", "schedule", "monitor", "console", "compare"],
         "dev": ["up", "fetch", "ls", "down"],
         "explain": [],
         "completion": [],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -30,7 +30,12 @@ from lockstep.runtime import logger
 
 def projects(bus: Bus, cluster: str) -> list[str]:
     """The projects of a cluster: those with a sequence log and a control log."""
-    names, prefix = set(bus.names()), f"{cluster}."
+    return projects_among(bus.names(), cluster)
+
+
+def projects_among(logs: Sequence[str], cluster: str) -> list[str]:
+    """The projects of a cluster, by the names of all logs."""
+    names, prefix = set(logs), f"{cluster}."
     found = [name.removeprefix(prefix).removesuffix(".S") for name in names
              if name.startswith(prefix) and name.endswith(".S")]  # fmt: skip
     return sorted(name for name in found if f"{prefix}{name}.C" in names)
@@ -58,6 +63,11 @@ def project_graph(bus: Bus, cluster: str, project: str) -> Graph:
 def project_statement(bus: Bus, cluster: str, project: str) -> Statement:
     """What is stated of a project: its model, and what it publishes."""
     check_project(bus, cluster, project)
+    return known_statement(bus, cluster, project)
+
+
+def known_statement(bus: Bus, cluster: str, project: str) -> Statement:
+    """As project_statement, for a project that is known to be there."""
     found = newest_statement(bus, ProjectStreams(cluster=cluster, project=project))
     if found is None:
         raise ProjectNotStated(project=project, cluster=cluster)

@@ -1,0 +1,1 @@
+"""The console at scale and under load."""
