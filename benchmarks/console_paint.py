@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import lockstep
-from lockstep.bench import measure
 from lockstep.bench.console.pages import PAGES
 from lockstep.bench.console.processes import memory_mb, serve
 from lockstep.bench.console.table import ConsoleBench
 from lockstep.bench.console.world import make_world
 from lockstep.bench.scratch import scratch_folder
+from lockstep.drill import measure
 
 sys.path.append(str(Path(__file__).parent.parent / "tests" / "console"))
 

@@ -75,10 +75,10 @@ def run() -> dict[str, Any]:
     """Kill engines for real, and return what arrived as plain data."""
     from datetime import UTC, datetime
 
-    from lockstep.bench import measure
+    from lockstep.drill import measure
     from lockstep.drill.options import DrillOptions
+    from lockstep.drill.report import Silence
     from lockstep.drill.run import run_drill
-    from lockstep.drill.telling import Silence
 
     result = run_drill(DrillOptions(events=EVENTS, rate=RATE), Silence())
     found, tree = result.measured, result.tree()

@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lockstep.bench.measure import machine
 from lockstep.bench.rows import Row, all_rows, as_data
+from lockstep.drill.measure import machine
 
 TABLES = ("streams", "engine", "failover", "failover-buses", "buses", "schedule", "monitor", "console")
 OUT = Path(__file__).parent.parent / "docs" / "benchmarks"
@@ -100,15 +100,15 @@ def engine_rows(given: argparse.Namespace) -> Iterator[Row]:
 
 
 def failover_rows(name: str, given: argparse.Namespace) -> Iterator[Row]:
-    from lockstep.drill import figures
+    from lockstep.bench import failover
 
-    only = ("buses",) if name == "failover-buses" else tuple(part for part in figures.PARTS if part != "buses")
-    options = figures.FailoverBench(
+    only = ("buses",) if name == "failover-buses" else tuple(part for part in failover.PARTS if part != "buses")
+    options = failover.FailoverBench(
         only=only, takeovers=given.takeovers, handovers=given.handovers, bus_takeovers=given.bus_takeovers
     )
     if given.quick:
         options = replace(options, takeovers=2, bus_takeovers=1, handovers=2, events=200_000, soak_events=200_000)
-    return figures.all_rows(options, say)
+    return failover.all_rows(options, say)
 
 
 def schedule_rows(given: argparse.Namespace) -> Iterator[Row]:
@@ -165,11 +165,11 @@ def write(name: str, facts: dict[str, Any], rows: list[Row], result: dict[str, A
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
     if name == "buses":
-        from lockstep.bench import compare_report
+        from lockstep.bench import compare
 
-        page = compare_report.markdown(result) + "\n".join(["", *report.where_and_how(facts), ""])
+        page = compare.markdown(result) + "\n".join(["", *report.where_and_how(facts), ""])
         (OUT / f"{name}.md").write_text(page)
-        compare_report.draw(result, OUT / f"{name}.png")
+        compare.draw(result, OUT / f"{name}.png")
         return
     pages = {"streams": report.markdown, "engine": engine_report.markdown, "failover": failover_report.markdown,
              "failover-buses": failover_report.on_servers, "schedule": schedule_report.markdown,

@@ -10,14 +10,13 @@ import tempfile
 from pathlib import Path
 
 import lockstep
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
 from lockstep.engine.model.builder import ProjectBuilder, sliding
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.validation import compile_project
+from lockstep.engine.reference.interpreter import Interpreter
 from lockstep.engine.runtime.engine import Engine
 from lockstep.engine.runtime.output.event_streams import EventPublisher, out_batches
-from lockstep.engine.windows.interpreter import Interpreter
 from lockstep.runtime import ThreadRuntime
 
 SECOND = 1_000_000

@@ -22,10 +22,10 @@ PACKAGES = {
     "core": (),
     "cron": (),
     "monitor/core": (),
-    "engine/expressions": (),
-    "engine/windows": (),
+    "engine/language": (),
+    "engine/reference": (),
     "engine/model": ("loading.py", "modules.py", "python_form.py", "variables.py"),
-    "engine/events": ("writing.py", "csvform.py"),
+    "engine/events": ("atomic_files.py", "csv_format.py"),
 }
 """Below src/lockstep, with the modules in them that are not pure: they read or write files."""
 

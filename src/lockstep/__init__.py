@@ -22,7 +22,7 @@ from lockstep.streams.async_client import AsyncGroups, AsyncPublisher, AsyncSubs
 from lockstep.streams.carrier import Carrier, CarrierOptions
 from lockstep.streams.deadletters import DeadLetter, dead_letters, redrive
 from lockstep.streams.deliveries import Deliveries, DeliveryView, DoubtView
-from lockstep.streams.handling import Delivery, OnFailure
+from lockstep.streams.handlers import Delivery, OnFailure
 from lockstep.streams.options import GroupOptions, PublisherOptions, SubscriberOptions
 from lockstep.streams.outbox import Item, item_headers
 from lockstep.streams.pool import Pool

@@ -11,8 +11,7 @@ from lockstep.log.port import Bus
 from lockstep.log.urls import Backend, open_bus
 from lockstep.runtime import Runtime, ThreadRuntime
 from lockstep.streams import async_client, client
-from lockstep.streams.options import GroupOptions
-from lockstep.streams.settings import made
+from lockstep.streams.options import GroupOptions, made
 
 if TYPE_CHECKING:
     from lockstep.schedule.async_scheduler import AsyncScheduler

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.windows.custom_window import (
+from lockstep.engine.reference.custom_window import (
     Change,
     Delete,
     Made,

@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from lockstep.drill.engines import engine_command
+from lockstep.engine.columns.evaluator import Evaluator
+from lockstep.engine.columns.runner import Span
 from lockstep.engine.events.columns import EventBatch, concat
 from lockstep.engine.events.frames import cut_frames, decode_frame, read_head
-from lockstep.engine.kernels.evaluator import Evaluator
-from lockstep.engine.kernels.span import Span
 from lockstep.engine.model.loading import load_model
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.runtime.control.reports import Report, write_report

@@ -6,7 +6,7 @@ import pytest
 
 from lockstep.bench import engine_groups, engine_jobs, engine_live, engine_peers, engine_profile
 from lockstep.bench.engine import EngineBench, run
-from lockstep.bench.engine_models import DAY, VWAP, expected_rows
+from lockstep.engine.data.models import DAY, VWAP, expected_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.acceptance, pytest.mark.timeout(600)]
 

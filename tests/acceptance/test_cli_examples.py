@@ -20,8 +20,8 @@ from lockstep.cli.commands import NOUNS
 from lockstep.core.delivery import Barrier, Begun
 from lockstep.schedule.assembly import open_scheduler
 from lockstep.schedule.scheduler import Scheduler
+from lockstep.streams.carrier_shard import ledger_name, write
 from lockstep.streams.client import connect
-from lockstep.streams.ledger import ledger_name, write
 from lockstep.testing.schedule import VirtualCourier
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(900)]

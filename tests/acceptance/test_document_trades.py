@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from lockstep.cli.model_files import load_graph
-from lockstep.engine.events.csvform import CsvOptions, read_csv, write_csv
-from lockstep.engine.kernels.evaluator import Evaluator
-from lockstep.engine.kernels.span import Span
+from lockstep.engine.columns.evaluator import Evaluator
+from lockstep.engine.columns.runner import Span
+from lockstep.engine.events.csv_format import CsvOptions, read_csv, write_csv
 
 PROGRAM = str(Path(sys.executable).with_name("lockstep"))
 TRADES = Path(__file__).parents[2] / "examples" / "trades"

@@ -9,9 +9,9 @@ import pytest
 from sparkless_engine import sparkless_command
 
 from lockstep.drill.options import DrillOptions, Fault
+from lockstep.drill.report import Silence
 from lockstep.drill.result import Result
 from lockstep.drill.run import run_drill
-from lockstep.drill.telling import Silence
 
 pytestmark = [pytest.mark.slow, pytest.mark.acceptance, pytest.mark.timeout(1200)]
 BUSES = ("kafka", "rabbitmq", "redis", "hazelcast")

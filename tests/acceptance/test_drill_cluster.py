@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from sparkless_engine import sparkless_command
 
-from lockstep.drill.machines import Machines
+from lockstep.drill.engines import Machines
 from lockstep.drill.options import DrillOptions, Fault
+from lockstep.drill.report import Silence
 from lockstep.drill.run import run_drill
-from lockstep.drill.telling import Silence
 
 pytestmark = [pytest.mark.slow, pytest.mark.acceptance, pytest.mark.soak, pytest.mark.timeout(1200)]
 EVENTS, RATE, LEASE_S = 20_000, 1_500.0, 2.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lockstep.drill.options import DrillOptions, Fault
+from lockstep.drill.report import Silence
 from lockstep.drill.run import run_drill
-from lockstep.drill.telling import Silence
 
 pytestmark = [pytest.mark.slow, pytest.mark.acceptance, pytest.mark.timeout(1200)]
 RATE = 1_500.0

@@ -14,18 +14,17 @@ from cli_command import Command
 from custom_orders import Sums
 from test_engine_kill import TIMEOUT_S, Sparkless, wait_for
 
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
 from lockstep.engine.model.builder import ProjectBuilder
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.validation import compile_project
+from lockstep.engine.reference.interpreter import Interpreter
 from lockstep.engine.runtime.output.event_streams import EventPublisher, out_batches
 from lockstep.engine.runtime.output.side_streams import origin_of
 from lockstep.engine.runtime.requests.channel import RequestClient
 from lockstep.engine.runtime.sequence.beats import last_beat
 from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
-from lockstep.engine.windows.interpreter import Interpreter
 from lockstep.streams.client import Lockstep, connect
 
 EVENTS, AHEAD, KILLS = 3_000, 100, 2

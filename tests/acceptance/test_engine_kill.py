@@ -14,7 +14,7 @@ import sparkless_engine
 from cli_command import Command
 
 from lockstep.engine.events.columns import concat
-from lockstep.engine.events.csvform import CsvOptions, read_csv
+from lockstep.engine.events.csv_format import CsvOptions, read_csv
 from lockstep.engine.model.loading import load_model
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.runtime.output.event_streams import EventPublisher

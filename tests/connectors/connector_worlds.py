@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 
-from lockstep.connectors.making import Workshop
-from lockstep.connectors.planning import Planned, plan_connectors
+from lockstep.connectors.factory import Workshop
+from lockstep.connectors.plan import Planned, plan_connectors
 from lockstep.connectors.port import Pace
-from lockstep.connectors.running import Connectors
-from lockstep.connectors.sending import prepare
+from lockstep.connectors.runner import Connectors
+from lockstep.connectors.subscriber import prepare
 from lockstep.core.sequence import Entry, Mark
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event, Flag, Opcode

@@ -9,11 +9,10 @@ from urllib.parse import quote
 import pytest
 from connector_worlds import World, connector, event, model, running, until
 
-from lockstep.connectors.databases import BadValue, Database, from_database, to_database
+from lockstep.connectors.databases import BadValue, Database, Query, Table, from_database, to_database
 from lockstep.connectors.errors import ConnectorRefused
 from lockstep.connectors.properties import read_properties
-from lockstep.connectors.tables import Query, Table
-from lockstep.engine.events.types import FieldType
+from lockstep.engine.events.schema import FieldType
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from connector_worlds import SCHEMA, World, connector, event, model
 
-from lockstep.connectors.feeding import Feeding, FeedOptions
 from lockstep.connectors.port import NOTHING, Pace, Piece
+from lockstep.connectors.publisher import Feeding, FeedOptions
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.frames import encode_frame
 from lockstep.errors import TimedOut

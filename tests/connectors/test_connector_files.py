@@ -12,7 +12,7 @@ from lockstep.connectors.errors import ConnectorDown
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Flag
 from lockstep.engine.events.frames import read_head
-from lockstep.events.forms import frame_with_length
+from lockstep.events.rows import frame_with_length
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from lockstep.connectors.errors import ConnectorRefused
 from lockstep.connectors.forms import ReadForm, WriteForm
 from lockstep.connectors.kafka import Place
 from lockstep.connectors.properties import read_properties
-from lockstep.connectors.soundness import connector_blockers
+from lockstep.connectors.validation import connector_blockers
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.model.xml_reading import read_xml
+from lockstep.engine.model.xml_reader import read_xml
 
 CONFIG = """<![CDATA[<url-connector><url-publishers><url-publisher name="p"><requests>
 <request><url>{url}</url></request></requests><generate>0</generate></url-publisher></url-publishers></url-connector>]]>"""

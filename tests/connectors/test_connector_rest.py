@@ -11,7 +11,7 @@ from web_servers import Pages
 
 from lockstep.connectors.adapters import as_connector
 from lockstep.connectors.errors import ConnectorRefused
-from lockstep.connectors.planning import plan_connectors
+from lockstep.connectors.plan import plan_connectors
 from lockstep.connectors.properties import read_properties
 from lockstep.connectors.rest import Wanted, flattened
 from lockstep.engine.events.event import Event, Flag, Opcode
@@ -300,7 +300,7 @@ def test_an_answer_may_be_taken_as_it_is(tmp_path, pages):
 
 
 def test_what_is_posted_with_it_is_no_secret_that_is_shown():
-    from lockstep.engine.model.secret_values import shown
+    from lockstep.engine.model.values import shown
 
     text = COMMAND + 'resturl=http://h/,httprequestproperties="Authorization:Bearer abc"'
     assert shown("command", text) == "dfesp_rest_subscriber ********"

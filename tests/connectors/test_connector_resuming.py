@@ -6,10 +6,10 @@ import pytest
 from connector_worlds import World, connector, model, running, until
 
 from lockstep.connectors.errors import OutputForgot, TargetAhead
-from lockstep.connectors.notes import Note
+from lockstep.connectors.port import Note
 from lockstep.core.outputs import Barrier
 from lockstep.engine.runtime.output.outlet import encode_barrier
-from lockstep.events.forms import read_frames
+from lockstep.events.rows import read_frames
 from lockstep.log.batch import NO_PRODUCER, pack
 
 

@@ -10,7 +10,7 @@ import pytest
 from connector_worlds import World, connector, csv, model, running, until
 
 from lockstep.connectors.errors import ConnectorRefused
-from lockstep.connectors.running import Connectors
+from lockstep.connectors.runner import Connectors
 from lockstep.engine.model.project import ConnectorEntry, ConnectorGroup, GroupEdge
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 
 import lockstep
-from lockstep.streams.handling import OnFailure
+from lockstep.streams.handlers import OnFailure
 
 RESULTS = (
     ("web-1", "disk", 2, "CheckDisk CRITICAL: /var is 97 % full"),

@@ -18,7 +18,7 @@ from console_worlds import ConsoleWorld
 import lockstep
 from lockstep.console.records import hex_text, value_text
 from lockstep.server.access import Role
-from lockstep.streams.handling import OnFailure
+from lockstep.streams.handlers import OnFailure
 
 
 @pytest.fixture

@@ -26,9 +26,9 @@ from lockstep.log.config import StreamConfig
 from lockstep.log.memory import MemoryBroker
 from lockstep.platform import Lockstep
 from lockstep.streams.carrier import Carrier, CarrierOptions
+from lockstep.streams.carrier_shard import entries_of, ledger_name
 from lockstep.streams.deadletters import dead_letters
 from lockstep.streams.grouplog import PREFIX
-from lockstep.streams.ledger import entries_of, ledger_name
 from lockstep.streams.options import GroupOptions
 from lockstep.streams.outbox import item_headers
 from lockstep.testing.faults import FaultPlan, FaultyBus

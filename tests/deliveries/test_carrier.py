@@ -11,7 +11,7 @@ import lockstep
 from lockstep.core.delivery import Barrier
 from lockstep.errors import BadArgument, BadConfig, DataError, DeliveryRefused, IllegalState, StreamNotFound
 from lockstep.streams.carrier import Carrier
-from lockstep.streams.ledger import ledger_name, write
+from lockstep.streams.carrier_shard import ledger_name, write
 from lockstep.streams.outbox import item_headers
 
 FAST = {"backoff_s": 0.01, "backoff_max_s": 0.02}
@@ -316,7 +316,7 @@ def test_an_item_can_be_skipped_before_it_was_begun(bus):
 
 
 def test_the_ledger_stays_short_and_still_knows_the_last_items(bus, monkeypatch):
-    monkeypatch.setattr("lockstep.streams.ledger.TRIM_EVERY", 50)
+    monkeypatch.setattr("lockstep.streams.carrier_shard.TRIM_EVERY", 50)
     put(bus, *[(f"i{number}", None) for number in range(300)])
     done = []
     carried(bus, lambda item: done.append(item.id), remember=20)

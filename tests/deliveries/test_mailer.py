@@ -13,9 +13,9 @@ from smtp_server import SmtpServer
 
 import lockstep
 from lockstep.connectors.mailer import Mailer
+from lockstep.engine.reference.operator import Notice
 from lockstep.engine.runtime.output.side_streams import SideLog, notice_label, notice_trees, numbered
 from lockstep.engine.runtime.sequence.streams import NOTICES, ProjectStreams
-from lockstep.engine.windows.operator import Notice
 
 STREAMS = ProjectStreams(cluster="test", project="mail")
 BOUND_S = 30

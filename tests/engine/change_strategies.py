@@ -20,10 +20,8 @@ from model_strategies import (
     sources,
 )
 
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event
-from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.types import FieldType
+from lockstep.engine.events.event import Event, InputBlock
+from lockstep.engine.events.schema import FieldType, Schema
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.windows import AggregateWindow, CopyWindow, FilterWindow, SourceWindow, Window
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from kernel_worlds import Answer, Collected, texts
 
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.kernels.span import Results
+from lockstep.engine.columns.runner import Results
+from lockstep.engine.events.event import InputBlock
 from lockstep.engine.model.changes import compare
 from lockstep.engine.model.graph import Graph
+from lockstep.engine.reference.interpreter import Interpreter
+from lockstep.engine.reference.operator import BadEvent, WindowCounts
 from lockstep.engine.runtime.output.event_streams import EventPublisher
 from lockstep.engine.runtime.sequence.entries import Decision, SequencePosition
 from lockstep.engine.runtime.sequence.model_statement import compiled, inputs_of, inputs_opener, statement_of
@@ -26,9 +28,6 @@ from lockstep.engine.runtime.worker.replacement import (
     page_changes,
     replace_model,
 )
-from lockstep.engine.windows.counts import WindowCounts
-from lockstep.engine.windows.interpreter import Interpreter
-from lockstep.engine.windows.operator import BadEvent
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.streams.client import Lockstep

@@ -11,7 +11,7 @@ from local_cluster import LocalCluster, LocalNode
 from local_machine import APPENDS, READS
 
 from lockstep.engine.errors import LogTooShort
-from lockstep.engine.events.block import InputBlock
+from lockstep.engine.events.event import InputBlock
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.plan import make_plan

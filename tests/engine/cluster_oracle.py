@@ -11,11 +11,10 @@ from kernel_worlds import Answer
 
 from lockstep.core.sequence import Entry, SequenceState, fold
 from lockstep.engine.errors import FrameDamaged
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
 from lockstep.engine.events.frames import decode_frame
-from lockstep.engine.events.jsonform import parse_event
-from lockstep.engine.events.types import FieldType
+from lockstep.engine.events.json_format import parse_event
+from lockstep.engine.events.schema import FieldType
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.windows import SourceWindow
 from lockstep.engine.runtime.sequence.entries import Decision, decode

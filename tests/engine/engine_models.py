@@ -11,15 +11,13 @@ from itertools import pairwise
 
 import msgpack
 
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import FLAGS, OPCODES, Event, Flag
-from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.types import FieldType, Value
+from lockstep.engine.events.event import FLAGS, OPCODES, Event, Flag, InputBlock
+from lockstep.engine.events.schema import FieldType, Schema, Value
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import Window
-from lockstep.engine.windows.interpreter import Interpreter
+from lockstep.engine.reference.interpreter import Interpreter
 
 SECOND = 1_000_000
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from lockstep.engine.events.schema import Field, Schema
-from lockstep.engine.events.types import FieldType
+from lockstep.engine.events.schema import Field, FieldType, Schema
 from lockstep.engine.model import project as p
 from lockstep.engine.model import windows as w
 

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from lockstep.engine.events.block import InputBlock
+from lockstep.engine.columns.evaluator import Evaluator
+from lockstep.engine.columns.runner import Results, Span
+from lockstep.engine.columns.sharding import merge_shards
 from lockstep.engine.events.columns import EventBatch, concat
-from lockstep.engine.events.event import Event
-from lockstep.engine.kernels.evaluator import Evaluator
-from lockstep.engine.kernels.merging import merge_shards
-from lockstep.engine.kernels.span import Results, Span
+from lockstep.engine.events.event import Event, InputBlock
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.windows.interpreter import Interpreter
-from lockstep.engine.windows.operator import BadEvent
+from lockstep.engine.reference.interpreter import Interpreter
+from lockstep.engine.reference.operator import BadEvent
 
 Answer = dict[str, list[tuple[int, str]]]
 """For each window its events as (block, text); the text of a double shows all its bits, and every NaN is one."""

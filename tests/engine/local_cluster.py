@@ -43,7 +43,7 @@ from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.errors import LockstepError
 from lockstep.events.positions import Position
-from lockstep.events.subscribing import OutSource, SubscribeOptions, Subscription
+from lockstep.events.subscriber import OutSource, SubscribeOptions, Subscription
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig
 from lockstep.log.memory import MemoryBroker

@@ -12,10 +12,8 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from lockstep.engine.errors import ModelInvalid
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.types import FieldType
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
+from lockstep.engine.events.schema import FieldType, Schema
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project

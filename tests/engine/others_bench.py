@@ -7,7 +7,7 @@ import msgpack
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.graph import Node, Parent
-from lockstep.engine.windows.operator import Moment
+from lockstep.engine.reference.operator import Moment
 
 I, D, UB = Opcode.INSERT, Opcode.DELETE, Opcode.UPDATE_BLOCK  # noqa: E741 - the letters of the text form
 N, R = Flag.NORMAL, Flag.RETENTION

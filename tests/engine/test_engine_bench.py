@@ -23,7 +23,10 @@ from lockstep.bench import (
 )
 from lockstep.bench.engine_jobs import steadiness, streams_of
 from lockstep.bench.engine_memory import descendants, parts_mb, tree_mb
-from lockstep.bench.engine_models import (
+from lockstep.bench.engine_peer_bytewax import Met, Vwap, read_events, read_trades
+from lockstep.bench.rows import Row
+from lockstep.cli.main import main
+from lockstep.engine.data.models import (
     CASES,
     DAY,
     DOCUMENT,
@@ -35,15 +38,11 @@ from lockstep.bench.engine_models import (
     seven_windows,
     trades,
 )
-from lockstep.bench.engine_peer_bytewax import Met, Vwap, read_events, read_trades
-from lockstep.bench.rows import Row
-from lockstep.cli.main import main
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
 from lockstep.engine.model.loading import load_model
+from lockstep.engine.reference.interpreter import Interpreter
 from lockstep.engine.runtime.output.event_streams import EventPublisher
 from lockstep.engine.runtime.sequence.streams import sources
-from lockstep.engine.windows.interpreter import Interpreter
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 from lockstep.streams.client import Lockstep

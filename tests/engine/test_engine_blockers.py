@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.connectors.soundness import connector_blockers
+from lockstep.connectors.validation import connector_blockers
 from lockstep.engine.errors import ModelUnreadable
-from lockstep.engine.model.blockers import blockers
+from lockstep.engine.model.blockers import blockers, without_effect
 from lockstep.engine.model.loading import load_model, read_model_file
-from lockstep.engine.model.notes import without_effect
-from lockstep.engine.model.xml_reading import parse_xml, read_xml
+from lockstep.engine.model.xml_reader import parse_xml, read_xml
 
 HOSTILE = """<engine name="e" port="@port@">
  <http-servers><http-server port="1"/></http-servers>

@@ -29,14 +29,14 @@ from lockstep.engine.runtime.sequence.entries import BlockCounter
 from lockstep.engine.runtime.sequence.outages import LengthCheck
 from lockstep.engine.runtime.worker import shard_worker
 from lockstep.errors import LockstepError
-from lockstep.events import tailing
+from lockstep.events import subscriber
 
 FRAME_BYTES = 600
 
 
 def no_digests(patch: pytest.MonkeyPatch) -> None:
     """Blocks of two sequences are taken for the same."""
-    for module in (outputs, outlet, shard_worker, tailing):
+    for module in (outputs, outlet, shard_worker, subscriber):
         patch.setattr(module, "agree", lambda *_: True)
 
 

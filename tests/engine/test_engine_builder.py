@@ -6,8 +6,7 @@ from datetime import timedelta
 import pytest
 
 from lockstep.engine.errors import BadSchema
-from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.types import FieldType
+from lockstep.engine.events.schema import FieldType, Schema
 from lockstep.engine.model import windows as w
 from lockstep.engine.model.builder import (
     ProjectBuilder,

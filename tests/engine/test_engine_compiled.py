@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.engine.kernels import compiled as module
+from lockstep.engine.columns import loops as module
 
 
 def test_a_loop_is_compiled_without_a_folder_for_the_result(monkeypatch):

@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_worlds import bad_texts, interpret, make_span, texts
 
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.columns.evaluator import Evaluator
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.windows import AggregateWindow, ComputeWindow, SourceWindow
 
 DAY_US = 86_400_000_000

@@ -9,7 +9,7 @@ from test_engine_frames_cases import events, schemas
 
 from lockstep.engine.errors import FileMissing
 from lockstep.engine.events.columns import EventBatch, concat
-from lockstep.engine.events.csvform import BadLine, CsvOptions, CsvOutput, header_line, lines_of, read_csv, write_csv
+from lockstep.engine.events.csv_format import BadLine, CsvOptions, CsvOutput, header_line, lines_of, read_csv, write_csv
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.schema import Schema
 from lockstep.errors import BadArgument
@@ -185,7 +185,7 @@ def test_a_long_line_is_shown_shortened():
 
 
 def test_a_file_is_read_over_the_ends_of_what_is_read_at_once(monkeypatch):
-    monkeypatch.setattr("lockstep.engine.events.csvform._READ", 7)
+    monkeypatch.setattr("lockstep.engine.events.csv_format._READ", 7)
     rows = b"".join(b'I,N,%d,"a\n""%d""",1.5\n' % (at, at) if at % 3 else b"I,N,%d,b,2\n" % at for at in range(50))
     assert values(rows.removesuffix(b"\n")) == [
         (at, f'a\n"{at}"', 1.5) if at % 3 else (at, "b", 2.0) for at in range(50)

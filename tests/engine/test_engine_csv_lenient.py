@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.engine.events.columns import EventBatch, concat
-from lockstep.engine.events.csvform import CsvOptions, lines_of, read_csv, write_csv
+from lockstep.engine.events.csv_format import CsvOptions, lines_of, read_csv, write_csv
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.schema import Schema
 

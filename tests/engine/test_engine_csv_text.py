@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from test_engine_frames_cases import VALUES
 
 from lockstep.engine.events.event import Flag, Opcode
+from lockstep.engine.events.schema import FieldType
 from lockstep.engine.events.text import BadText, formatter, parse_flags, parse_opcode, parser
-from lockstep.engine.events.types import FieldType
 
 F = FieldType
 

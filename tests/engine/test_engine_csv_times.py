@@ -6,10 +6,9 @@ from io import BytesIO
 
 import pytest
 
-from lockstep.engine.events.csvform import CsvOptions, read_csv
-from lockstep.engine.events.schema import Schema
+from lockstep.engine.events.csv_format import CsvOptions, read_csv
+from lockstep.engine.events.schema import FieldType, Schema
 from lockstep.engine.events.text import BadText, parser
-from lockstep.engine.events.types import FieldType
 from lockstep.errors import BadArgument
 
 SECONDS = "%Y-%m-%d %H:%M:%S"

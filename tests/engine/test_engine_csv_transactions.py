@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.engine.events.csvform import CsvOptions, read_csv
+from lockstep.engine.events.csv_format import CsvOptions, read_csv
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.script import read_script
 

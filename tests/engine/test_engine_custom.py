@@ -9,22 +9,20 @@ import pyarrow as pa
 import pytest
 from others_bench import SECOND, UB, Bench, D, I, N, gone, ins, node_of, upd
 
+from lockstep.engine.columns.evaluator import Evaluator
+from lockstep.engine.columns.runner import Span
 from lockstep.engine.errors import ModelInvalid, UserCodeFailed
-from lockstep.engine.events.block import InputBlock
 from lockstep.engine.events.columns import EventBatch
-from lockstep.engine.events.event import Event, Opcode
-from lockstep.engine.kernels.evaluator import Evaluator
-from lockstep.engine.kernels.span import Span
+from lockstep.engine.events.event import Event, InputBlock, Opcode
 from lockstep.engine.model.builder import ProjectBuilder
-from lockstep.engine.model.explaining import explain
 from lockstep.engine.model.loading import parse_yaml, to_yaml
-from lockstep.engine.model.plan import make_plan
+from lockstep.engine.model.plan import explain, make_plan
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import CustomWindow
+from lockstep.engine.reference.custom import CustomOperator, check_classes
+from lockstep.engine.reference.interpreter import Interpreter
+from lockstep.engine.reference.operator import Moment
 from lockstep.engine.runtime.output.side_streams import notice_trees
-from lockstep.engine.windows.custom import CustomOperator, check_classes
-from lockstep.engine.windows.interpreter import Interpreter
-from lockstep.engine.windows.operator import Moment
 from lockstep.windows import Notice
 
 

@@ -7,8 +7,7 @@ import random
 import custom_classes as c
 import pytest
 
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
 from lockstep.engine.model.builder import ProjectBuilder
 from lockstep.errors import BadArgument
 from lockstep.testing import WindowDiffers, WindowReport, check_window

@@ -13,15 +13,18 @@ import pytest
 from lockstep.cli.engine_commands import ENGINE
 from lockstep.core.outputs import Barrier
 from lockstep.core.sequence import Entry, Mark
+from lockstep.engine.columns.pages import pack, unpack
 from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.kernels.pages import pack, unpack
-from lockstep.engine.model.document_windows import WINDOWS
+from lockstep.engine.model.document import WINDOWS
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import parse_xml, parse_yaml, to_python, to_xml, to_yaml
 from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import Window
+from lockstep.engine.reference.function_library import CALLS
+from lockstep.engine.reference.function_special import SPECIALS
+from lockstep.engine.reference.operator import BadEvent, Notice
 from lockstep.engine.runtime.control.reports import Report
 from lockstep.engine.runtime.engine import EngineOptions
 from lockstep.engine.runtime.output.outlet import encode_barrier
@@ -32,9 +35,6 @@ from lockstep.engine.runtime.sequence.entries import Decision, SequencePosition,
 from lockstep.engine.runtime.sequence.reader import BrokenFrame
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.engine.runtime.snapshots.format import HEAD, HEAD_VERSION, Head, encode_head, unseal
-from lockstep.engine.windows.function_calls import CALLS
-from lockstep.engine.windows.function_special import SPECIALS
-from lockstep.engine.windows.operator import BadEvent, Notice
 from lockstep.streams.grouplog import PREFIX
 
 DOCS = Path(__file__).parents[2] / "docs"

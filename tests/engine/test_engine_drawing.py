@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.engine.model.builder import ProjectBuilder, pattern, sliding
-from lockstep.engine.model.drawing import draw_svg
-from lockstep.engine.model.layout import lay_out
+from lockstep.engine.model.drawing import draw_svg, lay_out
 from lockstep.engine.model.loading import load_model
 from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.validation import compile_project

@@ -6,8 +6,7 @@ import json
 
 from validation_models import chain, project, sliding, source, trades_model
 
-from lockstep.engine.model.explaining import explain, stages_of
-from lockstep.engine.model.plan import make_plan
+from lockstep.engine.model.plan import explain, make_plan, stages_of
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import CopyWindow, UnionWindow
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.types import FieldType
-from lockstep.engine.expressions.aggregates import AGGREGATES
-from lockstep.engine.expressions.catalogue import FUNCTIONS
-from lockstep.engine.expressions.compiler import Environment, Scope, compile_expression
-from lockstep.engine.expressions.parser import TYPES
+from lockstep.engine.events.schema import FieldType, Schema
+from lockstep.engine.language.aggregates import AGGREGATES
+from lockstep.engine.language.catalogue import FUNCTIONS
+from lockstep.engine.language.compiler import Environment, Scope, compile_expression
+from lockstep.engine.language.parser import TYPES
 from lockstep.engine.model.windows import Initializer
 
 SCHEMA = Schema.parse(

@@ -6,7 +6,7 @@ import pytest
 
 from lockstep.engine.errors import BadExpression
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.expressions.compiler import Environment, Scope, compile_aggregate
+from lockstep.engine.language.compiler import Environment, Scope, compile_aggregate
 from lockstep.engine.model.windows import Initializer
 
 SCHEMA = Schema.parse("ID*:int32,symbol:string,price:double,quantity:int32,cash:money,time:stamp,v:array(i32)")

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.types import FieldType, fits
-from lockstep.engine.expressions.compiler import Environment, Scope, compile_expression
+from lockstep.engine.events.schema import FieldType, Schema, fits
+from lockstep.engine.language.compiler import Environment, Scope, compile_expression
 
 SCHEMA = Schema.parse(
     "i*:int32,j:int64,k:int64,x:double,y:double,s:string,t:string,d:date,m:stamp,c:money,v:array(dbl),w:array(i64),z:blob"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lockstep.engine.errors import BadExpression
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.expressions.compiler import Environment, Scope, compile_aggregate, compile_expression
+from lockstep.engine.language.compiler import Environment, Scope, compile_aggregate, compile_expression
 from lockstep.engine.model.windows import Initializer
 
 SCOPE = Scope.of(Schema.parse("ID*:int32,symbol:string,price:double,time:stamp,day:date,v:array(i32),z:blob"))

@@ -7,9 +7,8 @@ import pytest
 from engine_models import Run, chain
 
 from lockstep.engine.errors import BadExpression
-from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.types import FieldType
-from lockstep.engine.expressions.compiler import (
+from lockstep.engine.events.schema import FieldType, Schema
+from lockstep.engine.language.compiler import (
     Environment,
     Expression,
     Scope,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from lockstep.engine.errors import BadExpression
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.expressions.compiler import Environment, Scope, compile_expression
-from lockstep.engine.expressions.programs import MAX_ROUNDS
+from lockstep.engine.language.compiler import Environment, Scope, compile_expression
+from lockstep.engine.language.programs import MAX_ROUNDS
 
 SCOPE = Scope.of(Schema.parse("id*:int64,s:string,n:int32,while:int32"))
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lockstep.engine.errors import BadExpression
-from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.types import FieldType
-from lockstep.engine.expressions.compiler import Environment, Scope, compile_expression
+from lockstep.engine.events.schema import FieldType, Schema
+from lockstep.engine.language.compiler import Environment, Scope, compile_expression
 from lockstep.engine.model.windows import Initializer
 
 SCOPE = Scope.of(Schema.parse("id*:int64,city:string,pattern:string"))

@@ -13,7 +13,7 @@ from lockstep.engine.errors import LogShortened, OutputDiffers, SequenceBroken, 
 from lockstep.engine.runtime.sequence.beats import last_beat
 from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.events.positions import Position
-from lockstep.events.subscribing import OutSource, SubscribeOptions, Subscription
+from lockstep.events.subscriber import OutSource, SubscribeOptions, Subscription
 from memory_driver import MemoryServer
 
 

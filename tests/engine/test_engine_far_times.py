@@ -8,18 +8,17 @@ import numpy as np
 import pytest
 from kernel_worlds import Collected, ListedHistory, interpret, spans
 
+from lockstep.engine.columns import loops
+from lockstep.engine.columns.evaluator import Evaluator
 from lockstep.engine.errors import ModelInvalid
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.kernels import loops
-from lockstep.engine.kernels.evaluator import Evaluator
-from lockstep.engine.model.durations import MAX_US
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
+from lockstep.engine.model.values import MAX_US
 from lockstep.engine.model.windows import CopyWindow, Retention, SourceWindow
-from lockstep.engine.windows.interpreter import Interpreter
-from lockstep.engine.windows.sums import DoubleDouble, TwoSums
+from lockstep.engine.reference.aggregate_sums import DoubleDouble, TwoSums
+from lockstep.engine.reference.interpreter import Interpreter
 
 SECOND = 1_000_000
 FAR = {"date": MAX_US // SECOND + 1, "stamp": MAX_US + 1}

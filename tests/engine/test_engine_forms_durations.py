@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.engine.model.durations import duration_text, parse_duration
+from lockstep.engine.model.values import duration_text, parse_duration
 
 SECOND = 1_000_000
 

@@ -17,8 +17,8 @@ from lockstep.engine.model.windows import (
     SmtpServer,
     UnionWindow,
 )
-from lockstep.engine.model.xml_reading import parse_xml
-from lockstep.engine.model.xml_writing import to_xml
+from lockstep.engine.model.xml_reader import parse_xml
+from lockstep.engine.model.xml_writer import to_xml
 
 # Projects are large: finding a smaller one that fails too takes longer than reading the first.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.events.schema import Field, Schema
-from lockstep.engine.events.types import FieldType
+from lockstep.engine.events.schema import Field, FieldType, Schema
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

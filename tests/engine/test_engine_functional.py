@@ -11,7 +11,7 @@ from lockstep.engine.errors import BadExpression
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.windows import ContextProperty, EventLoop, FunctionalWindow
-from lockstep.engine.windows.functional import FunctionalOperator
+from lockstep.engine.reference.functional import FunctionalOperator
 
 INPUT = "id*:int64,name:string,price:double,data:string"
 

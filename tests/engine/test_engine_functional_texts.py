@@ -9,10 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.engine.errors import BadExpression
-from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.types import FieldType
-from lockstep.engine.windows.function_context import Context
-from lockstep.engine.windows.function_documents import (
+from lockstep.engine.events.schema import FieldType, Schema
+from lockstep.engine.reference.function_documents import (
     MAX_DEPTH,
     Unreadable,
     json_at,
@@ -22,8 +20,9 @@ from lockstep.engine.windows.function_documents import (
     xml_at,
     xml_steps,
 )
-from lockstep.engine.windows.function_texts import Names, check_function, compile_function
-from lockstep.engine.windows.function_values import fit, made
+from lockstep.engine.reference.function_language import Names, check_function, compile_function
+from lockstep.engine.reference.function_special import Context
+from lockstep.engine.reference.function_values import fit, made
 
 VALUES = {"a": "left", "b": "right", "n": 7, "x": 2.5, "nothing": None, "t": 1_381_498_277, "list": "3,1,2"}
 JSON = '{"type":"Point","at":{"xy":[1,2.5,"z"]},"on":true,"off":null,"list":[{"v":1},{"v":2}]}'

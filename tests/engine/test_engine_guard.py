@@ -127,7 +127,7 @@ def test_the_clock_of_a_window(window, clock):
 
 
 def test_functions_that_read_the_clock_are_found():
-    from lockstep.engine.windows.function_calls import CALLS
+    from lockstep.engine.reference.function_library import CALLS
 
     clocks = [call.name for call in CALLS.values() if call.reads_clock]
     assert clocks

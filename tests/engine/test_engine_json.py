@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from test_engine_frames_cases import events, schemas
 
 from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.events.jsonform import format_event, parse_event, read_json, write_json
+from lockstep.engine.events.json_format import format_event, parse_event, read_json, write_json
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.text import BadText
 

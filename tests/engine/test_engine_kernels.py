@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 from kernel_worlds import Collected, ListedHistory, Pages, bad_texts, interpret, make_span, spans
 from model_strategies import cuts, models, scripts, shardable_models
 
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.kernels import aggregate, groups, members, seen
-from lockstep.engine.kernels.evaluator import Evaluator
+from lockstep.engine.columns import aggregate, keys
+from lockstep.engine.columns import copy as members
+from lockstep.engine.columns import source as seen
+from lockstep.engine.columns.evaluator import Evaluator
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.yaml_form import parse_yaml
-from lockstep.engine.windows.counts import WindowCounts
+from lockstep.engine.reference.operator import WindowCounts
 
 pytestmark = pytest.mark.slow
 THOROUGH = settings(
@@ -29,7 +30,7 @@ def small_pages():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(members, "_SEGMENT", 8)
         patch.setattr(seen, "PAGE_KEYS", 4)
-        patch.setattr(groups, "PAGE", 2)
+        patch.setattr(keys, "PAGE", 2)
         patch.setattr(aggregate, "PAGE", 2)
         yield
 

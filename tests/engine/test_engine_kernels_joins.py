@@ -13,22 +13,20 @@ from join_strategies import joins, unions
 from kernel_worlds import Collected, ListedHistory, Pages, bad_texts, interpret, make_span
 from model_strategies import cuts, scripts
 
+from lockstep.engine.columns import pages, rowstore
+from lockstep.engine.columns import rows as treepages
+from lockstep.engine.columns.evaluator import Builder, Evaluator, duty_of
+from lockstep.engine.columns.flow import Part
+from lockstep.engine.columns.join import JoinColumns
+from lockstep.engine.columns.rows import RowOperator
+from lockstep.engine.columns.rowstore import RowStore
+from lockstep.engine.columns.union import PassingUnion, UnionColumns
 from lockstep.engine.errors import SnapshotDamaged
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.kernels import pages, rowstore, treepages
-from lockstep.engine.kernels.building import Builder
-from lockstep.engine.kernels.division import duty_of
-from lockstep.engine.kernels.evaluator import Evaluator
-from lockstep.engine.kernels.flow import Part
-from lockstep.engine.kernels.join import JoinColumns
-from lockstep.engine.kernels.rows import RowOperator
-from lockstep.engine.kernels.rowstore import RowStore
-from lockstep.engine.kernels.union import PassingUnion, UnionColumns
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
 from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.yaml_form import parse_yaml
-from lockstep.engine.windows.registry import make_operator
+from lockstep.engine.reference.interpreter import make_operator
 
 THOROUGH = settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from kernel_worlds import Collected, ListedHistory, Pages, interpret, make_span
 
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.columns.evaluator import Evaluator
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project

@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockstep.engine.columns import flow, loops, pages
+from lockstep.engine.columns.flow import Part, as_numbers
+from lockstep.engine.columns.sharding import Share, merge_shards, shard_of
+from lockstep.engine.columns.source import WordSet, folded
+from lockstep.engine.columns.warm import warm_up
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.kernels import flow, loops, pages
-from lockstep.engine.kernels.flow import Part, as_numbers
-from lockstep.engine.kernels.merging import merge_shards
-from lockstep.engine.kernels.sharding import Share, shard_of
-from lockstep.engine.kernels.warm import warm_up
-from lockstep.engine.kernels.wordset import WordSet, folded
 
 FEW = settings(max_examples=60, deadline=None)
 WORDS = st.integers(-(2**63), 2**63 - 1)

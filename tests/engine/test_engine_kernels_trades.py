@@ -7,16 +7,15 @@ import random
 import pytest
 from kernel_worlds import Collected, ListedHistory, Pages, bad_texts, interpret, spans
 
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.columns import copy as members
+from lockstep.engine.columns.evaluator import Evaluator
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.kernels import members
-from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow, CopyWindow, Retention, SourceWindow
-from lockstep.engine.windows.counts import WindowCounts
+from lockstep.engine.reference.operator import WindowCounts
 
 pytestmark = pytest.mark.slow
 TRADE = Schema.parse("ID*:int32,symbol:string,time:date,price:double,quant:int32")

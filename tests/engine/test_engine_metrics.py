@@ -8,11 +8,11 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 
 from lockstep.engine.compute.port import BatchFigures
+from lockstep.engine.reference.operator import WindowCounts
 from lockstep.engine.runtime.control.metrics import EngineMetrics
 from lockstep.engine.runtime.engine import EngineStatus
 from lockstep.engine.runtime.sequence.entries import SequencePosition
 from lockstep.engine.spark.compute import FigureListener
-from lockstep.engine.windows.counts import WindowCounts
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "engine-metrics.md"
 

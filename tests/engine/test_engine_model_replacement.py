@@ -12,23 +12,24 @@ from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 from model_strategies import SECOND, models, scripts, shardable_models
 
+from lockstep.engine.columns import aggregate, copy
+from lockstep.engine.columns import keys as groups
+from lockstep.engine.columns import source as seen
 from lockstep.engine.errors import LogTooShort
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.kernels import aggregate, groups, members, seen
 from lockstep.engine.model.changes import compare, refusals
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import AggregateWindow, CopyWindow, Retention, SourceWindow, UnionWindow, Window
+from lockstep.engine.reference.operator import WindowCounts
 from lockstep.engine.runtime.output.event_streams import EventPublisher
 from lockstep.engine.runtime.sequence.streams import sources
 from lockstep.engine.runtime.worker import history as history_module
 from lockstep.engine.runtime.worker.history import read_model_history
 from lockstep.engine.runtime.worker.replacement import missing_history
-from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import DataError
 
 THOROUGH = settings(max_examples=30, suppress_health_check=list(HealthCheck))
@@ -37,7 +38,7 @@ THOROUGH = settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @pytest.fixture
 def small_pages(monkeypatch):
     """Segments, pages and chunks so small that short scripts fill several of them."""
-    monkeypatch.setattr(members, "_SEGMENT", 8)
+    monkeypatch.setattr(copy, "_SEGMENT", 8)
     monkeypatch.setattr(seen, "PAGE_KEYS", 4)
     monkeypatch.setattr(groups, "PAGE", 2)
     monkeypatch.setattr(aggregate, "PAGE", 2)

@@ -11,9 +11,7 @@ from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.schemas import output_schema
 from lockstep.engine.model.windows import CounterWindow, RemoveStateWindow, TransposeWindow
-from lockstep.engine.windows.counter import CounterOperator
-from lockstep.engine.windows.remove_state import RemoveStateOperator
-from lockstep.engine.windows.transpose import TransposeOperator
+from lockstep.engine.reference.shapes import CounterOperator, RemoveStateOperator, TransposeOperator
 
 
 def make(operator, window, *inputs, names=("source",), schema=None):

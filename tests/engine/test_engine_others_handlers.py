@@ -20,8 +20,8 @@ from lockstep.engine.model.windows import (
     ProceduralWindow,
     SmtpServer,
 )
-from lockstep.engine.windows.notification import NotificationOperator
-from lockstep.engine.windows.procedural import ProceduralOperator
+from lockstep.engine.reference.notification import NotificationOperator
+from lockstep.engine.reference.user_code import ProceduralOperator
 
 INPUT = "id*:int64,name:string,price:double"
 TOTALS = "name*:string,total:double"

@@ -17,7 +17,7 @@ from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.loading import parse_xml
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import Pattern, PatternEvent, PatternOutput, PatternWindow
-from lockstep.engine.windows.pattern import PatternOperator
+from lockstep.engine.reference.pattern import PatternOperator
 
 INPUT = "id*:int64,what:string,time:stamp"
 OUT = "match*:int64,a:int64,b:int64,c:int64"

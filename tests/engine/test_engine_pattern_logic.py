@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.engine.errors import BadExpression
-from lockstep.engine.windows.pattern_logic import And, Fby, Is, Leaf, Not, NotOccur, Or, leaves, parse_logic
+from lockstep.engine.reference.pattern_logic import And, Fby, Is, Leaf, Not, NotOccur, Or, leaves, parse_logic
 
 A, B, C = Leaf("a"), Leaf("b"), Leaf("c")
 

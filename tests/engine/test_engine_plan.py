@@ -317,9 +317,8 @@ def test_every_kind_of_window_has_a_state_in_words():
 
 def test_the_plan_knows_which_windows_the_fast_path_runs_on_columns():
     # The evaluator chooses for itself; the plan must say the same.
-    from lockstep.engine.kernels.building import Builder
-    from lockstep.engine.kernels.division import duty_of
-    from lockstep.engine.kernels.rows import RowOperator
+    from lockstep.engine.columns.evaluator import Builder, duty_of
+    from lockstep.engine.columns.rows import RowOperator
 
     models = [
         trades_model(),

@@ -9,15 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model_strategies import models, scripts, shardable_models
 
+from lockstep.engine.columns.copy import CopyColumns, LoggedMembers
+from lockstep.engine.columns.evaluator import Builder, duty_of
+from lockstep.engine.columns.rows import RowOperator
 from lockstep.engine.events.columns import EventBatch
-from lockstep.engine.kernels.building import Builder
-from lockstep.engine.kernels.copying import CopyColumns
-from lockstep.engine.kernels.division import duty_of
-from lockstep.engine.kernels.members import LoggedMembers
-from lockstep.engine.kernels.rows import RowOperator
 from lockstep.engine.model.guard import clock_dependence
 from lockstep.engine.model.plan import make_plan
-from lockstep.engine.windows.interpreter import Interpreter
+from lockstep.engine.reference.interpreter import Interpreter
 
 pytestmark = pytest.mark.slow
 calm = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.engine.events import json_columns
-from lockstep.engine.events.avroform import AvroForm, BadAvroSchema
+from lockstep.engine.events import json_format
+from lockstep.engine.events.avro_format import AvroForm, BadAvroSchema
 from lockstep.engine.events.event import Opcode
-from lockstep.engine.events.json_columns import ObjectColumns
-from lockstep.engine.events.jsonform import ObjectReader
-from lockstep.engine.events.recordform import BadRecord, RecordForm, RecordOptions, Records
+from lockstep.engine.events.json_format import ObjectColumns, ObjectReader
+from lockstep.engine.events.record_format import BadRecord, RecordForm, RecordOptions, Records
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.text import BadText
 
@@ -117,7 +116,7 @@ def test_json_by_columns_says_what_each_value_says_alone(schema, date_format, va
     schema = Schema.parse(schema)
     rows = ObjectReader(schema, date_format, Opcode.UPSERT)
     for first in (1, 256):  # as if there were many
-        with patch.object(json_columns, "_FIRST", first):
+        with patch.object(json_format, "_FIRST", first):
             batch = ObjectColumns(schema, date_format, Opcode.UPSERT).read(values)
         if batch is None:  # which is always right
             continue

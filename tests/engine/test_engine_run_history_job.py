@@ -10,7 +10,7 @@ import pytest
 from local_engine import LocalEngine
 from run_worlds import HEAD_DAMAGED, input_log, put, recent_graph, run_all
 
-from lockstep.engine.events.csvform import CsvOutput, header_line, write_csv
+from lockstep.engine.events.csv_format import CsvOutput, header_line, write_csv
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.runtime.engine import EngineOptions
 from lockstep.engine.runtime.output.event_streams import out_batches

@@ -13,7 +13,7 @@ from kernel_worlds import interpret, texts
 from local_engine import LocalEngine
 from model_strategies import models, scripts, shardable_models
 
-from lockstep.engine.events.block import InputBlock
+from lockstep.engine.events.event import InputBlock
 from lockstep.engine.model.graph import Graph
 
 SETTINGS = settings(max_examples=40, suppress_health_check=list(HealthCheck))

@@ -13,6 +13,7 @@ from lockstep.engine.errors import BufferGap, OutputBroken
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import cut_frames, decode_frame, read_head
+from lockstep.engine.reference.operator import WindowCounts
 from lockstep.engine.runtime.output import publisher
 from lockstep.engine.runtime.output.event_streams import OutFold
 from lockstep.engine.runtime.output.outlet import is_barrier
@@ -22,7 +23,6 @@ from lockstep.engine.runtime.sequence import beats
 from lockstep.engine.runtime.sequence.beats import Beat, last_beat, trim_beats
 from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.engine.runtime.worker import shard_worker
-from lockstep.engine.windows.counts import WindowCounts
 from lockstep.log.port import Bus, Log
 
 WANTED = frozenset({"q/in", "q/sums"})

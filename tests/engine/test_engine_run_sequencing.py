@@ -9,8 +9,8 @@ import pytest
 from run_worlds import frame, put, recent_graph, sums_graph, two_sources_graph
 
 from lockstep.core.sequence import Entry, Mark
+from lockstep.engine.columns.evaluator import Evaluator
 from lockstep.engine.errors import InputChanged, LogShortened, LogTooShort, SequenceBroken
-from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.runtime.sequence import sequencer as sequencer_module
 from lockstep.engine.runtime.sequence.entries import Decision, SequencePosition, counted, encode

@@ -42,7 +42,7 @@ from lockstep.engine.spark.window_columns import EventForm, checked_schema, fram
 from lockstep.engine.spark.window_options import WindowReadOptions
 from lockstep.engine.spark.window_reader import HeldColumns
 from lockstep.errors import BadConfig, BadRecord, NotFound
-from lockstep.events.holding import HeldRows
+from lockstep.events.positions import HeldRows
 
 OWN = ["_block", "_opcode", "_flags", "_time"]
 

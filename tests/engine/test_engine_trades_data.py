@@ -9,7 +9,7 @@ import pytest
 from lockstep.engine.data.trades import TRADES_SCHEMA, chunks, symbol_count, write_trades
 from lockstep.engine.errors import FileUnwritable
 from lockstep.engine.events.columns import EventBatch, concat
-from lockstep.engine.events.csvform import CsvOptions, read_csv
+from lockstep.engine.events.csv_format import CsvOptions, read_csv
 from lockstep.errors import BadArgument, PathMissing
 
 
@@ -100,7 +100,7 @@ def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("lockstep.engine.events.writing.os.fsync", full)
+    monkeypatch.setattr("lockstep.engine.events.atomic_files.os.fsync", full)
     with pytest.raises(FileUnwritable, match="No space left"):
         write_trades(path, 100, 1)
     assert path.read_text() == "before"

@@ -8,10 +8,9 @@ import pytest
 from validation_models import SECOND, chain, kafka, project, query, sliding, source, summing, told, trades_model
 
 from lockstep.engine.errors import ModelInvalid
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.model.notes import without_effect
+from lockstep.engine.model.blockers import without_effect
 from lockstep.engine.model.project import ConnectorEntry, ConnectorGroup, GroupEdge, Project
 from lockstep.engine.model.validation import cautions, compile_project, faults, fingerprint
 from lockstep.engine.model.windows import (
@@ -23,9 +22,9 @@ from lockstep.engine.model.windows import (
     Splitter,
     UnionWindow,
 )
-from lockstep.engine.model.xml_reading import Reading
-from lockstep.engine.model.xml_reading_cursor import Notes
-from lockstep.engine.windows.interpreter import Interpreter
+from lockstep.engine.model.xml_cursor import Notes
+from lockstep.engine.model.xml_reader import Reading
+from lockstep.engine.reference.interpreter import Interpreter
 
 
 def copy(name="copy", **options):

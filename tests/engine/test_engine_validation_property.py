@@ -10,13 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from validation_models import chain, edges, project, sliding, source, summing, trades_model
 
-from lockstep.engine.model.checks_survey import evaluation_order, find_cycles
-from lockstep.engine.model.explaining import explain
-from lockstep.engine.model.plan import make_plan
+from lockstep.engine.model.graph import evaluation_order, find_cycles
+from lockstep.engine.model.plan import explain, make_plan
 from lockstep.engine.model.project import ContinuousQuery, Project
 from lockstep.engine.model.validation import compile_project, faults
 from lockstep.engine.model.windows import CopyWindow, FilterWindow, UnionWindow
-from lockstep.engine.windows.interpreter import Interpreter
+from lockstep.engine.reference.interpreter import Interpreter
 
 calm = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -210,7 +210,7 @@ class TestJoin:
         assert remedy in fault.remedy
 
     def test_declared_types_must_be_right(self):
-        from lockstep.engine.events.types import FieldType
+        from lockstep.engine.events.schema import FieldType
 
         wrong = JoinField(name="x", source="l_price", type=FieldType.INT32)
         assert "is declared as int32, but l_price is a double" in told(join(extra=(wrong,)))

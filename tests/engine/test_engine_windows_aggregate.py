@@ -11,17 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.engine.errors import ModelInvalid, UserCodeFailed
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.types import FieldType
-from lockstep.engine.expressions.compiler import Scope, compile_aggregate
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
+from lockstep.engine.events.schema import FieldType, Schema
+from lockstep.engine.language.compiler import Scope, compile_aggregate
 from lockstep.engine.model.windows import AggregateWindow, CopyWindow, FieldPlug, Initializer, Retention, SourceWindow
-from lockstep.engine.windows.functions import function_maker
-from lockstep.engine.windows.interpreter import Interpreter
-from lockstep.engine.windows.operator import BadEvent, Moment
-from lockstep.engine.windows.registry import make_operator
-from lockstep.engine.windows.sums import DoubleDouble
+from lockstep.engine.reference.aggregate_functions import function_maker
+from lockstep.engine.reference.aggregate_sums import DoubleDouble
+from lockstep.engine.reference.interpreter import Interpreter, make_operator
+from lockstep.engine.reference.operator import BadEvent, Moment
 
 SCHEMA = Schema.parse("id*:int32,g:string,n:int32,x:double,t:string")
 SOURCE = SourceWindow(name="s", schema=SCHEMA)

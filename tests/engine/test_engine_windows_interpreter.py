@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.engine.errors import ModelMismatch
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.windows import (
@@ -26,8 +25,8 @@ from lockstep.engine.model.windows import (
     Splitter,
     UnionWindow,
 )
-from lockstep.engine.windows.counts import WindowCounts
-from lockstep.engine.windows.interpreter import Interpreter
+from lockstep.engine.reference.interpreter import Interpreter
+from lockstep.engine.reference.operator import WindowCounts
 
 SCHEMA = Schema.parse("id*:int32,g:string,n:int64,x:double,time:stamp,a:array(dbl)")
 SOURCE = SourceWindow(name="s", schema=SCHEMA)

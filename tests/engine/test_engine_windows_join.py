@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.engine.errors import ModelInvalid
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.windows import CopyWindow, JoinField, JoinWindow, Retention, SourceWindow
-from lockstep.engine.windows.interpreter import Interpreter
+from lockstep.engine.reference.interpreter import Interpreter
 
 TRADES = SourceWindow(name="trades", schema=Schema.parse("id*:int32,symbol:string,n:int32"))
 NAMES = SourceWindow(name="names", schema=Schema.parse("symbol*:string,title:string"))

@@ -9,7 +9,7 @@ import pytest
 
 from lockstep.engine.data.trades import write_trades
 from lockstep.engine.errors import FileUnwritable
-from lockstep.engine.events.writing import new_file, unwritable
+from lockstep.engine.events.atomic_files import new_file, unwritable
 from lockstep.errors import PathMissing
 
 

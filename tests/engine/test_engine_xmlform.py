@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.xmlform import format_xml, read_xml_events
+from lockstep.engine.events.xml_format import format_xml, read_xml_events
 
 SCHEMA = Schema.parse("ID*:int32,symbol:string,price:double,time:date,paid:money,data:blob")
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Cn", "Co")), max_size=20)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockstep import events
-from lockstep.cli.adapter_commands import ADAPTER
+from lockstep.cli.adapter import ADAPTER
 from lockstep.events.connection import Events, ProjectEvents
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.engine.errors import SourceDiffers
-from lockstep.events.relay import Check, Relay, digest_of
+from lockstep.events.failover import Check, Relay, digest_of
 
 GROUP = "feed"
 

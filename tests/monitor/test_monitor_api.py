@@ -452,7 +452,7 @@ class TestChanges:
         assert ask("GET", "/changes", headers={"Last-Event-ID": "x"})[0] == 400
 
     def test_a_reader_that_goes_makes_room(self, ask, monkeypatch):
-        monkeypatch.setattr("lockstep.server.monitor.changes.STREAMS_MAX", 1)
+        monkeypatch.setattr("lockstep.server.monitor.own.STREAMS_MAX", 1)
         first = self.events(ask.url, 1, last="0.0")
         next(first)
         assert ask("GET", "/changes")[0] == 500

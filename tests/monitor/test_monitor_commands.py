@@ -8,7 +8,7 @@ import pytest
 from fleet_world import FleetWorld, served
 
 from lockstep.cli.main import main
-from lockstep.cli.monitor_commands import SERVER_VERBS
+from lockstep.cli.monitor import SERVER_VERBS
 
 SETTINGS = {
     "checks": {"disk": {"command": "check-disk", "subscribers": ["all"], "interval": 60, "handlers": ["log"]}},

@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 import pytest
 from monitor_worlds import START_S, World
 
-from lockstep.monitor.core.automaton import Automaton
 from lockstep.monitor.core.expressions import Scope, holds
 from lockstep.monitor.core.methods import ExpressionInvalid
-from lockstep.monitor.core.patterns import compiled, fits_glob
+from lockstep.monitor.core.patterns import Automaton, compiled, fits_glob
 
 
 def world_of(handler=None, *, filters=None, handlers=None, **more):

@@ -7,8 +7,7 @@ import random
 import pytest
 from monitor_worlds import START_S, compact, keepalive, result
 
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
 from lockstep.engine.model.validation import compile_project
 from lockstep.monitor.window import monitor_model
 from lockstep.testing import check_window

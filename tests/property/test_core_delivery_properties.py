@@ -16,7 +16,7 @@ from lockstep.core.delivery import (
     Entry,
     Ledger,
 )
-from lockstep.streams.ledger import decode, encode
+from lockstep.streams.carrier_shard import decode, encode
 
 OFFSETS = {"a": 3, "b": 7}
 EPOCHS, OWNERS, ATTEMPTS = st.integers(1, 4), st.sampled_from(["x", "y"]), st.integers(1, 3)

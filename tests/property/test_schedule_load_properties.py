@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from lockstep.core.agenda import Upsert
 from lockstep.schedule import requests
 from lockstep.schedule.rows import routing_key
-from lockstep.schedule.spark import writes
-from lockstep.schedule.spark.checks import REJECTED, LineCheck
+from lockstep.schedule.spark import requests as writes
 from lockstep.schedule.spark.load import _line
-from lockstep.schedule.spark.writes import last_of_each
+from lockstep.schedule.spark.requests import REJECTED, LineCheck, last_of_each
 
 CHECK = LineCheck(tenants=frozenset({"s", "t"}), shards=8, partitioner="crc32", run=b"run")
 DAYS = [f"2027-01-0{day}T00:00Z" for day in range(1, 5)]

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from lockstep.core.agenda import Form
 from lockstep.core.ticks import Misfire, Overlap, Policy
 from lockstep.cron import parse
-from lockstep.schedule import fired_spans
+from lockstep.schedule import cron_ticks
 from lockstep.schedule.cron_columns import CronColumns, Crons
-from lockstep.schedule.cron_ticks import after_ticks, decided
-from lockstep.schedule.fired_spans import SPANS_MAX, has_fired
+from lockstep.schedule.cron_ticks import SPANS_MAX, after_ticks, decided, has_fired
 from lockstep.schedule.rows import CronRow
 
 START = 1_700_000_000
@@ -31,9 +30,9 @@ def test_no_tick_fires_twice_however_the_clock_jumps(data) -> None:
     for step in data.draw(st.lists(st.sampled_from([1, 7, 30, 500, 3000, -20, -400, -2500]), max_size=25)):
         second = max(second + step, START - 3000)
         if second < mark - NEAR_S:
-            row, mark = fired_spans.set_back(row, second), second
+            row, mark = cron_ticks.set_back(row, second), second
         if data.draw(st.integers(0, 9)) == 0:  # it is set up again
-            row = replace(row, executed=None, fired=fired_spans.closed(row))
+            row = replace(row, executed=None, fired=cron_ticks.closed(row))
         if second <= mark:
             continue
         for one in Crons([row]).due(mark, second)[1]:
@@ -62,7 +61,7 @@ def test_after_one_excursion_only_what_fired_counts_as_fired() -> None:
     assert free == [at for at in seconds if at not in early]
     # And a span that is far away stays apart from others, however many there are
     for number in range(1, 30):
-        row = replace(row, fired=fired_spans.closed(row), executed=(START + 100 + 20 * number) * 1000)
+        row = replace(row, fired=cron_ticks.closed(row), executed=(START + 100 + 20 * number) * 1000)
         row = replace(row, fired=(*row.fired, START + 100 + 20 * number))
     assert not has_fired(row, START + 40_000)
     assert all(has_fired(row, at) for at in early)

@@ -17,8 +17,7 @@ from lockstep.core.agenda import Form
 from lockstep.errors import BadArgument
 from lockstep.schedule.delivery import custom
 from lockstep.schedule.delivery.custom import CustomCourier, NoOpProcessor
-from lockstep.schedule.delivery.options import CourierOptions
-from lockstep.schedule.delivery.port import Delivery, Outcome
+from lockstep.schedule.delivery.port import CourierOptions, Delivery, Outcome
 from lockstep.schedule.fired import Fired, Refuse
 
 TAKEN, REFUSED, FAILED = Outcome.TAKEN, Outcome.REFUSED, Outcome.FAILED

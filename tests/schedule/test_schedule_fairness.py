@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_worlds import World
 
-from lockstep.schedule import due_selection, shard
+from lockstep.schedule import rounds as due_selection
+from lockstep.schedule import shard
 from lockstep.schedule.requests import PutCron
 from lockstep.schedule.rows import Change, CronRow, Run
 from lockstep.schedule.tenants import Paused, Registered, Tenant, TenantType

@@ -29,8 +29,7 @@ from lockstep.errors import BadArgument
 from lockstep.runtime import ThreadRuntime
 from lockstep.schedule.delivery.couriers import Couriers
 from lockstep.schedule.delivery.http import HttpCourier
-from lockstep.schedule.delivery.options import CourierOptions
-from lockstep.schedule.delivery.port import Delivery, Outcome
+from lockstep.schedule.delivery.port import CourierOptions, Delivery, Outcome
 
 TAKEN, REFUSED, FAILED = Outcome.TAKEN, Outcome.REFUSED, Outcome.FAILED
 
@@ -275,7 +274,7 @@ import sys
 sys.path.append(sys.argv[1])
 from delivery_parts import delivered, http_tenant
 from lockstep.schedule.delivery.http import HttpCourier
-from lockstep.schedule.delivery.options import CourierOptions
+from lockstep.schedule.delivery.port import CourierOptions
 courier = HttpCourier(CourierOptions(allow_loopback=True))
 print(*delivered(courier, http_tenant(sys.argv[2])))
 courier.close()

@@ -14,8 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from lockstep.errors import AppendTooLarge, BadConfig, Unavailable
 from lockstep.log.port import Limits
-from lockstep.schedule.inflow import KafkaInflow
-from lockstep.schedule.inflow_progress import PartitionMoved, Progress
+from lockstep.schedule.inflow import KafkaInflow, PartitionMoved, Progress
 
 FAR = "2090-01-01T00:00Z"
 

@@ -9,8 +9,7 @@ pytest.importorskip("confluent_kafka")
 
 from lockstep.errors import BadArgument
 from lockstep.schedule.delivery.kafka import ALLOWED, IGNORED, KafkaCourier
-from lockstep.schedule.delivery.options import CourierOptions
-from lockstep.schedule.delivery.port import Delivery, Outcome
+from lockstep.schedule.delivery.port import CourierOptions, Delivery, Outcome
 from lockstep.schedule.tenants import Tenant, TenantType
 
 NOBODY = "127.0.0.1:1"

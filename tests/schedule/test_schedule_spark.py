@@ -21,7 +21,7 @@ from lockstep.schedule.assembly import open_scheduler
 from lockstep.schedule.bodies import payload_text
 from lockstep.schedule.spark import forecast as forecasts
 from lockstep.schedule.spark import report as reports
-from lockstep.schedule.spark.ingestion import Ingestion
+from lockstep.schedule.spark.ingest import Ingestion
 from lockstep.schedule.spark.load import Files, load
 from lockstep.schedule.spark.session import shared_url, spark_session
 from lockstep.schedule.times import parse_time

@@ -19,12 +19,11 @@ from lockstep.schedule import requests
 from lockstep.schedule.assembly import open_scheduler
 from lockstep.schedule.requests import PAYLOAD_BYTES_MAX
 from lockstep.schedule.rows import CronRow
-from lockstep.schedule.spark.checks import LineCheck
 from lockstep.schedule.spark.forecast import EventCount, TickCount, _plain, forecast
-from lockstep.schedule.spark.ingestion import IDENTITY, identity_of, run_of
+from lockstep.schedule.spark.ingest import IDENTITY, identity_of, run_of
 from lockstep.schedule.spark.load import Files, _header
+from lockstep.schedule.spark.requests import LineCheck, RequestWriter
 from lockstep.schedule.spark.session import reason_of
-from lockstep.schedule.spark.writes import RequestWriter
 from lockstep.schedule.times import parse_time
 from lockstep.streams.client import connect
 from lockstep.streams.shards import shard_of

@@ -19,7 +19,7 @@ from lockstep.errors import Unavailable
 from lockstep.server.errors import TokenNeeded
 from lockstep.server.guard import Limits
 from lockstep.server.schedule import ScheduleServer
-from lockstep.server.schedule.durations import parse_duration
+from lockstep.server.schedule.documents import parse_duration
 
 pytestmark = pytest.mark.slow
 

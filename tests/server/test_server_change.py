@@ -14,7 +14,7 @@ from lockstep.engine.model.loading import parse_yaml, to_xml, to_yaml
 from lockstep.engine.runtime.requests.channel import RequestClient
 from lockstep.errors import BadArgument, DataError, Unavailable
 from lockstep.runtime import ThreadRuntime
-from lockstep.server.models import below
+from lockstep.server.routes_change import below
 
 
 @pytest.fixture

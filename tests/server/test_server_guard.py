@@ -14,9 +14,9 @@ from server_worlds import BASE, View, served
 
 from lockstep.errors import TimedOut
 from lockstep.server import bind, read_token, serve
+from lockstep.server.access import TokenCheck, check_host, is_loopback
 from lockstep.server.errors import PortUnusable, TokenFileUnusable, TokenNeeded
 from lockstep.server.guard import Limits
-from lockstep.server.tokens import TokenCheck, check_host, is_loopback
 
 TOKEN = "a-token-nobody-guesses-0123456789"
 

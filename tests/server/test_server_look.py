@@ -15,10 +15,10 @@ from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.loading import parse_xml
 from lockstep.engine.model.parts import Connector
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
-from lockstep.engine.model.secret_values import HIDDEN
 from lockstep.engine.model.validation import compile_project
+from lockstep.engine.model.values import HIDDEN
 from lockstep.engine.model.windows import AggregateWindow, CopyWindow, SourceWindow
-from lockstep.engine.model.xml_common import render
+from lockstep.engine.model.xml_elements import render
 from lockstep.server.site import model_element
 
 TRADES = Schema.parse("ID*:int32,symbol:string,price:double")

@@ -9,9 +9,9 @@ from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.parts import Connector
 from lockstep.engine.model.project import ContinuousQuery, Project
-from lockstep.engine.model.secret_values import HIDDEN, is_secret, shown
+from lockstep.engine.model.values import HIDDEN, is_secret, shown
 from lockstep.engine.model.windows import SourceWindow
-from lockstep.engine.model.xml_common import render
+from lockstep.engine.model.xml_elements import render
 from lockstep.server.site import model_element
 
 SECRET = ("rmqpassword", "Password", "kafkaglobalconfig", "sslkey", "api_token", "clientSecret", "pass", "rmqsslkey",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.dev import ports
+from lockstep.dev import processes
 from lockstep.dev.errors import ServerNotAvailable
 from lockstep.dev.hazelcast import hazelcast
 from lockstep.dev.kafka import kafka
@@ -28,7 +28,7 @@ BRIEF_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 def free_ports(count: int) -> tuple[int, ...]:
     """So many ports on loopback that nobody uses."""
-    return ports.free_ports(count, ThreadRuntime.random)
+    return processes.free_ports(count, ThreadRuntime.random)
 
 
 def started(recipe: Recipe, folder: Path) -> RunningServer:

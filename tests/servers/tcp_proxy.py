@@ -9,7 +9,7 @@ import struct
 import threading
 from collections.abc import Iterator
 
-from lockstep.dev.ports import free_ports
+from lockstep.dev.processes import free_ports
 from lockstep.runtime import ThreadRuntime
 
 HOST = "127.0.0.1"

@@ -14,7 +14,7 @@ from lockstep.errors import BadArgument, BadUrl, Closed, OutboxBlocked, ServerRe
 from lockstep.log.memory import MemoryBroker
 from lockstep.runtime import ThreadRuntime
 from lockstep.schedule.rows import Change, Fence, Outgoing, ShardState, row_key
-from lockstep.schedule.store import cassandra, cassandra_outbox, outbox
+from lockstep.schedule.store import cassandra, cassandra_rows, outbox
 from lockstep.schedule.store.cassandra import CassandraStore
 from lockstep.schedule.store.cassandra_rows import Indexes
 from lockstep.schedule.store.port import Due, Filter
@@ -93,7 +93,7 @@ class TestOutbox:
     def test_a_stream_that_refuses_records_holds_up_its_own_and_no_others(
         self, open_store, fired, grid, clock, monkeypatch, error
     ):
-        monkeypatch.setattr(cassandra_outbox, "RELAYED_AT_ONCE", 2)
+        monkeypatch.setattr(cassandra_rows, "RELAYED_AT_ONCE", 2)
         monkeypatch.setattr(outbox, "_BATCH_RECORDS", 1)
         plan, other = FaultPlan(), grid.bus(ThreadRuntime()).create("other", KEEP_ALL)
         store = open_store(plan)

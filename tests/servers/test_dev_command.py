@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from lockstep.dev import facts, probes
+from lockstep.dev import probes, processes
 from lockstep.dev.processes import identify, is_alive
 from servers.clients import eventually
 
@@ -82,7 +82,7 @@ def test_a_killed_server_is_shown_as_down_and_comes_up_again(lockstep):
 def test_a_process_that_only_has_the_same_number_is_left_alone(lockstep, tmp_path):
     (up,) = lines(lockstep("up", "redis", "--json"))
     folder = tmp_path / "dev" / "redis"
-    real = facts.read(folder)
+    real = processes.read(folder)
     text = (folder / "server.json").read_text()
     started = real.pids["redis"].started
     (folder / "server.json").write_text(text.replace(str(started), str(started - 1)))

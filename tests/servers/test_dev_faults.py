@@ -9,8 +9,7 @@ import sys
 import pytest
 
 from lockstep.dev.errors import ServerDidNotStart
-from lockstep.dev.ports import is_free
-from lockstep.dev.processes import identify, is_alive
+from lockstep.dev.processes import identify, is_alive, is_free
 from lockstep.dev.recipe import Plan, Process, Program, Recipe
 from lockstep.dev.redis import redis
 from servers.clients import eventually, get_kafka, put_kafka, put_redis

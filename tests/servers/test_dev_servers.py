@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from lockstep.dev import servers
-from lockstep.dev.ports import is_free
+from lockstep.dev.processes import is_free
 from lockstep.dev.recipe import HOST
 from servers.clients import GET, PUT
 

@@ -20,8 +20,7 @@ from confluent_kafka import admin
 
 from lockstep.core.agenda import Form, Option
 from lockstep.schedule.delivery.kafka import KafkaCourier
-from lockstep.schedule.delivery.options import CourierOptions
-from lockstep.schedule.delivery.port import Delivery, Outcome
+from lockstep.schedule.delivery.port import CourierOptions, Delivery, Outcome
 from lockstep.schedule.tenants import Tenant, TenantType
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -15,7 +15,7 @@ from lockstep import GroupOptions, PublisherOptions, StreamConfig, SubscriberOpt
 from lockstep.errors import BadConfig, BadUrl, PackageMissing, StreamNotFound
 from lockstep.log.embedded import catalogue
 from lockstep.streams import record as record_module
-from lockstep.streams.settings import PublisherSettings, ReceiverSettings, StreamSettings, SubscriberSettings
+from lockstep.streams.options import PublisherSettings, ReceiverSettings, StreamSettings, SubscriberSettings
 from lockstep.streams.threads import PUBLISHER_THREADS
 
 FAST = GroupOptions(lease_s=0.4, beat_s=0.05)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from lockstep.cli.engine_lines import told
+from lockstep.cli.engine_services import told
 from lockstep.runtime import logger
 
 ACTIVE = "Hot failover state switched to active"

@@ -80,13 +80,14 @@ MAY_IMPORT = {
         "",
     },
     "testing": {"errors", "runtime", "log", "core", "cron", "streams", "schedule", "engine", "testing"},
-    "bench": {"errors", "runtime", "log", "core", "cron", "streams", "engine", "schedule", "dev", "bench", ""},
+    "bench": {"errors", "runtime", "log", "core", "cron", "streams", "engine", "schedule", "dev", "drill", "bench", ""},
     "bench/monitor": {
         "errors",
         "log",
         "streams",
         "dev",
         "bench",
+        "drill",
         "monitor",
         "monitor/core",
         "monitor/transport",
@@ -94,6 +95,7 @@ MAY_IMPORT = {
         "",
     },
     "bench/console": {
+        "drill",
         "errors",
         "runtime",
         "log",
@@ -114,7 +116,6 @@ MAY_IMPORT = {
         "engine",
         "events",
         "monitor",
-        "bench",
         "dev",
         "drill",
         "",
@@ -205,46 +206,46 @@ def test_imports_point_down_the_layers(path):
 
 
 ENGINE = SOURCE / "engine"
-MODEL = {"errors", "events", "expressions", "model"}
+MODEL = {"errors", "events", "language", "model"}
 ENGINE_MAY_IMPORT = {
     "errors": set(),
     "events": {"errors"},
-    "data": {"events"},
-    "expressions": {"errors", "events"},
-    "model": {"errors", "events", "expressions"},
-    "windows": MODEL,
-    "kernels": MODEL | {"windows"},
+    "language": {"errors", "events"},
+    "model": {"errors", "events", "language"},
+    "data": MODEL,
+    "reference": MODEL,
+    "columns": MODEL | {"reference"},
     "gates": set(),
-    "runtime/sequence": MODEL | {"kernels"},
+    "runtime/sequence": MODEL | {"columns"},
     "runtime/setup": MODEL | {"runtime/sequence"},
-    "runtime/output": MODEL | {"windows", "kernels", "runtime/sequence"},
+    "runtime/output": MODEL | {"reference", "columns", "runtime/sequence"},
     "runtime/snapshots": MODEL | {"runtime/sequence", "runtime/setup"},
     "runtime/worker": MODEL
-    | {"windows", "kernels", "runtime/sequence", "runtime/setup", "runtime/output", "runtime/snapshots"},
-    "runtime/files": MODEL | {"windows", "runtime/sequence"},
-    "runtime/reference_run": MODEL | {"windows", "runtime/output", "runtime/files"},
+    | {"reference", "columns", "runtime/sequence", "runtime/setup", "runtime/output", "runtime/snapshots"},
+    "runtime/files": MODEL | {"reference", "runtime/sequence"},
+    "runtime/reference_run": MODEL | {"reference", "runtime/output", "runtime/files"},
     "compute": MODEL | {"runtime/sequence", "runtime/setup", "runtime/output", "runtime/snapshots", "runtime/worker"},
     "runtime/control": MODEL
-    | {"windows", "gates", "compute", "runtime/sequence", "runtime/setup", "runtime/output"}
+    | {"reference", "gates", "compute", "runtime/sequence", "runtime/setup", "runtime/output"}
     | {"runtime/snapshots", "runtime/worker"},
     "runtime/requests": MODEL
     | {"runtime/sequence", "runtime/output", "runtime/snapshots", "runtime/worker", "runtime/control"},
-    "runtime/coordinator": MODEL | {"kernels", "runtime/sequence", "runtime/control", "runtime/requests"},
+    "runtime/coordinator": MODEL | {"columns", "runtime/sequence", "runtime/control", "runtime/requests"},
     "spark": MODEL
-    | {"kernels", "compute", "runtime/sequence", "runtime/setup", "runtime/output", "runtime/snapshots"}
+    | {"columns", "compute", "runtime/sequence", "runtime/setup", "runtime/output", "runtime/snapshots"}
     | {"runtime/files", "runtime/control"},
     "runtime/engine": MODEL
-    | {"windows", "compute", "runtime/sequence", "runtime/setup", "runtime/output", "runtime/snapshots"}
+    | {"reference", "compute", "runtime/sequence", "runtime/setup", "runtime/output", "runtime/snapshots"}
     | {"runtime/control", "runtime/coordinator", "spark"},
     "runtime/file_run": MODEL
     | {"runtime/sequence", "runtime/output", "runtime/files", "runtime/control", "runtime/engine", "spark"},
     "spark/prepare": MODEL
-    | {"data", "kernels", "spark", "runtime/files", "runtime/control", "runtime/engine", "runtime/file_run"},
+    | {"data", "columns", "spark", "runtime/files", "runtime/control", "runtime/engine", "runtime/file_run"},
 }
 """For each part of the engine what it may import of the others, the lowest first: none imports a later one."""
-ENGINE_UPWARD = {("expressions", "model"), ("model", "windows"), ("model", "kernels")}
-"""Expressions take the model's records of functions and first values. Checks and the plan ask windows and kernels what
-they can do, and both are built on the model."""
+ENGINE_UPWARD = {("language", "model"), ("model", "reference"), ("model", "columns")}
+"""The language takes the model's records of functions and first values. Checks and the plan ask
+the reference and the columns what they can do, and both are built on the model."""
 SPARK = {"pyspark", "py4j"}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import lmdb
 
-from lockstep.bench.crew import CONTEXT, Crew, Link
+from lockstep.bench.processes import CONTEXT, Crew, Link
 from lockstep.bench.scratch import scratch_folder
 from lockstep.bench.streams import Board
 

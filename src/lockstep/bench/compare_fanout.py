@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from lockstep.bench import measure
 from lockstep.bench.compare_means import load
-from lockstep.bench.crew import Crew, Link
 from lockstep.bench.numbered import HEAD, PUBLISHERS_MAX, Checker, Numbered, check_size, stamp
+from lockstep.bench.processes import Crew, Link
 from lockstep.bench.streams import Board, hush
+from lockstep.drill import measure
 
 _THROTTLE_S = 0.0005
 _POLL_S = 0.05

@@ -1,16 +1,15 @@
-"""What every means of publishing and subscribing has to offer to be measured: one module each, ours and the plain ones.
-
-A module has SETTINGS (what a reader of the figures should know), make, remove, sender and reader. Publishers and
-subscribers are processes, so a means goes to them by the name of its module.
-"""
+"""What every means of publishing has to offer to be measured: one module each; ours is here."""
 
 from __future__ import annotations
 
 import importlib
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, cast
 
+import lockstep
+from lockstep.bench.streams import BenchOptions
 from lockstep.log.network.address import Address, parse_address
 from lockstep.log.urls import split_url
 
@@ -69,3 +68,64 @@ def address_of(url: str) -> Address:
     scheme, target, options = split_url(url)
     known = tuple(options)
     return parse_address(scheme, target, options, environ=os.environ, default_port=PORTS[scheme], known=known)
+
+
+SETTINGS = "publish_many, batches of 100 kB; poll of 100 kB"
+_OPTIONS = BenchOptions()
+_EMBEDDED = "lmdb:"
+_EMBEDDED_CAPACITY = 100_000
+"""As large as the ring of a Hazelcast by default; on a server a stream keeps everything, as a plain topic does."""
+
+
+def make(url: str, stream: str) -> None:
+    """See Means."""
+    capacity = _EMBEDDED_CAPACITY if url.startswith(_EMBEDDED) else None
+    with lockstep.connect(url) as bus:
+        bus.create(stream, lockstep.StreamConfig(capacity=capacity, compression="none"))
+
+
+def remove(url: str, stream: str) -> None:
+    """See Means."""
+    with lockstep.connect(url) as bus:
+        bus.delete(stream)
+
+
+class _Sender:
+    def __init__(self, publisher: lockstep.Publisher) -> None:
+        self._publisher = publisher
+        self._receipts: list[lockstep.ManyReceipt] = []
+
+    def start(self, values: list[bytes]) -> None:
+        self._receipts.append(self._publisher.publish_many(values))
+
+    def wait(self) -> None:
+        receipts, self._receipts = self._receipts, []
+        for receipt in receipts:
+            receipt.wait()
+
+
+class _Reader:
+    def __init__(self, subscriber: lockstep.Subscriber) -> None:
+        self._subscriber = subscriber
+
+    def read(self, timeout: float) -> list[bytes]:
+        return self._subscriber.poll(timeout).values()
+
+
+@contextmanager
+def sender(url: str, stream: str) -> Iterator[_Sender]:
+    """See Means."""
+    with lockstep.connect(url) as bus, bus.publisher(stream, batch_bytes=_OPTIONS.batch_bytes) as publisher:
+        yield _Sender(publisher)
+
+
+@contextmanager
+def reader(url: str, stream: str) -> Iterator[_Reader]:
+    """See Means."""
+    with (
+        lockstep.connect(url) as bus,
+        bus.subscriber(
+            stream, initial="earliest", on_gap="fail", max_bytes=_OPTIONS.poll_bytes, max_records=1 << 30
+        ) as subscriber,
+    ):
+        yield _Reader(subscriber)

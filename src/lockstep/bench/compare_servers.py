@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.bench import measure
 from lockstep.bench.compare_means import PORTS
 from lockstep.bench.scratch import scratch_folder
 from lockstep.dev.servers import RECIPES, start
 from lockstep.dev.supply import Supply
+from lockstep.drill import measure
 from lockstep.errors import UsageError
 
 Say = Callable[[str], None]

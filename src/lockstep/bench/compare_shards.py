@@ -9,13 +9,13 @@ from typing import Any
 from uuid import uuid4
 
 import lockstep
-from lockstep.bench import measure
-from lockstep.bench.compare_lockstep import reader, sender
+from lockstep.bench.compare_means import reader, sender
 from lockstep.bench.compare_servers import Served, Shares
-from lockstep.bench.crew import Crew, Link
 from lockstep.bench.numbered import Numbered
+from lockstep.bench.processes import Crew, Link
 from lockstep.bench.rows import Row
 from lockstep.bench.streams import hush
+from lockstep.drill import measure
 
 SHARDS = (1, 2, 4)
 _RUN_RECORDS = 2_500

@@ -6,11 +6,11 @@ import random
 import time
 from typing import Any
 
-from lockstep.bench import measure
 from lockstep.bench.compare_fanout import own_stream
 from lockstep.bench.compare_means import load
-from lockstep.bench.crew import CONTEXT, Crew, Link
+from lockstep.bench.processes import CONTEXT, Crew, Link
 from lockstep.bench.streams import hush
+from lockstep.drill import measure
 
 _PAUSE_S = (0.001, 0.004)
 _LOST_S = 15.0

@@ -17,11 +17,11 @@ from lockstep.bench import (
     engine_records,
     engine_shards,
     engine_start,
-    measure,
 )
 from lockstep.bench.engine_jobs import Job, Say, run_job
-from lockstep.bench.engine_models import DAY, NAMED, VWAP, expected_rows
 from lockstep.bench.rows import Row, as_data
+from lockstep.drill import measure
+from lockstep.engine.data.models import DAY, NAMED, VWAP, expected_rows
 from lockstep.errors import LockstepError
 
 ALL_THREE = engine_kernel.ALL_THREE

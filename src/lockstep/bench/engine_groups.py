@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lockstep.bench.crew import Link
 from lockstep.bench.engine_jobs import Job, Say, alone, ingest, run_job
-from lockstep.bench.engine_models import GROUPS
 from lockstep.bench.engine_profile import Bench, sequence
+from lockstep.bench.processes import Link
 from lockstep.bench.scratch import scratch_folder
+from lockstep.engine.data.models import GROUPS
 from lockstep.log.urls import open_bus
 from lockstep.runtime import ThreadRuntime
 

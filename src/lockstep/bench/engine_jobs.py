@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.bench import engine_memory
-from lockstep.bench.crew import Crew, Link, Role
-from lockstep.bench.engine_models import CASES
+from lockstep.bench.processes import Crew, Link, Role
 from lockstep.bench.scratch import scratch_folder
+from lockstep.engine.data.models import CASES
 from lockstep.engine.events.frames import read_head
 from lockstep.engine.runtime.engine import Engine, EngineOptions, EngineStatus
 from lockstep.engine.runtime.output.event_streams import EventPublisher

@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.bench.engine_models import CASES, DAY, HOUR, MINUTES
-from lockstep.engine.events.block import InputBlock
+from lockstep.engine.columns.evaluator import Evaluator
+from lockstep.engine.columns.runner import Span
+from lockstep.engine.data.models import CASES, DAY, HOUR, MINUTES
 from lockstep.engine.events.columns import EventBatch, concat
-from lockstep.engine.events.csvform import CsvOptions, read_csv, write_csv
-from lockstep.engine.events.event import Opcode
+from lockstep.engine.events.csv_format import CsvOptions, read_csv, write_csv
+from lockstep.engine.events.event import InputBlock, Opcode
 from lockstep.engine.events.frames import decode_frame, decode_frames, encode_frame
-from lockstep.engine.kernels.evaluator import Evaluator
-from lockstep.engine.kernels.span import Span
 from lockstep.engine.model.graph import Graph
-from lockstep.engine.windows.interpreter import Interpreter
+from lockstep.engine.reference.interpreter import Interpreter
 
 SPAN_EVENTS = 300_000
 FRAME_EVENTS = 4_096

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.bench import measure
-from lockstep.bench.crew import CONTEXT, Crew, Link
 from lockstep.bench.engine_jobs import CLUSTER, ENTRY_EVENTS, Say, Watch, publications, streams_of
-from lockstep.bench.engine_models import CASES
+from lockstep.bench.processes import CONTEXT, Crew, Link
 from lockstep.bench.scratch import scratch_folder
+from lockstep.drill import measure
+from lockstep.engine.data.models import CASES
 from lockstep.engine.events.columns import concat
 from lockstep.engine.events.frames import decode_frame
 from lockstep.engine.runtime.engine import Engine, EngineOptions

@@ -20,9 +20,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 from pyspark.sql.streaming.state import GroupState
 
-from lockstep.bench.crew import Link
-from lockstep.bench.engine_models import trades
 from lockstep.bench.engine_peer_bytewax import Vwap
+from lockstep.bench.processes import Link
+from lockstep.engine.data.models import trades
 from lockstep.engine.spark.session import start_session, stop_session
 
 _STATE = "seconds binary, prices binary, quantities binary"

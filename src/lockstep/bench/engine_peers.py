@@ -13,8 +13,8 @@ from typing import Any
 
 from lockstep.bench import engine_peer_bytewax, engine_peer_flink, engine_peer_pathway, engine_peer_spark
 from lockstep.bench.engine_jobs import Job, Say, alone, run_job
-from lockstep.bench.engine_models import NAMED, VWAP, traders, trades
 from lockstep.bench.scratch import scratch_folder
+from lockstep.engine.data.models import NAMED, VWAP, traders, trades
 
 PYTHON_VARIABLE = "LOCKSTEP_BYTEWAX_PYTHON"
 INSTALL = (

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lockstep.bench.crew import Link
 from lockstep.bench.engine_jobs import CLUSTER, ENTRY_EVENTS, Say, alone, ingest, streams_of
-from lockstep.bench.engine_models import CASES
+from lockstep.bench.processes import Link
 from lockstep.bench.scratch import scratch_folder
+from lockstep.engine.columns.evaluator import Evaluator
+from lockstep.engine.data.models import CASES
 from lockstep.engine.events.frames import cut_frames
-from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.runtime.output.publisher import Publisher
 from lockstep.engine.runtime.output.spool import Spool, SpoolPart

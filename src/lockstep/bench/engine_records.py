@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from lockstep.bench.crew import Link
 from lockstep.bench.engine_jobs import CLUSTER, ENTRY_EVENTS, Say, alone
+from lockstep.bench.processes import Link
 from lockstep.bench.scratch import scratch_folder
+from lockstep.engine.columns.evaluator import Evaluator
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.project import ContinuousQuery, Project
 from lockstep.engine.model.validation import compile_project

@@ -8,14 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from lockstep.bench.crew import Link
 from lockstep.bench.engine_jobs import Say, alone, ingest, streams_of
-from lockstep.bench.engine_models import CASES
 from lockstep.bench.engine_profile import sequence
+from lockstep.bench.processes import Link
 from lockstep.bench.scratch import scratch_folder
+from lockstep.engine.columns.evaluator import Evaluator
+from lockstep.engine.columns.runner import Results
+from lockstep.engine.data.models import CASES
 from lockstep.engine.events.frames import cut_frames
-from lockstep.engine.kernels.evaluator import Evaluator
-from lockstep.engine.kernels.span import Results
 from lockstep.engine.runtime.sequence.reader import Range, RangeReader
 from lockstep.engine.runtime.sequence.streams import FRAME_BYTES
 from lockstep.engine.runtime.worker.divided_input import PartFolder

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.bench.engine_jobs import Say
-from lockstep.bench.engine_models import seven_windows
 from lockstep.bench.scratch import scratch_folder
+from lockstep.engine.data.models import seven_windows
 from lockstep.engine.data.trades import write_trades
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.spark.session import archive_path, check_java

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TextIO
 
-from lockstep.bench import baselines, depth, idle, measure, publishing, streams, takeover, waking
+from lockstep.bench import baselines, stream_costs, streams, takeover, waking
+from lockstep.bench import streams as publishing
+from lockstep.drill import measure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,7 +130,7 @@ def _waking(quick: bool) -> Iterator[Row]:
 
 def _idle(quick: bool) -> Iterator[Row]:
     for group, limit in ((None, 2.0), ("idle", None)):
-        found = idle.idle_cpu(seconds=2.0 if quick else 10.0, group=group)
+        found = stream_costs.idle_cpu(seconds=2.0 if quick else 10.0, group=group)
         name = "16 idle members of a group" if group else "16 idle subscribers"
         yield Row(name=f"{name}: processor time", value=found["cpu_percent"], unit="% of a core", limit=limit,
                   at_least=False, details=found)  # fmt: skip
@@ -142,9 +145,46 @@ def _takeover(quick: bool) -> Iterator[Row]:
 
 
 def _depth(quick: bool) -> Iterator[Row]:
-    lengths = depth.LENGTHS[:3] if quick else depth.LENGTHS
-    found = depth.by_length(lengths=lengths)
+    lengths = stream_costs.LENGTHS[:3] if quick else stream_costs.LENGTHS
+    found = stream_costs.by_length(lengths=lengths)
     for figure, what in (("get_us", "get by offset"), ("append_us", "append"), ("memory_mb", "memory")):
         name = f"{what}, {lengths[0]:,} to {lengths[-1]:,} records: worst by best"
-        ratio = depth.flatness(found["lengths"], figure)
+        ratio = stream_costs.flatness(found["lengths"], figure)
         yield Row(name=name, value=ratio, unit="x", limit=2.0, at_least=False, details=found)
+
+
+_WIDTH = 40
+_BAR_EVERY_S, _LINE_EVERY_S = 0.1, 2.0
+
+
+class Progress:
+    """Shows how far something is; never more often than somebody could read."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._is_terminal = out.isatty()
+        self._shown_at = 0.0
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+        self._out.write(f"\r\x1b[K{text}\n" if self._is_terminal else f"{text}\n")
+        self._out.flush()
+
+    def show(self, done: int, total: int) -> None:
+        """How much is done."""
+        now = time.monotonic()
+        if now - self._shown_at < (_BAR_EVERY_S if self._is_terminal else _LINE_EVERY_S):
+            return
+        self._shown_at = now
+        if self._is_terminal:
+            filled = _WIDTH * done // total
+            self._out.write(f"\r[{'#' * filled}{'.' * (_WIDTH - filled)}] {done}/{total}")
+        else:
+            self._out.write(f"{done}/{total} published\n")
+        self._out.flush()
+
+    def end(self) -> None:
+        """Leave the bar."""
+        if self._is_terminal:
+            self._out.write("\n")
+            self._out.flush()

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 import lockstep
-from lockstep.bench import measure
-from lockstep.bench.crew import Crew, Link
+from lockstep.bench.processes import Crew, Link
 from lockstep.bench.scratch import make_stream, scratch_bus
+from lockstep.drill import measure
 
 STREAM, GROUP = "bench", "readers"
 _EVERY_S = 0.005

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 import lockstep
-from lockstep.bench import measure
-from lockstep.bench.crew import CONTEXT, Crew, Link
+from lockstep.bench.processes import CONTEXT, Crew, Link
 from lockstep.bench.scratch import make_stream, scratch_bus
+from lockstep.drill import measure
 
 STREAM = "bench"
 _PAUSE_S = (0.001, 0.004)

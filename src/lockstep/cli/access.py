@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lockstep.cli import arguments as kinds
-from lockstep.cli.asking import confirm
-from lockstep.cli.connecting import bus_url, opened
-from lockstep.cli.output import Output
+from lockstep.cli import values as kinds
+from lockstep.cli.connection import bus_url, opened
+from lockstep.cli.output import Output, confirm
 from lockstep.cli.parser import Noun, Verb
-from lockstep.cli.times import iso
+from lockstep.cli.values import iso
 
 if TYPE_CHECKING:
     from lockstep.console.credentials import CredentialStore

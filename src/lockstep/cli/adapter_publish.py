@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lockstep.cli import model_report as report
+from lockstep.cli.adapter import model_of, project_of, source_of
 from lockstep.cli.adapter_ends import LOOK_S, Inlet, Stopping, is_socket, opened_inlet
-from lockstep.cli.adapter_project import model_of, project_of, source_of
-from lockstep.cli.connecting import bus_url, opened
+from lockstep.cli.connection import bus_url, opened
 from lockstep.cli.model_files import STANDARD, check_readable
 from lockstep.cli.output import Output, plural
 from lockstep.errors import UsageError
@@ -21,11 +21,11 @@ from lockstep.log.urls import without_secret
 
 if TYPE_CHECKING:
     from lockstep.engine.events.columns import EventBatch
-    from lockstep.engine.events.csv_rows import BadLine
+    from lockstep.engine.events.csv_reader import BadLine
     from lockstep.engine.model.graph import Node
     from lockstep.events.connection import ProjectEvents
     from lockstep.events.failover import FailoverPublisher, RoleChange
-    from lockstep.events.publishing import WindowPublisher
+    from lockstep.events.publisher import WindowPublisher
 
 _CHUNK = 50_000
 _PIECES_A_SECOND = 20
@@ -189,7 +189,7 @@ class FailoverFeed:
 
     def send(self, batch: EventBatch) -> None:
         """See Feed."""
-        from lockstep.events.forms import single_blocks
+        from lockstep.events.rows import single_blocks
 
         for block in single_blocks(batch):
             self.publisher.offer(block)
@@ -238,7 +238,7 @@ class _Work:
 
     def batches(self, node: Node, feed: Feed) -> Iterator[EventBatch]:
         """Whole blocks, as often as the file is to be read, up to the most events that are wanted."""
-        from lockstep.events.forms import limited
+        from lockstep.events.rows import limited
 
         def all_rounds() -> Iterator[EventBatch]:
             for _ in range(self.options.repeat):
@@ -294,8 +294,8 @@ def read_blocks(
     """The blocks of a source, in batches: large ones where nobody waits for the first of them."""
     from typing import cast
 
-    from lockstep.engine.events.csvform import CsvOptions, read_csv
-    from lockstep.events.forms import JsonForm, read_frames, read_json_blocks
+    from lockstep.engine.events.csv_format import CsvOptions, read_csv
+    from lockstep.events.rows import JsonForm, read_frames, read_json_blocks
 
     file: Any = cast("Any", source)
     if options.type == "json":

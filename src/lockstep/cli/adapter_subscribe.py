@@ -11,11 +11,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep.cli.adapter_commands import ALL, NEW, SNAPSHOT
-from lockstep.cli.adapter_ends import Outlet, SocketOutlet, Stopping, connected, is_socket
-from lockstep.cli.adapter_file import ResumedFile
-from lockstep.cli.adapter_project import model_of, project_of
-from lockstep.cli.connecting import bus_url, opened
+from lockstep.cli.adapter import ALL, NEW, SNAPSHOT, model_of, project_of
+from lockstep.cli.adapter_ends import Outlet, ResumedFile, SocketOutlet, Stopping, connected, is_socket
+from lockstep.cli.connection import bus_url, opened
 from lockstep.cli.model_files import STANDARD, check_writable, find_window
 from lockstep.cli.output import Output, plural
 from lockstep.errors import Conflict, UsageError
@@ -23,7 +21,7 @@ from lockstep.errors import Conflict, UsageError
 if TYPE_CHECKING:
     from lockstep.engine.events.schema import Schema
     from lockstep.events.connection import ProjectEvents
-    from lockstep.events.subscribing import Block, Subscription
+    from lockstep.events.subscriber import Block, Subscription
 
 _GATHER_BLOCKS, _GATHER_EVENTS = 1000, 50_000
 _LOOK_S = 0.2
@@ -110,7 +108,7 @@ def _outlet(options: argparse.Namespace, output: Output, stopping: Stopping) -> 
 @contextmanager
 def _plain(path: Path, *, whole: bool) -> Iterator[Outlet]:
     """A file that grows, or one that appears when it is `whole`."""
-    from lockstep.engine.events.writing import new_file, unwritable
+    from lockstep.engine.events.atomic_files import new_file, unwritable
 
     with unwritable(path), new_file(path) if whole else path.open("wb") as file:
         yield _File(file.write, file.flush)
@@ -209,7 +207,7 @@ class _Writer:
 
 
 def _header(options: argparse.Namespace, schema: Schema) -> bytes:
-    from lockstep.engine.events.csvform import CsvOutput, header_line
+    from lockstep.engine.events.csv_format import CsvOutput, header_line
 
     if options.type != "csv":
         return b""
@@ -218,9 +216,9 @@ def _header(options: argparse.Namespace, schema: Schema) -> bytes:
 
 def _form(options: argparse.Namespace, schema: Schema) -> Callable[[Sequence[Block]], bytes]:
     from lockstep.engine.events.columns import concat
-    from lockstep.engine.events.csvform import CsvOutput, write_csv
-    from lockstep.engine.events.jsonform import write_json
-    from lockstep.events.forms import frame_with_length
+    from lockstep.engine.events.csv_format import CsvOutput, write_csv
+    from lockstep.engine.events.json_format import write_json
+    from lockstep.events.rows import frame_with_length
 
     csv = CsvOutput(delimiter=options.delimiter, date_format=options.date_format)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lockstep.cli import arguments as kinds
+from lockstep.cli import values as kinds
 from lockstep.cli.output import Output
 from lockstep.cli.parser import Verb
 from lockstep.errors import UsageError
@@ -46,7 +46,6 @@ COMPARE = Verb(
 def compare(options: argparse.Namespace, output: Output) -> None:
     """Measure the buses beside the plain clients."""
     from lockstep.bench import compare as bench
-    from lockstep.bench import compare_report
     from lockstep.bench.compare_fanout import Work
     from lockstep.bench.compare_servers import parse
     from lockstep.cli.model_files import check_writable
@@ -69,13 +68,13 @@ def compare(options: argparse.Namespace, output: Output) -> None:
     if output.json:
         output.json_line(found)
     else:
-        output.table(compare_report.HEADINGS, compare_report.table(found))
-        for line in compare_report.embedded_ratios(found):
+        output.table(bench.HEADINGS, bench.table(found))
+        for line in bench.embedded_ratios(found):
             output.line(line)
 
 
 def _draw(found: dict[str, Any], path: Path, output: Output) -> None:
-    from lockstep.bench.compare_report import draw
+    from lockstep.bench.compare import draw
     from lockstep.drill.plot import can_draw
 
     if can_draw():
@@ -131,7 +130,7 @@ def failover(options: argparse.Namespace, output: Output) -> None:
     from lockstep.bench.compare_servers import parse
 
     given: str | None = getattr(options, "bus", None)
-    _rows("lockstep.drill.figures", "FailoverBench", output, {
+    _rows("lockstep.bench.failover", "FailoverBench", output, {
         **({"buses": parse(given)} if given else {}), "bus_takeovers": options.bus_takeovers,
         "only": tuple(options.only), "takeovers": options.takeovers, "handovers": options.handovers,
         "events": options.events, "soak_events": options.soak_events,

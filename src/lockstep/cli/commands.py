@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import argparse
 
-from lockstep.cli import arguments as kinds
+from lockstep.cli import values as kinds
 from lockstep.cli.access import ACCESS
-from lockstep.cli.adapter_commands import ADAPTER
+from lockstep.cli.adapter import ADAPTER
 from lockstep.cli.bench import COMPARE
 from lockstep.cli.bus import BUS
-from lockstep.cli.commands_stream import STREAM
 from lockstep.cli.cron import CRON
 from lockstep.cli.debug import DEBUG
-from lockstep.cli.delivery_commands import DELIVERY
+from lockstep.cli.deliveries import DELIVERY
 from lockstep.cli.demo import DEMO
 from lockstep.cli.dev import DEV
 from lockstep.cli.drill import DRILL
 from lockstep.cli.engine_commands import ENGINE
 from lockstep.cli.help_commands import COMPLETION, EXPLAIN
-from lockstep.cli.model_commands import DATA, MODEL
-from lockstep.cli.monitor_commands import MONITOR
+from lockstep.cli.model import DATA, MODEL
+from lockstep.cli.monitor import MONITOR
 from lockstep.cli.parser import Noun, Verb
 from lockstep.cli.schedule import SCHEDULE, TENANT
 from lockstep.cli.serve import SERVE, TOP
 from lockstep.cli.settings import SETTINGS
 from lockstep.cli.status import STATUS
+from lockstep.cli.stream_commands import STREAM
 
 
 def _nothing(_parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from lockstep.cli.connecting import bus_url, opened
+from lockstep.cli.connection import bus_url, opened
 from lockstep.cli.output import Output
 from lockstep.cli.parser import Noun, Verb
 from lockstep.errors import LockstepError

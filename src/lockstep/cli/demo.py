@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from lockstep.cli import arguments as kinds
-from lockstep.cli.connecting import BUS_VARIABLE
-from lockstep.cli.output import Output
+from lockstep.cli import values as kinds
+from lockstep.cli.connection import BUS_VARIABLE
+from lockstep.cli.output import Output, Stopping
 from lockstep.cli.parser import Verb, alone
-from lockstep.cli.signals import Stopping
 from lockstep.errors import LockstepError, UsageError
 
 if TYPE_CHECKING:

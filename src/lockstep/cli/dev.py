@@ -12,8 +12,8 @@ from lockstep.cli.output import Output
 from lockstep.cli.parser import Noun, Verb
 
 if TYPE_CHECKING:
-    from lockstep.dev.facts import Server
     from lockstep.dev.home import Home
+    from lockstep.dev.processes import Server
 
 SERVERS = (
     "kafka",

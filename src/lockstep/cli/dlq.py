@@ -6,11 +6,10 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lockstep.cli.asking import confirm
-from lockstep.cli.connecting import bus_url, opened
+from lockstep.cli.connection import bus_url, opened
 from lockstep.cli.formats import bytes_json
-from lockstep.cli.output import Output, plural
-from lockstep.cli.times import iso
+from lockstep.cli.output import Output, confirm, plural
+from lockstep.cli.values import iso
 from lockstep.errors import GroupNotFound, NotFound, StreamNotFound, UsageError
 from lockstep.log.offsets import records_between
 from lockstep.streams.shards import split_log

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep.cli import arguments as kinds
-from lockstep.cli.model_arguments import add_spark
+from lockstep.cli import values as kinds
 from lockstep.cli.output import Output
 from lockstep.cli.parser import Verb, alone
+from lockstep.cli.values import add_spark
 
 if TYPE_CHECKING:
     from lockstep.drill.options import DrillOptions

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from lockstep.cli import arguments as kinds
-from lockstep.cli.adapter_commands import engine_publish, engine_subscribe
-from lockstep.cli.model_arguments import add_spark, window_file
+from lockstep.cli import values as kinds
+from lockstep.cli.adapter import engine_publish, engine_subscribe
 from lockstep.cli.parser import Arguments, Noun, Verb
 from lockstep.cli.status import status_arguments
+from lockstep.cli.values import add_spark, window_file
 
 
 def _model(parser: argparse.ArgumentParser) -> None:
@@ -156,9 +156,9 @@ ENGINE = Noun(
               _run, "lockstep engine run trades.yaml",
               "lockstep engine run trades.yaml --publish Aggregate24HR --shards 2",
               "lockstep engine run trades.yaml --until-idle --json"),
-        _verb("ls", "List the engines of this machine by their state folders, and which of them run.", "engine_local",
+        _verb("ls", "List the engines of this machine by their state folders, and which of them run.", "engine_ask",
               _ls, "lockstep engine ls", "lockstep engine ls --folder .lockstep-engine --json"),
-        _verb("stop", "Have an engine of this machine end in order, and wait until it has.", "engine_local", _stop,
+        _verb("stop", "Have an engine of this machine end in order, and wait until it has.", "engine_ask", _stop,
               "lockstep engine stop trades", "lockstep engine stop .lockstep-engine/local.trades --timeout 2m"),
         _verb("replay", "Run a model over everything on a project's streams as one batch job, into files.",
               "engine_replay", _replay, "lockstep engine replay trades.yaml --out Aggregate24HR=day.csv"),

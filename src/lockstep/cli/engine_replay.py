@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lockstep.cli import model_report as report
-from lockstep.cli.connecting import bus_url, opened
+from lockstep.cli.connection import bus_url, opened
 from lockstep.cli.model_files import check_writable, find_window, load_graph
 from lockstep.cli.output import Output
 from lockstep.errors import UsageError
@@ -15,7 +15,7 @@ from lockstep.errors import UsageError
 
 def replay(options: argparse.Namespace, output: Output) -> None:
     """Evaluate every block again, from the first one on; the streams stay as they are."""
-    from lockstep.engine.events.csv_options import CsvOutput
+    from lockstep.engine.events.csv_reader import CsvOutput
     from lockstep.engine.runtime.engine import EngineOptions
     from lockstep.engine.spark.history_job import run_history
     from lockstep.runtime import ThreadRuntime

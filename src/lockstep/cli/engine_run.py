@@ -19,13 +19,21 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.cli import model_report as report
 from lockstep.cli.bus import preflight
-from lockstep.cli.connecting import bus_url, opened
-from lockstep.cli.engine_connectors import connected, drained, mailing, prepared, with_subscribed
-from lockstep.cli.engine_lines import told
-from lockstep.cli.engine_rest import Rest, prepared_rest, served
-from lockstep.cli.model_arguments import check_runner
+from lockstep.cli.connection import bus_url, opened
+from lockstep.cli.engine_services import (
+    Rest,
+    connected,
+    drained,
+    mailing,
+    prepared,
+    prepared_rest,
+    served,
+    told,
+    with_subscribed,
+)
 from lockstep.cli.model_files import find_window, load_graph
 from lockstep.cli.output import Output, plural
+from lockstep.cli.values import check_runner
 from lockstep.errors import LockstepError, Trimmed, UnsupportedByBackend, UsageError, from_os_error
 from lockstep.log.config import check_name
 from lockstep.log.urls import password_variable, split_url
@@ -33,7 +41,7 @@ from lockstep.runtime import logger
 
 if TYPE_CHECKING:
     from lockstep.connectors.mailer import Mailer
-    from lockstep.connectors.running import Connectors
+    from lockstep.connectors.runner import Connectors
     from lockstep.engine.model.graph import Graph, Node
     from lockstep.engine.runtime.control.leadership import RoleChange
     from lockstep.engine.runtime.engine import Engine, EngineOptions, EngineStatus

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lockstep.cli.times import iso
+from lockstep.cli.values import iso
 from lockstep.streams.shards import split_log
 
 if TYPE_CHECKING:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from lockstep.cli.asking import confirm
-from lockstep.cli.connecting import bus_url, opened
-from lockstep.cli.names import label
-from lockstep.cli.output import Output, plural
-from lockstep.cli.times import span
+from lockstep.cli.connection import bus_url, label, opened
+from lockstep.cli.output import Output, confirm, plural
+from lockstep.cli.values import span
 from lockstep.streams import views
 from lockstep.streams.shards import split_log
 

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Iterator
 from contextlib import suppress
 
-from lockstep.cli.names import closest
+from lockstep.cli.connection import closest
 from lockstep.cli.output import Output
 from lockstep.cli.parser import Noun, Verb, add_common, alone
 from lockstep.errors import LockstepError, NotFound

@@ -16,7 +16,7 @@ from functools import partial
 from typing import NoReturn
 
 from lockstep import __version__
-from lockstep.cli import profiles
+from lockstep.cli import connection
 from lockstep.cli.commands import NOUNS
 from lockstep.cli.output import Output, check_standard_streams, clean
 from lockstep.cli.parser import build, parse
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     json_errors, verbose = "--json" in given, "--verbose" in given
     try:
         check_standard_streams()
-        options = parse(build(NOUNS, __version__), given, partial(profiles.chosen, environ=os.environ))
+        options = parse(build(NOUNS, __version__), given, partial(connection.chosen, environ=os.environ))
         with _log_lines(options.verbose), _ended_cleanly():
             return _run(options)
     except LockstepError as error:
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     module, _, function = options.run.partition(":")
     output = Output(json=options.json, quiet=options.quiet)
-    profiles.warn_if_overridden(options, os.environ, output)
+    connection.warn_if_overridden(options, os.environ, output)
     code: int | None = getattr(importlib.import_module(module), function)(options, output)
     output.flush()
     return code or OK

@@ -1,13 +1,18 @@
-"""Models in, files out: what all commands of the engine do with paths."""
+"""Models in, files out: what all commands of the engine do with paths; and data to try models with."""
 
 from __future__ import annotations
 
+import argparse
 import os
+import time
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep.cli.names import closest
+from lockstep.cli.connection import closest
+from lockstep.cli.model_report import per_second
+from lockstep.cli.output import Output, plural
 from lockstep.errors import Forbidden, PathMissing, UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +70,7 @@ def check_readable(path: Path) -> None:
 
 def check_writable(path: Path) -> None:
     """Refuse a place where no file can be made, before anything is done."""
-    from lockstep.engine.events.writing import is_plain, unwritable
+    from lockstep.engine.events.atomic_files import is_plain, unwritable
 
     if path.is_dir():
         raise UsageError(reason=f"{str(path)!r} is a folder: name a file in it.")
@@ -83,8 +88,53 @@ def check_writable(path: Path) -> None:
 
 def write_file(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """Write a file that appears when it is complete, and not at all if that fails; `mode` says who may read it."""
-    from lockstep.engine.events.writing import new_file, unwritable
+    from lockstep.engine.events.atomic_files import new_file, unwritable
 
     check_writable(path)
     with unwritable(path), new_file(path, mode=mode) as file:
         file.write(data)
+
+
+def trades(options: argparse.Namespace, output: Output) -> None:
+    """Write trades as CSV lines."""
+    from lockstep.engine.data.trades import write_trades
+    from lockstep.errors import UsageError
+
+    if options.out == STANDARD:
+        if output.json:
+            raise UsageError(reason="--json and -o - do not go together: name a file.")
+        _print(options, output)
+        return
+    path = Path(options.out)
+    check_writable(path)
+    progress, began = output.progress("trades", options.events), time.monotonic()
+    try:
+        write_trades(path, options.events, options.seed, lambda done, _: progress.add(done - progress.count))
+    finally:
+        progress.end()
+    seconds, size = time.monotonic() - began, path.stat().st_size
+    if output.json:
+        output.json_line(
+            {
+                "file": options.out,
+                "events": options.events,
+                "seed": options.seed,
+                "bytes": size,
+                "seconds": round(seconds, 3),
+            }
+        )
+        return
+    rate = per_second(options.events, seconds)
+    output.line(f"Wrote {plural(options.events, 'trade')} to {options.out}: {seconds:,.1f} s ({rate:,} events/s).")
+
+
+def _print(options: argparse.Namespace, output: Output) -> None:
+    import numpy as np
+
+    from lockstep.engine.data.trades import chunks
+    from lockstep.engine.events.csv_format import write_csv
+
+    for batch in chunks(options.events, np.random.Generator(np.random.PCG64(options.seed))):
+        lines = BytesIO()
+        write_csv(batch, lines)
+        output.raw(lines.getvalue())

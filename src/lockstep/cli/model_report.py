@@ -9,8 +9,8 @@ from lockstep.cli.output import Output, plural, table
 
 if TYPE_CHECKING:
     from lockstep.engine.model.graph import Graph
+    from lockstep.engine.reference.operator import WindowCounts
     from lockstep.engine.runtime.files import BadLines, FileOutcome
-    from lockstep.engine.windows.counts import WindowCounts
 
 
 def window_rows(graph: Graph, counts: Mapping[str, WindowCounts]) -> list[dict[str, Any]]:

@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from lockstep.cli import model_report as report
-from lockstep.cli.model_arguments import EVERYTHING, check_runner
 from lockstep.cli.model_files import (
     STANDARD,
     check_readable,
@@ -22,10 +21,11 @@ from lockstep.cli.model_files import (
     load_graph,
 )
 from lockstep.cli.output import Output, Progress, plural
+from lockstep.cli.values import EVERYTHING, check_runner
 from lockstep.errors import BadArgument, LockstepError, UsageError
 
 if TYPE_CHECKING:
-    from lockstep.engine.events.csv_options import CsvOutput
+    from lockstep.engine.events.csv_reader import CsvOutput
     from lockstep.engine.model.graph import Graph
     from lockstep.engine.runtime.engine import EngineStatus
     from lockstep.engine.runtime.files import BadLines, FileInputs, FileOutcome
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace, output: Output) -> None:
 
 def _inputs(options: argparse.Namespace, graph: Graph) -> FileInputs:
     """What to feed; everything that can be known to be wrong is found here, before anything runs."""
-    from lockstep.engine.events.csv_options import CsvOptions
+    from lockstep.engine.events.csv_reader import CsvOptions
     from lockstep.engine.runtime.files import FileInputs
 
     if options.final and options.collapse:
@@ -248,7 +248,7 @@ def _state(status: EngineStatus, seconds: float) -> str:
 
 
 def _csv_output(options: argparse.Namespace) -> CsvOutput:
-    from lockstep.engine.events.csv_options import CsvOutput
+    from lockstep.engine.events.csv_reader import CsvOutput
 
     return CsvOutput(collapse=options.collapse, date_format=options.date_format)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep.cli.connecting import BUS_VARIABLE, bus_url, opened
+from lockstep.cli.connection import BUS_VARIABLE, bus_url, opened
 from lockstep.cli.monitor_settings import loaded
 from lockstep.cli.output import Output
 

@@ -11,12 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lockstep.cli.asking import confirm
-from lockstep.cli.output import Output, plural
-from lockstep.cli.times import parse_span_ns, parse_time_ns
+from lockstep.cli.output import Output, confirm, plural
+from lockstep.cli.values import parse_span_ns, parse_time_ns
 from lockstep.errors import UsageError
 from lockstep.monitor.client import DEFAULT_URL, MonitorClient, NotInFleet
-from lockstep.monitor.core.time_windows import DAYS, WindowTime
+from lockstep.monitor.core.conditions import DAYS, WindowTime
 
 URL_VARIABLE, TOKEN_VARIABLE = "LOCKSTEP_MONITOR_URL", "LOCKSTEP_TOKEN"
 SEVERITIES = ("ok", "warning", "critical", "unknown")

@@ -13,10 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from lockstep.cli.connecting import BUS_VARIABLE, bus_url, opened
+from lockstep.cli.connection import BUS_VARIABLE, bus_url, opened
 from lockstep.cli.monitor_settings import loaded
-from lockstep.cli.output import Output
-from lockstep.cli.signals import Stopping
+from lockstep.cli.output import Output, Stopping
 from lockstep.log.urls import without_secret
 from lockstep.monitor.client import DEFAULT_URL
 from lockstep.monitor.transport.port import KEEPALIVES, RESULTS

@@ -1,12 +1,17 @@
-"""What the command prints: data to stdout, messages to stderr, colour and progress only for people."""
+"""What commands print and ask, and how they end: data to stdout, messages to stderr, signals noted."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import signal
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, BinaryIO, TextIO
 
 from lockstep.errors import UsageError
@@ -179,3 +184,56 @@ def plural(count: int, what: str) -> str:
 def use_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Whether to write colours: to a terminal that has them, unless NO_COLOR says otherwise."""
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+
+def confirm(options: argparse.Namespace, name: str, action: str) -> None:
+    """Return if the user wants it: --yes, or the name typed at a terminal. UsageError if not; nothing has happened."""
+    if options.yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        reason = f"This would {action}. Nothing was changed: add --yes to do it, or --dry-run to see what it would do."
+        raise UsageError(reason=reason)
+    sys.stderr.write(f"This will {action}. Type the name {name} to go on: ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip() != name:
+        raise UsageError(reason=f"Nothing was changed: what was typed is not {name!r}.")
+
+
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+"""Exit codes of commands that were asked to end."""
+
+
+class Stopping:
+    """Notes a request to end; `code` is the exit code for it, 0 before."""
+
+    def __init__(self) -> None:
+        self.code = 0
+        self._asked = threading.Event()
+
+    @contextmanager
+    def listening(self) -> Iterator[Stopping]:
+        """Take SIGINT and SIGTERM as requests to end."""
+        before = {number: signal.getsignal(number) for number in CODES}
+        self.listen()
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def listen(self) -> None:
+        """Take the signals, also again: Spark sets handlers of its own when it starts."""
+        for number in CODES:
+            signal.signal(number, self._noted)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait, and return whether an end was asked for."""
+        return self._asked.wait(seconds)
+
+    def ask(self, code: int) -> None:
+        """Ask for the end."""
+        self.code = self.code or code
+        self._asked.set()
+
+    def _noted(self, number: int, _frame: FrameType | None) -> None:
+        self.ask(CODES[signal.Signals(number)])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from lockstep.cli import arguments as kinds
-from lockstep.cli.model_arguments import add_spark
+from lockstep.cli import values as kinds
 from lockstep.cli.parser import Noun, Verb
+from lockstep.cli.values import add_spark
 
 TYPES = ("QUARTZ", "UNIX", "CRON4J", "SPRING")
 STATUSES = ("WAITING", "FIRING", "RETRY", "DONE", "FAILED")
@@ -422,7 +422,7 @@ def _cron_backfill(parser: argparse.ArgumentParser) -> None:
 
 
 def _cron_verb(name: str, purpose: str, arguments: Callable[[argparse.ArgumentParser], None], *examples: str) -> Verb:
-    return Verb(name=name, purpose=purpose, run=f"lockstep.cli.crons:{name}", arguments=arguments, examples=examples)
+    return Verb(name=name, purpose=purpose, run=f"lockstep.cli.cron:{name}", arguments=arguments, examples=examples)
 
 
 CRON_VERBS = (

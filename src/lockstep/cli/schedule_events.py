@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from lockstep.cli.connection import bus_url, opened
 from lockstep.cli.output import Output, plural
 from lockstep.cli.schedule import GROUPED, STATUSES
-from lockstep.cli.schedulers import event_row, late_ms, late_text, opened_scheduler, shown
+from lockstep.cli.values import span
 from lockstep.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
     from lockstep.core.agenda import Event
-    from lockstep.schedule.explanation import Explanation
+    from lockstep.schedule.history import Explanation
     from lockstep.schedule.scheduler import Scheduler
     from lockstep.schedule.store.port import Page
 
@@ -178,7 +181,7 @@ def dryrun(options: argparse.Namespace, output: Output) -> None:
 
 def nodes(options: argparse.Namespace, output: Output) -> int:
     """List the nodes that are heard."""
-    from lockstep.schedule.explanation import heard_nodes
+    from lockstep.schedule.history import heard_nodes
 
     with opened_scheduler(options) as scheduler:
         found = sorted(heard_nodes(scheduler), key=lambda card: str(card["node"]))
@@ -200,7 +203,7 @@ def nodes(options: argparse.Namespace, output: Output) -> int:
 
 def why(options: argparse.Namespace, output: Output) -> int:
     """Explain an event, or a cron of that id."""
-    from lockstep.schedule.explanation import explain
+    from lockstep.schedule.history import explain
 
     with opened_scheduler(options) as scheduler:
         found = explain(scheduler, options.id, options.tenant, scanned=options.history)
@@ -316,3 +319,61 @@ def _iso(at: Any) -> str | None:
     from lockstep.schedule.times import from_datetime
 
     return shown(from_datetime(at))
+
+
+STORE_VARIABLE = "LOCKSTEP_STORE"
+
+
+def store_url(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> str | None:
+    """--store, else the environment, else that of the profile; None is the bus itself."""
+    settings: Mapping[str, str] = getattr(options, "settings", {})
+    return options.store or environ.get(STORE_VARIABLE) or settings.get("store")
+
+
+@contextmanager
+def opened_scheduler(options: argparse.Namespace) -> Iterator[Scheduler]:
+    """The scheduler that options name, to ask: its nodes run elsewhere."""
+    from lockstep.schedule.assembly import open_scheduler
+
+    with (
+        opened(bus_url(options)) as bus,
+        open_scheduler(bus, options.name, node=False, store=store_url(options)) as scheduler,
+    ):
+        if "answer_s" in options:
+            scheduler.client.answer_s = options.answer_s
+        yield scheduler
+
+
+def event_row(event: Event) -> dict[str, Any]:
+    """An event in a list."""
+    late = late_ms(event)
+    return {
+        "tenant": event.tenant,
+        "id": event.id,
+        "event_id": event.event_id,
+        "status": event.status.name,
+        "scheduled_for": shown(event.at),
+        "fired_at": shown(event.triggered),
+        "late_s": None if late is None else late / 1000,
+        "attempt": event.attempt,
+        "next_try": shown(event.due) if event.status.name == "RETRY" else None,
+        "ended_at": shown(event.ended),
+        "error": event.error,
+    }
+
+
+def late_ms(event: Event) -> int | None:
+    """How long after its time an event was first tried; None before that."""
+    return None if event.triggered is None else event.late_ms(event.triggered)
+
+
+def shown(ms: int | None) -> str | None:
+    """A time as it is printed, in UTC."""
+    from lockstep.schedule.times import java_text
+
+    return None if ms is None else java_text(ms)
+
+
+def late_text(ms: int | None) -> str | None:
+    """How late, for people."""
+    return None if ms is None else span(ms / 1000)

@@ -15,10 +15,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lockstep.cli.connecting import BUS_VARIABLE, bus_url, opened
-from lockstep.cli.output import Output
-from lockstep.cli.schedulers import STORE_VARIABLE, store_url
-from lockstep.cli.signals import CODES, Stopping
+from lockstep.cli.connection import BUS_VARIABLE, bus_url, opened
+from lockstep.cli.output import CODES, Output, Stopping
+from lockstep.cli.schedule_events import STORE_VARIABLE, store_url
 from lockstep.errors import LockstepError, TimedOut, UnsupportedByBackend, UsageError
 from lockstep.log.urls import split_url
 from lockstep.runtime import logger

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep.cli.connecting import bus_url
+from lockstep.cli.connection import bus_url
 from lockstep.cli.output import Output, Progress, plural
-from lockstep.cli.schedulers import opened_scheduler, shown, store_url
+from lockstep.cli.schedule_events import opened_scheduler, shown, store_url
 from lockstep.errors import LockstepError, TimedOut, UsageError
 
 if TYPE_CHECKING:
@@ -145,9 +145,9 @@ def _applied(scheduler: Scheduler, output: Output, timeout: float) -> bool:
 
 def ingest(options: argparse.Namespace, output: Output) -> int:
     """Take in requests from a streaming source until asked to end."""
-    from lockstep.cli.signals import Stopping
+    from lockstep.cli.output import Stopping
     from lockstep.engine.spark.session import check_java
-    from lockstep.schedule.spark.ingestion import Ingestion
+    from lockstep.schedule.spark.ingest import Ingestion
     from lockstep.schedule.spark.session import shared_url
 
     check_java()

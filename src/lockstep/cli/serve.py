@@ -9,11 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep.cli import arguments as kinds
-from lockstep.cli.connecting import bus_url, opened
-from lockstep.cli.output import Output
+from lockstep.cli import values as kinds
+from lockstep.cli.connection import bus_url, opened
+from lockstep.cli.output import Output, Stopping
 from lockstep.cli.parser import Verb, alone
-from lockstep.cli.signals import Stopping
 from lockstep.errors import UsageError
 
 if TYPE_CHECKING:

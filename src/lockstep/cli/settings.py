@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from lockstep.cli.output import Output
 from lockstep.cli.parser import Verb, alone
-from lockstep.cli.times import iso
+from lockstep.cli.values import iso
 from lockstep.errors import DataError, Forbidden, Unavailable, UsageError
 
 SERVER_VARIABLE, TOKEN_VARIABLE = "LOCKSTEP_SERVER", "LOCKSTEP_TOKEN"

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from lockstep.cli import arguments as kinds
-from lockstep.cli.connecting import bus_url, opened
+from lockstep.cli import values as kinds
+from lockstep.cli.connection import bus_url, opened
 from lockstep.cli.output import Output, plural
 from lockstep.cli.parser import Verb, alone
 from lockstep.cli.sizes import size

@@ -6,10 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep.cli.asking import confirm
-from lockstep.cli.names import closest
-from lockstep.cli.output import Output
-from lockstep.cli.schedulers import opened_scheduler
+from lockstep.cli.connection import closest
+from lockstep.cli.output import Output, confirm
+from lockstep.cli.schedule_events import opened_scheduler
 from lockstep.errors import NotFound, UsageError
 
 if TYPE_CHECKING:

@@ -1,27 +1,32 @@
-"""Databases as connectors reach them: which driver, and what its values are in a window.
-
-A connectstring is sqlite:///FILE, postgresql://USER@HOST:PORT/DATABASE, or one of ODBC: DSN=NAME;uid=USER;pwd=PASSWORD.
-A DSN that an environment variable LOCKSTEP_DSN_NAME has as one of the other forms needs no ODBC.
-"""
+"""Databases as connectors: drivers, values, and tables and queries as targets and sources."""
 
 from __future__ import annotations
 
 import importlib
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
+
 from lockstep.connectors.errors import ConnectorDown
+from lockstep.connectors.forms import OnBad
+from lockstep.connectors.port import Note, Pace, Piece
 from lockstep.connectors.properties import Properties
-from lockstep.engine.events.types import INT_RANGE, MONEY_SCALE, FieldType, Value
+from lockstep.engine.events.columns import EventBatch
+from lockstep.engine.events.csv_reader import BadLine
+from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.events.schema import INT_RANGE, MONEY_SCALE, FieldType, Schema, Value
 from lockstep.engine.gates.port import needed
 from lockstep.errors import PackageMissing
+from lockstep.events.subscriber import Block
+from lockstep.runtime import logger
 
 _CONNECT_S = 5
 _PASSWORD = "LOCKSTEP_DATABASE_PASSWORD"  # noqa: S105 - the name of a variable
@@ -221,3 +226,257 @@ _WRITERS: Mapping[FieldType, Callable[[Any], Any]] = {
     FieldType.STAMP: _written(_MICROSECOND),
     FieldType.MONEY: lambda value: None if value is None else str(Decimal(value) / MONEY_SCALE),
 }
+
+
+_FETCH = 1_000
+_ORDERED = re.compile(r"(?is)\border\s+by\b")
+_TABLE = re.compile(r"[^\W\d][\w$]*(?:\.[^\W\d][\w$]*){0,2}")
+_SELECT = re.compile(r"(?is)\s*(?:select|with|values)\b")
+_LEAVING = frozenset({Opcode.DELETE, Opcode.SAFEDELETE})
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a db publisher selects, and how rows become blocks."""
+
+    database: Database
+    statement: str = field(repr=False)
+    opcode: Opcode
+    block: int
+    transactional: bool
+
+    @classmethod
+    def of(cls, properties: Properties, environ: Mapping[str, str]) -> Query:
+        """As the properties say."""
+        statement = properties.text("selectstatement").rstrip("; \n\t")
+        if not _SELECT.match(statement):
+            raise properties.refused(reason="its selectstatement is no query", remedy="Write SELECT ... FROM ...")
+        opcode = Opcode.UPSERT if properties.flag("publishwithupsert") else Opcode.INSERT
+        block, transactional = properties.number("blocksize", 1, 1), properties.flag("transactional")
+        return cls(Database.of(properties, environ), statement, opcode, block, transactional)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the same row has the same place at every start."""
+        return _ORDERED.search(self.statement) is not None
+
+
+class TableSource:
+    """The rows of a query, once. Columns go to the fields of their names, or in order if a field has no column."""
+
+    def __init__(self, query: Query, schema: Schema, pace: Pace, on_bad: OnBad) -> None:
+        query.database.check()
+        self._query, self._schema, self._pace, self._on_bad = query, schema, pace, on_bad
+        self.is_numbered = query.is_ordered
+        self._link: Any = None
+
+    def pieces(self, after: int, note: Note | None) -> Iterator[Piece | None]:
+        """See Source."""
+        del note
+        database = self._query.database
+        self._link = database.connect()
+        with database.errors():
+            cursor = self._link.cursor()
+            cursor.execute(self._query.statement)
+            names = [str(column[0]) for column in cursor.description]
+        return self._read(cursor, self._places(names), after)
+
+    def start(self) -> Note | None:
+        """See Source: a query begins where it begins."""
+        return None
+
+    def close(self) -> None:
+        """See Source."""
+        _close(self._link, self._query.database)
+
+    def _places(self, names: list[str]) -> list[int]:
+        """For each field its column."""
+        known = {name.lower(): place for place, name in enumerate(names)}
+        found = [known.get(name.lower()) for name in self._schema.names]
+        places = [place for place in found if place is not None]
+        if len(places) == len(found):
+            return places
+        if len(names) != len(found):
+            missing = ", ".join(name for name, place in zip(self._schema.names, found, strict=True) if place is None)
+            msg = f"the query has {len(names)} columns, and none for {missing}"
+            raise self._query.database.down(msg)
+        return list(range(len(names)))
+
+    def _read(self, cursor: Any, places: list[int], after: int) -> Iterator[Piece | None]:
+        readers = [from_database(item.type) for item in self._schema]
+        number, line, events = 0, 0, list[Event]()
+        while rows := self._fetched(cursor):
+            self._pace.check()
+            for row in rows:
+                line += 1
+                try:
+                    values = [read(row[place]) for read, place in zip(readers, places, strict=True)]
+                except BadValue as error:
+                    self._on_bad(BadLine(line, "wrong-type", str(error), ""))
+                    continue
+                events.append(Event(self._query.opcode, Flag.NORMAL, tuple(values)))
+                if len(events) == self._query.block:
+                    number += 1
+                    yield from self._block(number, events, after)
+                    events = []
+        if events:
+            yield from self._block(number + 1, events, after)
+
+    def _block(self, number: int, events: Sequence[Event], after: int) -> Iterator[Piece]:
+        if number > after:
+            batch = EventBatch.of(self._schema, [(number, events)])
+            yield Piece(batch, np.array([number], np.int64), self._query.transactional)
+
+    def _fetched(self, cursor: Any) -> list[Any]:
+        with self._query.database.errors():
+            return list(cursor.fetchmany(_FETCH))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Where a db subscriber writes."""
+
+    database: Database
+    name: str
+    ignores_errors: bool
+
+    @classmethod
+    def of(cls, properties: Properties, environ: Mapping[str, str]) -> Table:
+        """As the properties say."""
+        name = properties.text("desttablename")
+        if not _TABLE.fullmatch(name):
+            reason = f"its desttablename {name[:80]!r} is no table"
+            raise properties.refused(reason=reason, remedy="Write TABLE or SCHEMA.TABLE.")
+        return cls(Database.of(properties, environ), name, properties.flag("ignoresqlerrors"))
+
+
+class TableTarget:
+    """A table that holds the rows of a window: each block is one transaction with what it changes.
+
+    A row is updated by its key, and inserted if there is none. So blocks that come twice, after a kill, change nothing.
+    """
+
+    def __init__(self, table: Table, schema: Schema, connector: str) -> None:
+        table.database.check()
+        self._table, self._schema, self._connector = table, schema, connector
+        self._link: Any = None
+        self._statements: _Statements | None = None
+        self._told = 0
+
+    def open(self, note: Note) -> int | None:
+        """See Target: a table can't tell, so the note counts."""
+        del note
+        database = self._table.database
+        self._link = database.connect()
+        with database.errors():
+            cursor = self._link.cursor()
+            cursor.execute(f"SELECT * FROM {self._table.name} WHERE 1 = 0")  # noqa: S608 - the name was checked
+            names = [str(column[0]) for column in cursor.description]
+            self._link.rollback()
+        self._statements = _Statements.of(self._table, self._schema, names)
+        return None
+
+    def send(self, blocks: Sequence[Block]) -> None:
+        """See Target."""
+        assert self._statements is not None, "opened before"
+        with self._table.database.errors():
+            cursor = self._link.cursor()
+            for block in blocks:
+                for event in block.events():
+                    self._write(cursor, self._statements, event)
+                self._link.commit()
+
+    def _write(self, cursor: Any, statements: _Statements, event: Event) -> None:
+        if not self._table.ignores_errors:
+            try:
+                statements.apply(cursor, event)
+            except BadValue as error:
+                raise self._table.database.down(str(error)) from None
+            return
+        cursor.execute(statements.save)
+        try:
+            statements.apply(cursor, event)
+        except (self._table.database.error_class, BadValue) as error:
+            cursor.execute(statements.back)
+            self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        self._told += 1
+        if self._told <= _SHOWN:
+            words = "Connector %s left out an event: %s"
+            logger.warning(words, self._connector, type(error).__name__, extra={"action": "connector"})
+
+    def mark(self) -> Mapping[str, Any]:
+        """See Target."""
+        return {}
+
+    def idle(self) -> None:
+        """See Target: a connection that was lost is noticed with the next block."""
+
+    def close(self) -> None:
+        """See Target."""
+        _close(self._link, self._table.database)
+
+
+@dataclass(frozen=True, slots=True)
+class _Statements:
+    """The statements of one table, and the places of the values in them."""
+
+    insert: str
+    update: str | None
+    exists: str
+    delete: str
+    keys: tuple[int, ...]
+    others: tuple[int, ...]
+    writers: tuple[Any, ...]
+    save: str
+    back: str
+
+    @classmethod
+    def of(cls, table: Table, schema: Schema, names: Sequence[str]) -> _Statements:
+        database, known = table.database, {name.lower(): name for name in names}
+        missing = [item.name for item in schema if item.name.lower() not in known]
+        if missing:
+            msg = f"the table {table.name} has no column {', '.join(missing)}"
+            raise database.down(msg)
+        columns = [database.quoted(known[item.name.lower()]) for item in schema]
+        keys = tuple(schema.keys)
+        others = tuple(place for place in range(len(columns)) if place not in keys)
+        where = " AND ".join(f"{columns[place]} = {database.mark}" for place in keys)
+        changes = ", ".join(f"{columns[place]} = {database.mark}" for place in others)
+        marks = ", ".join([database.mark] * len(columns))
+        is_server = database.driver != POSTGRESQL and database.driver != "sqlite"
+        return cls(
+            insert=f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({marks})",  # noqa: S608 - see open
+            update=f"UPDATE {table.name} SET {changes} WHERE {where}" if others else None,  # noqa: S608
+            exists=f"SELECT 1 FROM {table.name} WHERE {where}",  # noqa: S608
+            delete=f"DELETE FROM {table.name} WHERE {where}",  # noqa: S608
+            keys=keys,
+            others=others,
+            writers=tuple(to_database(item.type) for item in schema),
+            save="SAVE TRANSACTION lockstep" if is_server else "SAVEPOINT lockstep",
+            back="ROLLBACK TRANSACTION lockstep" if is_server else "ROLLBACK TO SAVEPOINT lockstep",
+        )
+
+    def apply(self, cursor: Any, event: Event) -> None:
+        """Have one event's row in the table, or have it out."""
+        row: list[Value] = [write(value) for write, value in zip(self.writers, event.values, strict=True)]
+        key = [row[place] for place in self.keys]
+        if event.opcode in _LEAVING:
+            cursor.execute(self.delete, key)
+            return
+        if self.update is not None:
+            cursor.execute(self.update, [*(row[place] for place in self.others), *key])
+            is_there = cursor.rowcount > 0
+        else:
+            cursor.execute(self.exists, key)
+            is_there = cursor.fetchone() is not None
+        if not is_there:
+            cursor.execute(self.insert, row)
+
+
+def _close(link: Any, database: Database) -> None:
+    if link is not None:
+        with suppress(database.error_class):  # it is given up either way, and what was not committed is done again
+            link.close()

@@ -12,14 +12,13 @@ import numpy as np
 
 from lockstep.connectors.errors import ConnectorDown
 from lockstep.connectors.forms import OnBad, ReadForm, WriteForm, block_of
-from lockstep.connectors.notes import Note
-from lockstep.connectors.port import Pace, Piece
+from lockstep.connectors.port import Note, Pace, Piece
 from lockstep.connectors.properties import BINARY
+from lockstep.engine.events.atomic_files import unwritable
 from lockstep.engine.events.columns import EventBatch
-from lockstep.engine.events.writing import unwritable
 from lockstep.engine.runtime.files import open_input
-from lockstep.events.forms import FRAME_MAX, PREFIX, limited
-from lockstep.events.subscribing import Block
+from lockstep.events.rows import FRAME_MAX, PREFIX, limited
+from lockstep.events.subscriber import Block
 
 _READ = 1 << 20
 _CHUNK = 50_000

@@ -12,18 +12,17 @@ import numpy as np
 from lockstep.connectors.properties import BINARY, CSV, JSON, OPAQUE, XML, Properties
 from lockstep.engine.errors import FrameDamaged
 from lockstep.engine.events.columns import EventBatch, concat
-from lockstep.engine.events.csv_rows import BadLine
-from lockstep.engine.events.csvform import CsvOptions, CsvOutput, header_line, read_csv, write_csv
+from lockstep.engine.events.csv_format import CsvOptions, CsvOutput, header_line, read_csv, write_csv
+from lockstep.engine.events.csv_reader import BadLine
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.engine.events.frames import decode_frame, encode_frame, read_head
-from lockstep.engine.events.jsonform import read_json, write_json
-from lockstep.engine.events.schema import Schema
+from lockstep.engine.events.json_format import read_json, write_json
+from lockstep.engine.events.schema import FieldType, Schema, Value
 from lockstep.engine.events.text import WRONG_TYPE, BadText
-from lockstep.engine.events.types import FieldType, Value
-from lockstep.engine.events.xmlform import format_xml, read_xml_events
+from lockstep.engine.events.xml_format import format_xml, read_xml_events
 from lockstep.errors import FormatTooNew
-from lockstep.events.forms import JsonForm, event_blocks, frame_with_length, read_frames
-from lockstep.events.subscribing import Block
+from lockstep.events.rows import JsonForm, event_blocks, frame_with_length, read_frames
+from lockstep.events.subscriber import Block
 
 OnBad = Callable[[BadLine], None]
 _HEADERS = {"true": "names", "1": "names", "full": "full"}

@@ -13,15 +13,14 @@ import numpy as np
 from lockstep.connectors.errors import ConnectorDown, SourceForgot
 from lockstep.connectors.eventhubs import login
 from lockstep.connectors.forms import OnBad, ReadForm, WriteForm, block_of
-from lockstep.connectors.notes import Note
-from lockstep.connectors.planning import Planned
-from lockstep.connectors.port import NOTHING, Pace, Piece
+from lockstep.connectors.plan import Planned
+from lockstep.connectors.port import NOTHING, Note, Pace, Piece
 from lockstep.engine.events.columns import EventBatch, concat
-from lockstep.engine.events.csv_rows import BadLine
+from lockstep.engine.events.csv_reader import BadLine
 from lockstep.engine.gates.port import needed
-from lockstep.engine.model.checks_connectors import ANY_PARTITION
+from lockstep.engine.model.checks import ANY_PARTITION
 from lockstep.engine.runtime.sequence.reader import head_of
-from lockstep.events.subscribing import Block
+from lockstep.events.subscriber import Block
 
 HEADER = "lockstep-block"
 """The header that carries the number of a block."""

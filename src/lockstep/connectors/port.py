@@ -1,16 +1,26 @@
-"""What a connector of any kind is to the rest: a source of blocks, or a target for them."""
+"""What a connector of any kind is to the rest, and the notes of how far it has come."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from lockstep.connectors.notes import Note
+from lockstep.engine.errors import LogTooShort
 from lockstep.engine.events.columns import EventBatch, Int64s
-from lockstep.events.subscribing import Block
+from lockstep.engine.runtime.sequence.reader import values_between
+from lockstep.engine.runtime.sequence.streams import ProjectStreams
+from lockstep.errors import StreamNotFound
+from lockstep.events.clients import client_id
+from lockstep.events.subscriber import Block
+from lockstep.log.batch import NO_PRODUCER, pack
+from lockstep.log.config import StreamConfig
+from lockstep.log.offsets import step_back
+from lockstep.log.port import Bus, Log
+from lockstep.runtime import Runtime
 
 NOTHING: Int64s = np.array([], np.int64)
 REST_S = 0.05
@@ -96,3 +106,106 @@ class Target(Protocol):
 
     def close(self) -> None:
         """Let go of it."""
+
+
+NOTES = StreamConfig(capacity=1_000)
+"""The newest one says all."""
+_LATE = 8
+"""Of so many at the end the furthest counts: a leader that slept may write one late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Everything up to `at` is done: a block of the out stream, or a place in the source. More is for the kind."""
+
+    at: int
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+def notes_name(streams: ProjectStreams, connector: str) -> str:
+    """The stream of a connector's notes: CLUSTER.PROJECT.K. and sixteen digits made of its path."""
+    return f"{streams.cluster}.{streams.project}.K.{client_id(connector).hex()[:16]}"
+
+
+class Notes:
+    """The notes of one connector. Not to be shared between threads."""
+
+    def __init__(self, bus: Bus, streams: ProjectStreams, connector: str, runtime: Runtime) -> None:
+        self._bus, self._name, self._runtime = bus, notes_name(streams, connector), runtime
+        self._connector = connector
+        self._log: Log | None = None
+
+    def last(self) -> Note | None:
+        """The newest note; None if there is none."""
+        try:
+            log = self._log or self._bus.open(self._name)
+        except StreamNotFound:
+            return None
+        try:
+            found = [json.loads(value) for value in _newest(log)]
+        except LogTooShort:  # a thousand newer ones came meanwhile
+            found = [json.loads(value) for value in _newest(log)]
+        newest_first = (Note(tree["at"], tree["more"]) for tree in reversed(found))
+        return max(newest_first, key=lambda note: note.at, default=None)
+
+    def write(self, note: Note) -> None:
+        """Note something."""
+        if self._log is None:
+            self._log = self._bus.create(self._name, NOTES)
+        tree = {"connector": self._connector, "at": note.at, "more": dict(note.more)}
+        text = json.dumps(tree, separators=(",", ":")).encode()
+        self._log.append([pack([text], producer=NO_PRODUCER, sequence=0, created_ns=self._runtime.wall_ns())])
+
+
+def _newest(log: Log) -> list[bytes]:
+    bounds = log.bounds()
+    start = step_back(log, bounds.next, _LATE, bounds.first)
+    return [value for _, value in values_between(log, start, bounds.next)]
+
+
+EVENTS = "events"
+"""Of a note: the events up to its place."""
+
+
+@dataclass(slots=True)
+class Count:
+    """The events that were taken so far; `most` of 0 sets no limit."""
+
+    most: int
+    taken: int = 0
+
+    @classmethod
+    def of(cls, most: int, note: Note | None) -> Count:
+        """As noted."""
+        return cls(most, 0 if note is None else int(note.more.get(EVENTS, 0)))
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit."""
+        return self.most > 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is to be taken."""
+        return self.is_limited and self.taken >= self.most
+
+    def take(self, piece: Piece) -> Piece:
+        """The part of a piece that is within the limit. A frame with numbers of its own can't be cut."""
+        left = self.most - self.taken
+        if self.is_limited and piece.frame is None and left < len(piece.batch):
+            piece = first_events(piece, left)
+        self.taken += piece.events
+        return piece
+
+
+def first_events(piece: Piece, count: int) -> Piece:
+    """The first so many events of a piece, at least one, and the blocks up to there."""
+    batch = piece.batch.slice(0, count)
+    return replace(piece, batch=batch, numbers=piece.numbers[piece.numbers <= batch.block[-1]])
+
+
+def behind(piece: Piece, last: int) -> Piece:
+    """The blocks of a piece behind block `last`."""
+    start = int(np.searchsorted(piece.batch.block, last, "right"))
+    batch = piece.batch.slice(start, len(piece.batch))
+    return replace(piece, batch=batch, numbers=piece.numbers[piece.numbers > last])

@@ -8,7 +8,6 @@ from difflib import get_close_matches
 
 from lockstep.connectors.adapters import REST, as_connector
 from lockstep.connectors.errors import ConnectorRefused
-from lockstep.connectors.switches import switch, words_of
 
 PUBLISH, SUBSCRIBE = "pub", "sub"
 CSV, JSON, BINARY, XML, OPAQUE = "csv", "json", "binary", "xml", "opaquestring"
@@ -245,3 +244,27 @@ def _unknown_kind(connector: str, kind: str) -> ConnectorRefused:
     else:
         reason, remedy = f"its class {kind!r} is unknown", f"Choose {', '.join(sorted(set(KINDS.values())))}."
     return ConnectorRefused(connector=connector, reason=reason, remedy=remedy)
+
+
+_ON = ("true", "1", "yes", "enabled")
+_OFF = ("false", "0", "no", "disabled", "")
+_WORDS = {
+    "transactional": {"transactional": True, "normal": False},
+    "addcsvopcode": {"insert": True, "upsert": True},
+    "addcsvflags": {"normal": True},
+    "buspersistence": {"persistent": True, "nonpersistent": False},
+}
+"""Words that only one property has: what is `normal` for one is on for another."""
+
+
+def switch(name: str, text: str) -> bool | None:
+    """Whether a property is on; None for a word that it does not have."""
+    word = text.strip().lower()
+    if word in _ON or word in _OFF:
+        return word in _ON
+    return _WORDS.get(name, {}).get(word)
+
+
+def words_of(name: str) -> str:
+    """The words to choose from, for people."""
+    return " or ".join(["true", "false", *_WORDS.get(name, ())])

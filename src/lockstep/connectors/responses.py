@@ -26,11 +26,11 @@ from lockstep.engine.events.schema import Schema
 from lockstep.engine.model.graph import Node, Parent
 from lockstep.engine.model.variables import expanded, remedy_for, unreplaced
 from lockstep.engine.model.windows import ContextProperty, EventLoop, FunctionalWindow
-from lockstep.engine.model.xml_common import Element, parse_element
-from lockstep.engine.model.xml_reading_cursor import Cursor
-from lockstep.engine.model.xml_reading_windows import FUNCTIONS, read_functions
-from lockstep.engine.windows.function_maker import OPCODE_WORDS, RowMaker
-from lockstep.engine.windows.operator import Moment
+from lockstep.engine.model.xml_cursor import Cursor
+from lockstep.engine.model.xml_elements import Element, parse_element
+from lockstep.engine.model.xml_reader_windows import FUNCTIONS, read_functions
+from lockstep.engine.reference.functional import OPCODE_WORDS, RowMaker
+from lockstep.engine.reference.operator import Moment
 
 _CONTENT = ContextProperty(name="_content", kind="string", text="$_content")
 _HEADER, _CONTROL = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), re.compile(r"[\x00-\x1f\x7f]")

@@ -17,16 +17,15 @@ from typing import Any
 import numpy as np
 
 from lockstep.connectors.errors import ConnectorDown
-from lockstep.connectors.feeding import FILL
-from lockstep.connectors.notes import Note
-from lockstep.connectors.port import Pace
+from lockstep.connectors.port import Note, Pace
 from lockstep.connectors.properties import Properties
+from lockstep.connectors.publisher import FILL
 from lockstep.connectors.responses import asciied
 from lockstep.connectors.urls import ANSWER_MAX, RULES, TIMEOUT_S
 from lockstep.connectors.websockets import headers_of
 from lockstep.engine.events.columns import EventBatch, Int64s
 from lockstep.engine.events.event import Event, Flag, Opcode, Row
-from lockstep.engine.events.jsonform import format_fields
+from lockstep.engine.events.json_format import format_fields
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.text import UNPARSABLE, BadText, parser
 from lockstep.engine.model.graph import Graph, Node
@@ -34,7 +33,7 @@ from lockstep.engine.runtime.output.event_streams import EventPublisher
 from lockstep.errors import BadArgument
 from lockstep.events.clients import client_id
 from lockstep.events.connection import ProjectEvents
-from lockstep.events.subscribing import Block
+from lockstep.events.subscriber import Block
 from lockstep.net.http import AddressRefused, Endpoint
 from lockstep.runtime import logger
 

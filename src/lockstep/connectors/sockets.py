@@ -15,10 +15,9 @@ from typing import Any, BinaryIO, cast
 from lockstep.connectors.errors import ConnectorDown
 from lockstep.connectors.files import piece_of
 from lockstep.connectors.forms import OnBad, ReadForm, WriteForm
-from lockstep.connectors.notes import Note
-from lockstep.connectors.port import REST_S, Pace, Piece
+from lockstep.connectors.port import REST_S, Note, Pace, Piece
 from lockstep.connectors.properties import Properties
-from lockstep.events.subscribing import Block
+from lockstep.events.subscriber import Block
 
 _CONNECT_S = _SEND_S = 10.0
 _READ = 1 << 16

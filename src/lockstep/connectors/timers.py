@@ -11,13 +11,11 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from lockstep.connectors.notes import Note
-from lockstep.connectors.port import Pace, Piece
+from lockstep.connectors.port import Note, Pace, Piece
 from lockstep.connectors.properties import Properties
 from lockstep.engine.events.columns import EventBatch
 from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.types import FieldType, Value
+from lockstep.engine.events.schema import FieldType, Schema, Value
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -16,14 +16,13 @@ import numpy as np
 
 from lockstep.connectors.errors import ConnectorDown, ConnectorRefused
 from lockstep.connectors.forms import OnBad
-from lockstep.connectors.notes import Note
-from lockstep.connectors.port import Pace, Piece
+from lockstep.connectors.port import Note, Pace, Piece
 from lockstep.connectors.properties import Properties
 from lockstep.connectors.responses import Config, Publisher, Request, asciied
 from lockstep.engine.events.columns import EventBatch
-from lockstep.engine.events.csv_rows import BadLine
+from lockstep.engine.events.csv_reader import BadLine
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.model.durations import DURATION_REMEDY, parse_duration
+from lockstep.engine.model.values import DURATION_REMEDY, parse_duration
 from lockstep.engine.runtime.files import open_input
 from lockstep.errors import BadArgument
 from lockstep.net.addresses import AddressRules

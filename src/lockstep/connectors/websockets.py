@@ -16,13 +16,12 @@ import numpy as np
 
 from lockstep.connectors.errors import ConnectorDown
 from lockstep.connectors.forms import OnBad
-from lockstep.connectors.notes import Note
-from lockstep.connectors.port import REST_S, Pace, Piece
+from lockstep.connectors.port import REST_S, Note, Pace, Piece
 from lockstep.connectors.properties import Properties
 from lockstep.connectors.responses import Config, EventMaker, asciied
 from lockstep.connectors.urls import ANSWER_MAX, RULES, config_path, given_values, read_config
 from lockstep.engine.events.columns import EventBatch
-from lockstep.engine.events.csv_rows import BadLine
+from lockstep.engine.events.csv_reader import BadLine
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.gates.port import needed
 from lockstep.errors import BadArgument

@@ -108,7 +108,7 @@ def versions() -> dict[str, Any]:
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that decide something here. Values are shown of those that are known to hold no secrets."""
-    from lockstep.engine.model.secret_values import HIDDEN, shown
+    from lockstep.engine.model.values import HIDDEN, shown
 
     chosen = {name: value for name, value in environ.items() if name.startswith(("LOCKSTEP_", "JAVA_", "SPARK_"))}
     return {name: shown(name, value) if name in _HARMLESS else HIDDEN for name, value in sorted(chosen.items())}
@@ -167,7 +167,7 @@ def _streams(client: Lockstep, budget: _Budget) -> list[Any]:
 
 
 def _config(client: Lockstep, name: str) -> dict[str, Any]:
-    from lockstep.engine.model.secret_values import without_parts
+    from lockstep.engine.model.values import without_parts
 
     found = client.config(name).to_dict()
     return {field: without_parts(value) if isinstance(value, str) else value for field, value in found.items()}
@@ -180,7 +180,7 @@ def _groups(client: Lockstep, budget: _Budget) -> list[Any]:
 
 def _projects(client: Lockstep, budget: _Budget) -> dict[str, Any]:
     from lockstep.engine.model.loading import to_yaml
-    from lockstep.engine.model.redaction import without_secrets
+    from lockstep.engine.model.project import without_secrets
     from lockstep.engine.runtime.sequence.model_statement import project_graph, projects
 
     def model(name: str) -> tuple[str, str]:

@@ -15,13 +15,11 @@ from lockstep.console.records import time_ns
 from lockstep.console.schedulers import SCHEDULER, Schedulers
 from lockstep.cron import Cron, Zone, parse
 from lockstep.errors import BadArgument, CronInvalid, LockstepError, NotFound, ZoneUnknown
-from lockstep.schedule.explanation import owner_of
-from lockstep.schedule.history import records_of
+from lockstep.schedule.history import owner_of, records_of
 from lockstep.schedule.requests import ALL_TYPES, CRON_TYPES, PauseCron, RemoveCron, TriggerCron
 from lockstep.schedule.rows import CronRow, Run
 from lockstep.schedule.scheduler import Scheduler
-from lockstep.schedule.times import from_datetime, java_text, to_datetime
-from lockstep.schedule.zones import zone_of
+from lockstep.schedule.times import from_datetime, java_text, to_datetime, zone_of
 from lockstep.server.access import Role
 
 ALL, UNIX = "all", "UNIX"

@@ -359,10 +359,8 @@ def opened_fleet(client: Lockstep, name: str, folder: Path, closing: ExitStack) 
     """A monitor whose view follows its changelog until `closing` is closed."""
     from lockstep.engine.model.validation import compile_project
     from lockstep.events.connection import ProjectEvents
-    from lockstep.monitor.changelog import ChangelogReader
-    from lockstep.monitor.orders import OrderClient
     from lockstep.monitor.transport.streams import MonitorStreams
-    from lockstep.monitor.view import FleetView
+    from lockstep.monitor.view import ChangelogReader, FleetView, OrderClient
     from lockstep.monitor.window import monitor_model
 
     streams = MonitorStreams(name)

@@ -13,6 +13,7 @@ from lockstep.console.lead_history import LeadHistory, PastLead
 from lockstep.console.port import Problem, Site
 from lockstep.console.project_problems import problems_of
 from lockstep.engine.model.graph import Graph
+from lockstep.engine.reference.operator import WindowCounts
 from lockstep.engine.runtime.control.leaders import LeaderEpoch, leader_epochs
 from lockstep.engine.runtime.control.reports import Report, all_reports
 from lockstep.engine.runtime.control.status import SILENT_S, ClusterWatcher, ProjectStatus
@@ -20,7 +21,6 @@ from lockstep.engine.runtime.sequence.beats import last_beat
 from lockstep.engine.runtime.sequence.entries import Statement
 from lockstep.engine.runtime.sequence.model_statement import check_project, compiled, known_statement, projects_among
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
-from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import LockstepError, StreamNotFound
 from lockstep.log.port import Bus
 from lockstep.runtime import Task, logger

@@ -436,7 +436,7 @@ def _node(model: Model, path: str) -> Node:
 
 def _connectors(node: Node) -> list[dict[str, Any]]:
     """Connectors of a window without what is secret in them."""
-    from lockstep.engine.model.secret_values import shown
+    from lockstep.engine.model.values import shown
 
     return [
         {"kind": one.kind, "name": one.name, "active": one.active,

@@ -19,7 +19,7 @@ from lockstep.log.offsets import step_back
 from lockstep.log.port import Log
 from lockstep.schedule.assembly import DEFAULT_NAME, open_scheduler
 from lockstep.schedule.client import SchedulerClient
-from lockstep.schedule.explanation import heard_nodes
+from lockstep.schedule.history import heard_nodes
 from lockstep.schedule.requests import CRON_TYPES
 from lockstep.schedule.rows import event_key
 from lockstep.schedule.scheduler import Scheduler

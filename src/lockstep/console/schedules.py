@@ -23,7 +23,7 @@ from lockstep.console.schedulers import (
 from lockstep.core.agenda import UNFIRED, Event, Status
 from lockstep.errors import BadArgument, LockstepError, NotFound
 from lockstep.schedule.bodies import payload_text
-from lockstep.schedule.explanation import Explanation, explain, owner_of
+from lockstep.schedule.history import Explanation, explain, owner_of
 from lockstep.schedule.scheduler import Cancelled, Scheduler, TooLate
 from lockstep.schedule.store.port import Filter
 from lockstep.schedule.tenants import Tenant

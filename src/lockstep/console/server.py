@@ -18,10 +18,10 @@ from lockstep.console.operation import HEALTHZ, METRICS, READYZ, Operation
 from lockstep.console.port import Pillar, Site
 from lockstep.console.request import LIVE
 from lockstep.console.settings import LIMITS, ServerFacts
+from lockstep.server.access import is_loopback
 from lockstep.server.connections import Connection
 from lockstep.server.guard import Guard, Limits
 from lockstep.server.serving import RestServer, TlsFiles, bind
-from lockstep.server.tokens import is_loopback
 from lockstep.streams.client import Lockstep
 
 OPEN_PATHS = frozenset({HEALTHZ, READYZ, METRICS})

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from lockstep.dev import facts
-from lockstep.dev.facts import Server
+from lockstep.dev import processes
+from lockstep.dev.processes import Server
 from lockstep.dev.servers import RECIPES, attach, own_environment, start
 from lockstep.dev.supply import Supply, Tell, cache_folder
 from lockstep.errors import Conflict
@@ -62,7 +62,7 @@ class Home:
 
     def find(self, name: str) -> Server | None:
         """A server that was started here, whether it runs or not."""
-        return facts.read(self.folder / name)
+        return processes.read(self.folder / name)
 
     def servers(self) -> list[Server]:
         """All servers that were started here."""

@@ -1,13 +1,19 @@
-"""Processes by pid: started on their own, known by when they started, signalled only if they are still the same."""
+"""Processes by pid, ports that are free, and what is written down about a server."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from lockstep.dev.recipe import HOST
+from lockstep.errors import DataError, Unavailable
 
 _DEFAULTED = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FORCED = (signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT)
@@ -120,3 +126,83 @@ def _started(pid: int) -> int | None:
         return None
     fields = text.rpartition(")")[2].split()
     return None if fields[_STATE] in "ZX" else int(fields[_STARTED])
+
+
+# Below the range that the system takes for outgoing connections: a port of a killed server must stay free for its
+# restart, and a client that knocks at such a port in the meantime could even end up connected to itself.
+_LOWEST, _HIGHEST = 10_000, 32_000
+_MOST_TRIES = 1_000
+
+
+def free_ports(count: int, random: Callable[[], float]) -> tuple[int, ...]:
+    """So many different ports on loopback that nobody listens on."""
+    found: dict[int, None] = {}
+    for _ in range(_MOST_TRIES):
+        if len(found) == count:
+            return tuple(found)
+        port = _LOWEST + int(random() * (_HIGHEST - _LOWEST))
+        if is_free(port):
+            found[port] = None
+    raise Unavailable(reason=f"No {count} free ports between {_LOWEST} and {_HIGHEST} on {HOST}.")
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen there."""
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+FILE = "server.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Server:
+    """The facts about a server: `pids` by the name of the process, in the order in which they were started."""
+
+    name: str
+    url: str
+    folder: Path
+    ports: tuple[int, ...]
+    pids: dict[str, Pid] = field(default_factory=dict)
+
+    @property
+    def alive(self) -> dict[str, Pid]:
+        """The processes that still run."""
+        return {name: process for name, process in self.pids.items() if is_alive(process)}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether every process runs."""
+        return bool(self.pids) and self.alive == self.pids
+
+    def tree(self) -> dict[str, Any]:
+        """As JSON."""
+        pids = {name: {"pid": process.pid, "started": process.started} for name, process in self.pids.items()}
+        return {"name": self.name, "url": self.url, "folder": str(self.folder), "ports": [*self.ports], "pids": pids}
+
+
+def write(server: Server) -> None:
+    """Put the facts into the server's folder, whole or not at all."""
+    fresh = server.folder / f".{FILE}"
+    fresh.write_text(json.dumps(server.tree(), indent=2) + "\n")
+    fresh.rename(server.folder / FILE)
+
+
+def read(folder: Path) -> Server | None:
+    """The facts in a folder; None if no server was ever started in it."""
+    try:
+        text = (folder / FILE).read_text()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        tree = json.loads(text)
+        pids = {name: Pid(pid=item["pid"], started=item["started"]) for name, item in tree["pids"].items()}
+        return Server(name=tree["name"], url=tree["url"], folder=folder, ports=tuple(tree["ports"]), pids=pids)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"{folder / FILE} does not say which server is there. End it by hand, then remove the folder."
+        raise DataError(reason=reason) from error

@@ -11,15 +11,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
-from lockstep.dev import facts
+from lockstep.dev import processes as facts
 from lockstep.dev.cassandra import cassandra
 from lockstep.dev.errors import ServerDidNotStart
-from lockstep.dev.facts import Server
 from lockstep.dev.hazelcast import hazelcast
 from lockstep.dev.kafka import kafka
 from lockstep.dev.node import READY_S, STOP_S, Node, tail
-from lockstep.dev.ports import free_ports, is_free
 from lockstep.dev.postgresql import postgresql
+from lockstep.dev.processes import Server, free_ports, is_free
 from lockstep.dev.rabbitmq import rabbitmq
 from lockstep.dev.recipe import HOST, Plan, Recipe, Site
 from lockstep.dev.redis import redis

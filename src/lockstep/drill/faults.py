@@ -10,15 +10,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from lockstep.drill.engines import EngineSeat
-from lockstep.drill.machines import Machines
+from lockstep.drill.arrivals import Injected
+from lockstep.drill.engines import EngineSeat, Machines, Probe
 from lockstep.drill.options import Fault
 from lockstep.drill.plan import Planned
-from lockstep.drill.probe import Probe
 from lockstep.drill.processes import jvms, send_signal, workers
-from lockstep.drill.records import Injected
+from lockstep.drill.report import Telling
 from lockstep.drill.stage import QUIET_S_MAX, STEP_S_MAX, Stage
-from lockstep.drill.telling import Telling
 from lockstep.engine.errors import NoStandby
 from lockstep.engine.runtime.requests.channel import RequestClient
 from lockstep.engine.runtime.sequence.streams import ProjectStreams

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from lockstep.drill.options import DrillOptions, Fault
-from lockstep.drill.report import difference_lines, summary
+from lockstep.drill.report import Silence, Telling, difference_lines, summary
 from lockstep.drill.run import run_drill
-from lockstep.drill.telling import Silence, Telling
 from lockstep.errors import LockstepError
 
 _RATE, _SECONDS = 5_000.0, 45.0

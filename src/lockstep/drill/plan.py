@@ -1,4 +1,4 @@
-"""When each fault comes, and how far the publisher may go before it."""
+"""When each fault comes, how far the publisher may go before it, and its even pace."""
 
 from __future__ import annotations
 
@@ -79,3 +79,23 @@ def _places(options: DrillOptions) -> list[int]:
     if faults == 2:
         return [max(round(events * _FIRST), 1), max(round(events * _SECOND), 1)]
     return [max(events * number // (faults + 1), 1) for number in range(1, faults + 1)]
+
+
+_BEHIND_S_MAX = 0.25
+
+
+class Pace:
+    """Says how long to wait before the next events; time that was lost by more than a moment is not made up for."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._rate, self._due = rate, 0.0
+
+    def wait_s(self, now: float, events: int) -> float:
+        """How long from now until `events` more may go."""
+        if self._rate is None:
+            return 0.0
+        if now - self._due > _BEHIND_S_MAX:
+            self._due = now
+        wait = max(0.0, self._due - now)
+        self._due += events / self._rate
+        return wait

@@ -15,11 +15,10 @@ from typing import TextIO
 
 import numpy as np
 
-from lockstep.drill.errands import PublishErrand, load
-from lockstep.drill.pacing import Pace
-from lockstep.drill.scene import Scene, scene
+from lockstep.drill.plan import Pace
+from lockstep.drill.scene import PublishErrand, Scene, load, scene
 from lockstep.engine.events.columns import EventBatch
-from lockstep.engine.events.csvform import BadLine, CsvOptions, read_csv
+from lockstep.engine.events.csv_format import BadLine, CsvOptions, read_csv
 from lockstep.engine.runtime.output.event_streams import EventPublisher
 from lockstep.errors import DataError
 from lockstep.streams.client import connect

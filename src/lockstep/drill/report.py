@@ -1,11 +1,12 @@
-"""A drill's result as tables."""
+"""What a drill says while it runs, and its result as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
-from lockstep.bench.engine_models import DOCUMENT
 from lockstep.drill.result import FaultFigures, Result
+from lockstep.engine.data.models import DOCUMENT
 
 Cell = str | int | None
 Rows = list[list[Cell]]
@@ -109,3 +110,23 @@ def _seconds(value: float | None) -> str | None:
 
 def _shown(line: str | None) -> str:
     return "(the file has ended)" if line is None else line
+
+
+class Telling(Protocol):
+    """Somebody who listens."""
+
+    def say(self, text: str) -> None:
+        """Something happened."""
+
+    def show(self, text: str) -> None:
+        """How far it is; the next one takes its place."""
+
+
+class Silence:
+    """Nobody listens."""
+
+    def say(self, text: str) -> None:
+        """See Telling."""
+
+    def show(self, text: str) -> None:
+        """See Telling."""

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.bench.engine_models import DOCUMENT
-from lockstep.bench.measure import percentile
-from lockstep.drill.arrivals import Arrival, first_behind, longest_gap
-from lockstep.drill.checking import Account, Difference, account, wrong_counts
+from lockstep.drill.arrivals import Arrival, Injected, Takeover, first_behind, longest_gap
+from lockstep.drill.check import Account, Difference, account, wrong_counts
+from lockstep.drill.measure import percentile
 from lockstep.drill.options import DrillOptions, Fault
-from lockstep.drill.records import Injected, Takeover
+from lockstep.engine.data.models import DOCUMENT
 
 _DOCUMENT_EVENTS = 1_000_000
 _NEAR_S = 5.0

@@ -7,20 +7,17 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from lockstep.drill.area import area
-from lockstep.drill.checking import first_difference
-from lockstep.drill.engines import EngineCommand, engine_command
+from lockstep.drill.arrivals import Injected, Takeover
+from lockstep.drill.check import Reference, first_difference, reference
+from lockstep.drill.engines import EngineCommand, Machines, Probe, engine_command, machines
 from lockstep.drill.faults import Faults
-from lockstep.drill.machines import Machines, machines
 from lockstep.drill.options import DrillOptions
 from lockstep.drill.plan import allowed, plan
-from lockstep.drill.probe import Probe
-from lockstep.drill.records import Injected, Takeover
-from lockstep.drill.reference import Reference, reference
+from lockstep.drill.report import Telling
 from lockstep.drill.result import Measured, Result, evaluate
+from lockstep.drill.scene import area
 from lockstep.drill.stage import QUIET_S_MAX, READY_S_MAX, STEP_S_MAX, Stage
-from lockstep.drill.telling import Telling
-from lockstep.engine.windows.counts import WindowCounts
+from lockstep.engine.reference.operator import WindowCounts
 from lockstep.streams.client import connect
 
 

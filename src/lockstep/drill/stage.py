@@ -9,15 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from lockstep.drill.area import Area
-from lockstep.drill.arrivals import Arrival
+from lockstep.drill.arrivals import Arrival, Notes, Reports
+from lockstep.drill.check import Reference
 from lockstep.drill.engines import EngineCommand, EngineSeat, engine_command, leader, spark_words
-from lockstep.drill.errands import PublishErrand, SubscribeErrand, save
 from lockstep.drill.options import DrillOptions
 from lockstep.drill.processes import Child, send_signal
-from lockstep.drill.reference import Reference
-from lockstep.drill.telling import Telling
-from lockstep.drill.watching import Notes, Reports
+from lockstep.drill.report import Telling
+from lockstep.drill.scene import Area, PublishErrand, SubscribeErrand, save
 from lockstep.errors import TimedOut
 from lockstep.streams.client import Lockstep
 

@@ -15,10 +15,9 @@ import numpy as np
 
 from lockstep.core.outputs import OutState
 from lockstep.drill.arrivals import Arrival, parse
-from lockstep.drill.errands import SubscribeErrand, load, orphaned
-from lockstep.drill.scene import Scene, scene
+from lockstep.drill.scene import Scene, SubscribeErrand, load, orphaned, scene
 from lockstep.engine.events.columns import EventBatch
-from lockstep.engine.events.csvform import write_csv
+from lockstep.engine.events.csv_format import write_csv
 from lockstep.engine.runtime.output.event_streams import OutFold
 from lockstep.engine.runtime.sequence.reader import values_between
 from lockstep.log.port import Bus

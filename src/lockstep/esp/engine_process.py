@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from lockstep.cli.engine_rest import TOKEN_NAME, kept_token
 from lockstep.cli.engine_run import Stopping
+from lockstep.cli.engine_services import TOKEN_NAME, kept_token
 from lockstep.cli.output import Output
 from lockstep.errors import TimedOut, UsageError
 from lockstep.esp.project_server import Projects, Running, make_server_app

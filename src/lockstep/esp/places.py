@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
-from lockstep.cli.connecting import BUS_VARIABLE
+from lockstep.cli.connection import BUS_VARIABLE
 from lockstep.connectors.names import IN, OUT, WindowPath, cluster_name, topic_name
 from lockstep.connectors.properties import PUBLISH, SUBSCRIBE, read_properties
-from lockstep.engine.model.checks_connectors import is_publisher
+from lockstep.engine.model.checks import is_publisher
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.parts import Connector
-from lockstep.esp.config_file import Sections
+from lockstep.esp.command import Sections
 from lockstep.esp.errors import ClusterUnclear, ConfigFileWrong, FailoverIncomplete
 
 STREAM_PORT = "LOCKSTEP_RABBITMQ_STREAM_PORT"

@@ -20,15 +20,14 @@ import lockstep
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.project import Project
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.model.xml_common import Element, parse_element
+from lockstep.engine.model.xml_elements import Element, parse_element
 from lockstep.errors import BadArgument, Conflict, LockstepError, NotFound, TimedOut
 from lockstep.esp.errors import EngineEnded, EngineNotReady
 from lockstep.runtime import ThreadRuntime
 from lockstep.server.answers import answer, path_of, refusal, wants_json
 from lockstep.server.app import BASE
 from lockstep.server.guard import HEALTH, Guard, Limits
-from lockstep.server.models import parse_model, read_model
-from lockstep.server.routes_change import ModelChecks
+from lockstep.server.routes_change import ModelChecks, parse_model, read_model
 
 _LISTS = ("projects", "runningProjects", "stoppedProjects", "windows", "windowXml")
 _BY_NAME = ("projects", "runningProjects", "stoppedProjects", "events")

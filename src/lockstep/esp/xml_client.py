@@ -150,7 +150,7 @@ def _token_in(path: str) -> str:
 
 def _own_token(url: str) -> str | None:
     """The token that an engine of this user on this machine has made for changes."""
-    from lockstep.cli.engine_rest import token_of_port
+    from lockstep.cli.engine_services import token_of_port
 
     try:
         parts = urlsplit(url)

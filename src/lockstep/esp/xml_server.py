@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep.cli.connecting import BUS_DEFAULT, BUS_VARIABLE
+from lockstep.cli.connection import BUS_DEFAULT, BUS_VARIABLE
 from lockstep.errors import UsageError
 from lockstep.esp.command import flags, parsed, run_command
 from lockstep.esp.places import STREAM_PORT, Place, place_of_model

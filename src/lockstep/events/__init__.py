@@ -13,8 +13,8 @@ from __future__ import annotations
 from lockstep.engine.events.event import Event, Flag, Opcode
 from lockstep.events.connection import Events, ProjectEvents, connect
 from lockstep.events.positions import Position
-from lockstep.events.publishing import Sent, WindowPublisher
-from lockstep.events.subscribing import Block, SubscribeOptions, Subscription
+from lockstep.events.publisher import Sent, WindowPublisher
+from lockstep.events.subscriber import Block, SubscribeOptions, Subscription
 
 __all__ = [
     "Block",

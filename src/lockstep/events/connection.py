@@ -17,8 +17,8 @@ from lockstep.engine.runtime.sequence.streams import EVENT_STREAM, ProjectStream
 from lockstep.errors import BadArgument, StreamNotFound
 from lockstep.events.clients import ClientTail, client_id
 from lockstep.events.positions import Position
-from lockstep.events.publishing import WindowPublisher
-from lockstep.events.subscribing import OutSource, SubscribeOptions, Subscription
+from lockstep.events.publisher import WindowPublisher
+from lockstep.events.subscriber import OutSource, SubscribeOptions, Subscription
 from lockstep.runtime import Runtime
 from lockstep.streams.client import Lockstep
 from lockstep.streams.client import connect as connect_bus

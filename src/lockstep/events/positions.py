@@ -1,13 +1,16 @@
-"""Where a subscriber is on an out stream: to be saved with what it did, and given back after a restart."""
+"""Where a subscriber is on an out stream, and the rows that a window holds."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from lockstep.engine.errors import PositionForeign
+from lockstep.engine.events.columns import EventBatch
+from lockstep.engine.events.event import Event, Flag, Opcode, Row
+from lockstep.engine.events.schema import Schema
 from lockstep.errors import BadArgument
 from lockstep.log.port import Log
 
@@ -61,3 +64,34 @@ class Position:
         if (self.stream, self.identity) != (log.name, log.identity):
             found, wanted = f"{self.stream} ({self.identity[:12]})", f"{log.name} ({log.identity[:12]})"
             raise PositionForeign(found=found, wanted=wanted)
+
+
+_PUTS = (Opcode.INSERT, Opcode.UPDATE_BLOCK, Opcode.UPDATE, Opcode.UPSERT)
+
+
+class HeldRows:
+    """The rows by key, in the order in which their keys came."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._rows: dict[Row, Row] = {}
+
+    def take(self, block: EventBatch) -> None:
+        """Apply a whole block."""
+        self.apply(block.events())
+
+    def apply(self, events: Iterable[Event]) -> None:
+        """Apply events in order; the delete behind an update block is its old half."""
+        is_old = False
+        for event in events:
+            key = self._schema.key_of(event.values)
+            if event.opcode in _PUTS:
+                self._rows[key] = event.values
+            elif not is_old:
+                self._rows.pop(key, None)
+            is_old = event.opcode is Opcode.UPDATE_BLOCK
+
+    def batch(self, number: int) -> EventBatch:
+        """All rows as inserts of one block."""
+        events = [Event(Opcode.INSERT, Flag.NORMAL, row) for row in self._rows.values()]
+        return EventBatch.of(self._schema, [(number, events)])

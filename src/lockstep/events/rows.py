@@ -1,16 +1,24 @@
-"""Events as people write and read them in Python: dictionaries by field name."""
+"""Events as people have them: dictionaries by field name, Arrow tables, JSON and binary files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, BinaryIO
 
+import numpy as np
+import pyarrow as pa
+
+from lockstep.engine.errors import FrameDamaged
+from lockstep.engine.events.columns import Bytes, EventBatch
+from lockstep.engine.events.csv_reader import REFUSED_WHOLE, TRANSACTION, BadLine
 from lockstep.engine.events.event import Event, Flag, Opcode
-from lockstep.engine.events.schema import Field, Schema
+from lockstep.engine.events.frames import decode_frame, encode_frame
+from lockstep.engine.events.json_format import format_event, read_json
+from lockstep.engine.events.schema import INT_RANGE, MONEY_SCALE, Field, FieldType, Schema, Value, fits, is_writable
 from lockstep.engine.events.text import WRONG_TYPE, BadText, parse_flags, parse_opcode
-from lockstep.engine.events.types import INT_RANGE, MONEY_SCALE, FieldType, Value, fits, is_writable
 from lockstep.errors import BadRecord
 
 Row = dict[str, Any]
@@ -102,3 +110,150 @@ def _plain(kind: FieldType, given: Any) -> Any:
 def _is_whole(given: Any) -> bool:
     """Whether it is a whole number of another library."""
     return not isinstance(given, bool) and hasattr(given, "__index__")
+
+
+def batch_of(table: pa.Table, schema: Schema, block: int, stream: str) -> EventBatch:
+    """The rows of a table as blocks of so many events, numbered from 1 on. A missing column is null."""
+    own = own_names(schema)
+    unknown = [name for name in table.column_names if name not in schema and name not in own]
+    if unknown:
+        raise BadRecord(stream=stream, reason=f"there is no field {unknown[0]!r}")
+    try:
+        columns = tuple(_column(table, field.name, field.type.arrow) for field in schema)
+        opcode = _codes(table, own[0], {name: int(parse_opcode(name)) for name in _words(table, own[0])}, Opcode.INSERT)
+        flags = _codes(table, own[1], {name: int(parse_flags(name)) for name in _words(table, own[1])}, Flag.NORMAL)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, BadText) as fault:
+        raise BadRecord(stream=stream, reason=str(fault).splitlines()[0]) from fault
+    return EventBatch(schema, np.arange(table.num_rows, dtype=np.int64) // block + 1, opcode, flags, columns)
+
+
+def _column(table: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
+    if name not in table.column_names:
+        return pa.nulls(table.num_rows, kind)
+    return _joined(table, name).cast(kind)
+
+
+def _joined(table: pa.Table, name: str) -> pa.Array:
+    found = table.column(name).combine_chunks()
+    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+
+
+def _words(table: pa.Table, name: str) -> list[str]:
+    return [str(word) for word in table.column(name).unique().to_pylist()] if name in table.column_names else []
+
+
+def _codes(table: pa.Table, name: str, codes: dict[str, int], usual: int) -> Bytes:
+    if name not in table.column_names:
+        return np.full(table.num_rows, usual, np.uint8)
+    return np.array([codes[str(word)] for word in table.column(name).to_pylist()], np.uint8)
+
+
+OnBad = Callable[[BadLine], None]
+Read = Callable[[BinaryIO, Schema, OnBad, str | None], Iterator[Event]]
+"""Reads the events of a file; takes a schema, who is told of what is no event, and how times are written."""
+PREFIX = 4
+"""Bytes of a frame's length, little endian."""
+FRAME_MAX = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class JsonForm:
+    """How objects become blocks."""
+
+    block: int = 1
+    transactional: bool = False
+    date_format: str | None = None
+
+
+@dataclass(slots=True)
+class _Blocks:
+    """Events on their way to blocks. In a transactional block one that is broken keeps its place."""
+
+    schema: Schema
+    form: JsonForm
+    on_bad: OnBad
+    number: int = 0
+    events: list[Event] = field(default_factory=list)
+    broken: int = 0
+
+    def bad(self, line: BadLine) -> None:
+        self.on_bad(line)
+        self.broken += self.form.transactional
+
+    def is_full(self) -> bool:
+        return len(self.events) + self.broken >= self.form.block
+
+    def take(self) -> Iterator[EventBatch]:
+        """The block at hand, unless it is empty or refused whole."""
+        events, broken, self.events, self.broken = self.events, self.broken, [], 0
+        if broken:
+            for event in events:
+                text = format_event(event, self.schema, self.form.date_format)
+                self.on_bad(BadLine(0, TRANSACTION, REFUSED_WHOLE, text))
+        elif events:
+            self.number += 1
+            yield EventBatch.of(self.schema, [(self.number, events)])
+
+
+def read_json_blocks(file: BinaryIO, schema: Schema, form: JsonForm, on_bad: OnBad) -> Iterator[EventBatch]:
+    """The events of JSON objects, each batch one block; what is no event goes to `on_bad`."""
+    return event_blocks(read_json, file, schema, form, on_bad)
+
+
+def event_blocks(read: Read, file: BinaryIO, schema: Schema, form: JsonForm, on_bad: OnBad) -> Iterator[EventBatch]:
+    """Events that `read` finds in a file, each batch one block."""
+    blocks = _Blocks(schema, form, on_bad)
+    for event in read(file, schema, blocks.bad, form.date_format):
+        while blocks.is_full():  # of broken ones only: they came before this event
+            yield from blocks.take()
+        blocks.events.append(event)
+        if blocks.is_full():
+            yield from blocks.take()
+    yield from blocks.take()
+
+
+def frame_with_length(batch: EventBatch) -> bytes:
+    """A block as a frame with its length before it."""
+    frame = encode_frame(batch)
+    return len(frame).to_bytes(PREFIX, "little") + frame
+
+
+def read_frames(file: BinaryIO, schema: Schema, place: str) -> Iterator[EventBatch]:
+    """The blocks of a file of frames with their lengths, each batch one frame."""
+    at = 0
+    while prefix := _read(file, PREFIX):
+        size = int.from_bytes(prefix, "little")
+        where = f"byte {at} of {place}"
+        if len(prefix) < PREFIX or not size or size > FRAME_MAX:
+            raise FrameDamaged(place=where, reason="there is no length of a frame")
+        data = _read(file, size)
+        if len(data) < size:
+            raise FrameDamaged(place=where, reason=f"it ends after {len(data)} of {size} bytes")
+        yield decode_frame(data, schema, place=where).batch
+        at += PREFIX + size
+
+
+def _read(file: BinaryIO, size: int) -> bytes:
+    """So many bytes, or less at the end; a source may give them in pieces."""
+    data = b""
+    while len(data) < size and (more := file.read(size - len(data))):
+        data += more
+    return data
+
+
+def limited(batches: Iterable[EventBatch], most: int | None) -> Iterator[EventBatch]:
+    """The first so many events."""
+    left = most
+    for batch in batches:
+        if left is not None and len(batch) >= left:
+            yield batch.slice(0, left)
+            return
+        yield batch
+        left = None if left is None else left - len(batch)
+
+
+def single_blocks(batch: EventBatch) -> Iterator[EventBatch]:
+    """The blocks of a batch one by one."""
+    cuts = np.flatnonzero(np.r_[True, batch.block[1:] != batch.block[:-1]]).tolist() if len(batch) else []
+    for start, stop in zip(cuts, [*cuts[1:], len(batch)], strict=True) if cuts else ():
+        yield batch.slice(start, stop)

@@ -14,7 +14,7 @@ from lockstep.errors import LockstepError, StreamNotFound
 from lockstep.runtime import Runtime, logger
 from lockstep.streams.client import Lockstep
 from lockstep.streams.deliveries import Deliveries
-from lockstep.streams.handling import fitting_name
+from lockstep.streams.handlers import fitting_name
 
 LOOK_S = 30
 WAITING_WARNING, WAITING_CRITICAL = 1_000, 10_000

@@ -24,17 +24,15 @@ from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.errors import TimedOut
 from lockstep.events.connection import ProjectEvents
 from lockstep.log.config import StreamConfig
-from lockstep.monitor.changelog import ChangelogReader
 from lockstep.monitor.delivery import HandlerDelivery
 from lockstep.monitor.health import OWN_CLIENT, Health
-from lockstep.monitor.orders import OrderClient
 from lockstep.monitor.settings.errors import SettingsInvalid, fault_line
 from lockstep.monitor.settings.expressions import unreadable
 from lockstep.monitor.settings.settings import Settings
 from lockstep.monitor.transport.bridge import MESSAGE_BYTES, Bridge
 from lockstep.monitor.transport.port import Transport
 from lockstep.monitor.transport.streams import MonitorStreams
-from lockstep.monitor.view import FleetView
+from lockstep.monitor.view import ChangelogReader, FleetView, OrderClient
 from lockstep.monitor.window import QUERY, WINDOW, monitor_model
 from lockstep.runtime import logger
 from lockstep.streams.carrier import Carrier, CarrierOptions

@@ -1,15 +1,11 @@
-"""What the fleet looks like now: the changelog of the window `Fleet`, folded into a local LMDB file.
-
-Each server has a view of its own. Rows and the position on the changelog are stored in one transaction, so a server
-that restarts goes on where it was; a view that is lost is made again from the changelog. Bodies are kept as the JSON
-text that they came as, so that a list of thousands is answered without parsing them.
-"""
+"""What the fleet looks like now, folded from its changelog into LMDB; and orders, answered in it."""
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -19,7 +15,15 @@ from typing import Any
 
 import lmdb
 
-from lockstep.errors import StoreBroken, StoreFull
+from lockstep.engine.errors import HistoryTrimmed, PositionForeign
+from lockstep.engine.events.columns import EventBatch
+from lockstep.engine.events.event import Opcode
+from lockstep.errors import LockstepError, StoreBroken, StoreFull, StreamNotFound
+from lockstep.events.connection import ProjectEvents
+from lockstep.events.subscriber import Subscription
+from lockstep.monitor.transport.streams import MonitorStreams
+from lockstep.runtime import Runtime, logger
+from lockstep.streams.client import Lockstep
 
 TRANSITION, RESULTS, RESULT, ANSWER = "transition", "results", "result", "answer"
 HISTORY_S = 90 * 86_400
@@ -338,3 +342,121 @@ def _index_prefix(client: str | None, check: str | None) -> bytes:
 
 def _digest(text: str) -> bytes:
     return blake2b(text.encode(), digest_size=16).digest()
+
+
+WINDOW, SETTINGS = "Fleet", "settings"
+_WAIT_S, _AGAIN_S = 0.5, 1.0
+_ROWS_AT_ONCE = 50_000
+
+
+def row_changes(batch: EventBatch) -> Iterator[RowChange]:
+    """The rows of a batch of the changelog."""
+    ids, kinds, clients, names, bodies = (_texts(batch, each) for each in ("id", "kind", "client", "name", "body"))
+    deletes = batch.opcode == int(Opcode.DELETE)
+    for place, kind in enumerate(kinds):
+        body = None if deletes[place] else bodies[place]
+        yield RowChange.of(ids[place], kind, clients[place], names[place], body)
+
+
+def _texts(batch: EventBatch, name: str) -> list[str]:
+    column = batch.column(name)
+    return [text or "" for text in column.to_pylist()]
+
+
+class ChangelogReader:
+    """Keeps a view in step with the changelog until it is closed."""
+
+    def __init__(self, project: ProjectEvents, view: FleetView, runtime: Runtime) -> None:
+        self._project, self._view, self._runtime = project, view, runtime
+        self._answered = threading.Condition()
+        self._answers: dict[str, None] = {}
+        self._stopping = threading.Event()
+        self.settings_told = threading.Event()
+        """Set when the view has got settings; the server that looks at them clears it."""
+        self.error: LockstepError | None = None
+        """What keeps the view from following, while it does."""
+        self._thread = threading.Thread(target=self._run, name="lockstep-fleet-view", daemon=True)
+        self._thread.start()
+
+    def wait_answer(self, order: str, seconds: float) -> bool:
+        """Wait until the answer to an order is in the view; False if it did not come in time."""
+        with self._answered:
+            return self._answered.wait_for(lambda: order in self._answers, seconds)
+
+    def close(self) -> None:
+        """Stop following."""
+        self._stopping.set()
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._follow()
+            except (HistoryTrimmed, PositionForeign):
+                logger.warning("The fleet's view is made again", extra={"action": "view_reset"})
+                self._view.reset()
+            except LockstepError as error:
+                self.error = error
+                if not isinstance(error, StreamNotFound):  # no engine has published yet
+                    logger.warning("The fleet's view can't follow", exc_info=error, extra={"action": "view_waits"})
+                self._stopping.wait(_AGAIN_S)
+
+    def _follow(self) -> None:
+        position = self._view.position
+        with self._project.subscribe(WINDOW, after=position, blocks=True, begin="start") as changelog:
+            self.error = None
+            while not self._stopping.is_set():
+                self._take(changelog)
+
+    def _take(self, changelog: Subscription) -> None:
+        """Take what is there, up to some tens of thousands of rows, in one transaction."""
+        block = changelog.next_block(_WAIT_S)
+        changes: list[RowChange] = []
+        while block is not None:
+            changes += row_changes(block.batch)
+            block = changelog.next_block(0) if len(changes) < _ROWS_AT_ONCE else None
+        if not changes:
+            return
+        self._view.apply(changes, changelog.position.dumps(), self._runtime.wall_ns() // 10**9)
+        if any(change.kind == SETTINGS for change in changes):
+            self.settings_told.set()
+        answers = [change.name for change in changes if change.kind == ANSWER]
+        if answers:
+            self._note(answers)
+
+    def _note(self, answers: list[str]) -> None:
+        with self._answered:
+            self._answers |= dict.fromkeys(answers)
+            while len(self._answers) > _ROWS_AT_ONCE:
+                del self._answers[next(iter(self._answers))]
+            self._answered.notify_all()
+
+
+_STORED_S = 10.0
+_ORDER_KEY = b"o:"
+
+
+class OrderClient:
+    """Sends orders, and waits for answers. Safe to share between threads."""
+
+    def __init__(self, bus: Lockstep, streams: MonitorStreams, reader: ChangelogReader) -> None:
+        self._bus, self._reader = bus, reader
+        self._publisher = bus.publisher(streams.input)
+
+    def send(self, kind: str, fields: Mapping[str, Any]) -> str:
+        """Append an order durably; return its id."""
+        order = self._bus.runtime.new_id().hex()
+        self._append(_ORDER_KEY, {"order": kind, "id": order, **fields})
+        return order
+
+    def wait(self, order: str, seconds: float) -> bool:
+        """Wait until the view has the answer to an order; False if it does not come in time."""
+        return self._reader.wait_answer(order, seconds)
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._publisher.close()
+
+    def _append(self, key: bytes, document: Mapping[str, Any]) -> None:
+        value = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+        self._publisher.publish(value, key=key).result(_STORED_S)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.core.group import GroupState
 from lockstep.runtime import Runtime
-from lockstep.schedule.delivery.options import CourierOptions
-from lockstep.schedule.delivery.port import Courier
+from lockstep.schedule.delivery.port import Courier, CourierOptions
 from lockstep.schedule.scheduler import Scheduler
 from lockstep.schedule.streams import SchedulerStreams
 from lockstep.schedule.tenants import Register, StoreNamed

@@ -12,7 +12,7 @@ from lockstep.errors import Closed, IllegalState
 from lockstep.schedule.fired import Fired
 from lockstep.schedule.scheduler import DEFAULT_TENANT, Scheduler
 from lockstep.streams.async_client import AsyncLockstep
-from lockstep.streams.settings import ReceiverSettings
+from lockstep.streams.options import ReceiverSettings
 
 if TYPE_CHECKING:
     from lockstep.streams.client import Lockstep

@@ -19,7 +19,7 @@ from lockstep.cron.table import CronTable, Seconds, Slots
 from lockstep.errors import BadArgument, CronInvalid, ZoneUnknown
 from lockstep.runtime import logger
 from lockstep.schedule.rows import CronRow, cron_key
-from lockstep.schedule.zones import zone_of
+from lockstep.schedule.times import zone_of
 
 _NEVER = -(1 << 63)
 _NONE = CronRow(tenant="", id="", type="", expression="")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from lockstep.runtime import Runtime
-from lockstep.schedule.rounds import OwnedShard, Round
+from lockstep.schedule.rounds import OwnedShard, Round, TenantLimits
 from lockstep.schedule.rows import Change
 from lockstep.schedule.shard import Shard
 from lockstep.schedule.store.port import Store
-from lockstep.schedule.tenant_limits import TenantLimits
 
 EVERY_S = 1.0
 FORGET_TENANTS_S = 600.0

@@ -10,7 +10,7 @@ from lockstep.runtime import logger
 from lockstep.schedule.rounds import OwnedShard
 from lockstep.schedule.rows import Fence
 from lockstep.schedule.shard import Shard
-from lockstep.schedule.shard_context import ShardContext
+from lockstep.schedule.shard_crons import ShardContext
 from lockstep.streams.cursor import Cursor
 from lockstep.streams.member import GroupMember, seat_name
 

@@ -18,19 +18,16 @@ from lockstep.errors import LockstepError, OutboxBlocked, StoreMismatch, StreamN
 from lockstep.log.port import Log
 from lockstep.runtime import logger
 from lockstep.schedule.commits import Commit, Commits
-from lockstep.schedule.counts import Backlog, NodeCounts
 from lockstep.schedule.delivery.port import Courier, Delivery, Outcome, Result
-from lockstep.schedule.due_selection import DueSelection
 from lockstep.schedule.expiry import Expiry
 from lockstep.schedule.handover import ShardHandover
 from lockstep.schedule.requests import DryRun
-from lockstep.schedule.roster import Roster
-from lockstep.schedule.rounds import OwnedShard, Round, turned
+from lockstep.schedule.roster import Backlog, NodeCounts, Roster
+from lockstep.schedule.rounds import DueSelection, OwnedShard, Round, TenantLimits, turned
 from lockstep.schedule.rows import Change, Outgoing, row_key
-from lockstep.schedule.shard_context import ShardContext
+from lockstep.schedule.shard_crons import ShardContext
 from lockstep.schedule.store.port import Store
 from lockstep.schedule.streams import SchedulerStreams
-from lockstep.schedule.tenant_limits import TenantLimits
 from lockstep.schedule.tenants import Register
 from lockstep.streams.client import Lockstep
 from lockstep.streams.grouplog import GroupLog

@@ -1,19 +1,19 @@
-"""The nodes of a scheduler as one of them sees them: it shows a card every second, and compares clocks.
-
-A node whose clock is ahead of another's is warned of, and a jump of this node's own clock is noticed.
-"""
+"""The nodes of a scheduler as one of them sees them, and what this node has done since it started."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.errors import Trimmed
 from lockstep.log.batch import NO_PRODUCER, BatchView, pack
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime, logger
+from lockstep.schedule.rows import Change
 from lockstep.schedule.times import FIRST_MS, LAST_MS
+from lockstep.streams.metrics import LATENCY_BOUNDS_S, Histogram
 
 JUMP_S = 1.0
 SKEW_MS = 1000
@@ -103,3 +103,45 @@ def _is_card(card: Mapping[str, Any]) -> bool:
         and all(type(shard) is int for shard in shards)
         and isinstance(card.get("master"), bool)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Unfired events that are due: how many, at most so many as were counted, and for how long the first has been."""
+
+    events: int = 0
+    oldest_s: float = 0.0
+
+
+@dataclass(slots=True)
+class NodeCounts:
+    """Counters of a node; only what was committed counts."""
+
+    requests: int = 0
+    fired: int = 0
+    retries: int = 0
+    failed: int = 0
+    late: Histogram = field(default_factory=Histogram)
+    """Seconds between an event's time and its first try; counted when it was delivered."""
+
+    def committed(self, change: Change) -> None:
+        """Count what a change did."""
+        self.requests += change.requests
+        self.retries += change.retries
+        self.failed += change.failed
+        self.fired += len(change.late_ms)
+        for late in change.late_ms:
+            self.late.observe(late / 1000)
+
+    def late_quantile(self, share: float) -> float:
+        """Estimate how late this share of the events was at most, in seconds, from the histogram."""
+        counts = self.late.counts
+        wanted, below = share * sum(counts), 0
+        for place, count in enumerate(counts):
+            if count and below + count >= wanted:
+                if place == len(LATENCY_BOUNDS_S):
+                    return LATENCY_BOUNDS_S[-1]
+                low = LATENCY_BOUNDS_S[place - 1] if place else 0.0
+                return low + (LATENCY_BOUNDS_S[place] - low) * (wanted - below) / count
+            below += count
+        return 0.0

@@ -45,11 +45,10 @@ from lockstep.schedule.tenants import (
 from lockstep.schedule.times import instant, java_text, parse_time, span_ms, span_s, to_datetime
 from lockstep.streams.client import Lockstep
 from lockstep.streams.grouplog import GroupLog
-from lockstep.streams.handling import OnFailure
-from lockstep.streams.options import GroupOptions
+from lockstep.streams.handlers import OnFailure
+from lockstep.streams.options import GroupOptions, ReceiverSettings
 from lockstep.streams.receiver import Receiver
 from lockstep.streams.record import Record
-from lockstep.streams.settings import ReceiverSettings
 
 if TYPE_CHECKING:
     from lockstep.schedule.node import Node, NodeOptions

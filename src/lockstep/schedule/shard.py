@@ -17,8 +17,7 @@ from lockstep.schedule import bodies, requests
 from lockstep.schedule.delivery.port import Delivery, Outcome, Result
 from lockstep.schedule.requests import Ask, DryRun, Request
 from lockstep.schedule.rows import Change, Fence, Outgoing, ShardState, event_key, row_key
-from lockstep.schedule.shard_context import ShardContext
-from lockstep.schedule.shard_crons import ShardCrons
+from lockstep.schedule.shard_crons import ShardContext, ShardCrons
 from lockstep.schedule.tenants import Tenant
 from lockstep.streams.shards import check_size
 

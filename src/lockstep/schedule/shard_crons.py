@@ -7,14 +7,16 @@ commits; memory follows in `committed`.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from lockstep.core.agenda import UNFIRED, Answer, Event, Verdict
+from lockstep.core.ladder import Ladder
 from lockstep.core.ticks import Decision, Overlap
 from lockstep.runtime import logger
-from lockstep.schedule import bodies, fired_spans
+from lockstep.schedule import bodies, cron_ticks
 from lockstep.schedule.cron_columns import Crons
 from lockstep.schedule.cron_ticks import (
     BACKFILL_MAX,
@@ -26,16 +28,10 @@ from lockstep.schedule.cron_ticks import (
     tick_event,
     trigger_event,
 )
-from lockstep.schedule.requests import (
-    ALL_TYPES,
-    CRON_TYPES,
-    CronRequest,
-    PauseCron,
-    PutCron,
-    TriggerCron,
-)
-from lockstep.schedule.rows import Change, CronRow, Run, cron_key, row_key, tick_key
-from lockstep.schedule.shard_context import ShardContext
+from lockstep.schedule.requests import ALL_TYPES, CRON_TYPES, CronRequest, PauseCron, PutCron, TriggerCron
+from lockstep.schedule.rows import Change, CronRow, Outgoing, Run, cron_key, row_key, tick_key
+from lockstep.schedule.store.port import Store
+from lockstep.schedule.streams import SchedulerStreams
 from lockstep.schedule.tenants import Tenant
 from lockstep.schedule.times import java_text
 
@@ -94,7 +90,7 @@ class ShardCrons:
         before = self._row(change, key)
         since, caught_up, running, fired = max(now // 1000, self.mark or 0), 0, None, tuple[int, ...]()
         if before is not None:
-            running, fired = before.running, fired_spans.closed(before)
+            running, fired = before.running, cron_ticks.closed(before)
             if row.ticks_like(before):
                 since, caught_up = before.since, before.caught_up
             else:
@@ -117,7 +113,7 @@ class ShardCrons:
         """Write into the history that ticks of a cron up to now are skipped, as it is gone."""
         start, stop = max(self.mark or 0, row.since), now // 1000
         seconds = list(islice(nominal_ticks(row, start, stop), BACKFILL_MAX + 1))
-        counted = fired_spans.unfired(row, seconds[:BACKFILL_MAX]) if seconds else []
+        counted = cron_ticks.unfired(row, seconds[:BACKFILL_MAX]) if seconds else []
         if counted:
             self._tell_skipped(change, row, counted[0], counted[-1], len(counted), reason, now)
         if len(seconds) > BACKFILL_MAX:
@@ -259,7 +255,7 @@ class ShardCrons:
         self._note_clock(change, "ticks set back", now, seconds=self.mark - second, **{"from": self.mark, "to": second})
 
     def _row_set_back(self, row: CronRow, second: int, now: int) -> CronRow:
-        after = fired_spans.set_back(row, second)
+        after = cron_ticks.set_back(row, second)
         if after.running is None:
             return after
         key = tick_key(row.tenant, after.running)
@@ -296,3 +292,25 @@ class ShardCrons:
                 self.known.put(row)
         self.mark = self.mark if change.ticked is None else change.ticked
         self._stored_mark = self._stored_mark if change.mark is None else change.mark
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardContext:
+    """Store, streams and settings that all shards of a node use."""
+
+    streams: SchedulerStreams
+    store: Store
+    node: str
+    ladder: Ladder
+    keep_ms: int
+    lapse_ms: int = 0
+    largest: Callable[[str], int] = lambda _: sys.maxsize
+    """How many bytes a record of a stream may have."""
+
+    def history(self, change: Change, value: bytes) -> None:
+        """Have a record of the history written with a change."""
+        change.outgoing.append(Outgoing(self.streams.history, value))
+
+    def tell(self, change: Change, what: str, event: Event, now: int, **more: int | str) -> None:
+        """Have the history tell what happened to an event."""
+        self.history(change, bodies.history(what, event, now, self.node, **more))

@@ -1,4 +1,4 @@
-"""Times as BigBen writes them: ISO 8601 with an offset, as Java's ZonedDateTime reads and prints it; spans."""
+"""Times as BigBen writes them, spans, and the time zones of crons."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from lockstep.cron import Zone
 from lockstep.errors import BadArgument
+from lockstep.schedule.rows import CronRow
 
 _ISO = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})[Tt](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{0,9}))?)?"
@@ -133,3 +135,13 @@ def span_s(name: str, span: str | float | timedelta, least: int = 0) -> int:
     if seconds < least:
         raise BadArgument(name=name, value=span, reason=f"it must be at least {least} s")
     return seconds
+
+
+def zone_of(row: CronRow) -> Zone:
+    """The time zone of a cron, with its rule for nights when clocks change."""
+    return _zone(row.tz, row.dst)
+
+
+@lru_cache(maxsize=1024)
+def _zone(name: str, dst: str) -> Zone:
+    return Zone(name, "literal" if dst == "literal" else "once")

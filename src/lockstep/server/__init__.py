@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lockstep.server.access import read_token
     from lockstep.server.serving import RestServer, bind, serve, serve_app
-    from lockstep.server.tokens import read_token
     from lockstep.server.view import EngineView
 
 _MODULES = {
-    "EngineView": "view", "RestServer": "serving", "bind": "serving", "read_token": "tokens", "serve": "serving",
+    "EngineView": "view", "RestServer": "serving", "bind": "serving", "read_token": "access", "serve": "serving",
     "serve_app": "serving",
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lockstep.engine.model.xml_common import Element, render
+from lockstep.engine.model.xml_elements import Element, render
 from lockstep.errors import (
     BadArgument,
     Conflict,

@@ -14,8 +14,7 @@ from lockstep.server.answers import path_of, problem, refusal
 from lockstep.server.guard import failure
 from lockstep.server.routes_change import ChangeRoutes
 from lockstep.server.routes_events import EventRoutes
-from lockstep.server.routes_look import LookRoutes
-from lockstep.server.routes_own import OwnRoutes
+from lockstep.server.routes_look import LookRoutes, OwnRoutes
 from lockstep.server.site import Site
 
 BASE = "/eventStreamProcessing/v1"

@@ -14,9 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lockstep.errors import LockstepError, TimedOut
 from lockstep.runtime import Runtime, logger
+from lockstep.server.access import TokenCheck, is_loopback
 from lockstep.server.answers import path_of, problem, refusal
 from lockstep.server.errors import BodyTooLarge, ChangeNeedsToken, OriginRefused, TokenWrong, TooManyRequests
-from lockstep.server.tokens import TokenCheck, is_loopback
 
 HEALTH = "/v1/healthz"
 """Open to everybody, and outside the limits: it says nothing but that the server answers."""

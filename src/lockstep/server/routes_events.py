@@ -10,15 +10,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from lockstep.engine.events.event import Event, Flag, Opcode, Row
-from lockstep.engine.events.jsonform import format_event
+from lockstep.engine.events.json_format import format_event
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.text import BadText, formatter, parser
 from lockstep.engine.model.graph import Node
-from lockstep.engine.model.xml_common import Element
+from lockstep.engine.model.xml_elements import Element
 from lockstep.errors import BadArgument, StreamNotFound
 from lockstep.server.answers import as_json, as_xml, is_legal, wants_json
 from lockstep.server.errors import WindowNotPublished
-from lockstep.server.parameters import FORM, InPath, ProjectName, QueryName, WindowName
+from lockstep.server.openapi import FORM, InPath, ProjectName, QueryName, WindowName
 from lockstep.server.site import Site
 
 PAGE_DEFAULT, PAGE_MAX = 50, 1_000

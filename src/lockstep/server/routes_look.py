@@ -10,14 +10,15 @@ from fastapi import APIRouter, Query, Request, Response
 
 import lockstep
 from lockstep.engine.model.graph import Graph, Node
-from lockstep.engine.model.xml_common import Element, render
-from lockstep.engine.model.xml_writing_windows import window_element
-from lockstep.engine.runtime.control.status import project_state
+from lockstep.engine.model.xml_elements import Element, render
+from lockstep.engine.model.xml_writer import window_element
+from lockstep.engine.reference.operator import WindowCounts
+from lockstep.engine.runtime.control.status import project_state, project_status
 from lockstep.engine.runtime.sequence.beats import last_beat
-from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import NotFound
 from lockstep.server.answers import answer, as_json
-from lockstep.server.parameters import FORM, InPath, ProjectName, QueryName, WindowKind
+from lockstep.server.guard import HEALTH
+from lockstep.server.openapi import FORM, InPath, ProjectName, QueryName, WindowKind
 from lockstep.server.site import Site, model_element, without_secrets
 
 _RUNNING = frozenset({"starting", "running", "draining"})
@@ -188,3 +189,28 @@ def _chosen(graph: Graph, query: str | None, name: str | None, kind: str | None)
 def _window_tree(graph: Graph, node: Node, counts: Mapping[str, WindowCounts]) -> dict[str, Any]:
     rows = counts[node.path].rows if node.path in counts else 0
     return {"contquery": node.query, "count": rows, "name": node.window.name, "project": graph.project.name}
+
+
+class OwnRoutes:
+    """Routes that ESP has not."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def router(self) -> APIRouter:
+        """Both of them."""
+        router = APIRouter(tags=["own"])
+        summary = "Every engine of the project: role, epoch, lag, buffer, last snapshot"
+        router.add_api_route("/v1/status", self.status, methods=["GET"], summary=summary, response_class=Response)
+        router.add_api_route(HEALTH, self.health, methods=["GET"], summary="Whether the server answers")
+        return router
+
+    def status(self) -> Response:
+        """As `lockstep status --json`, with name and role of the engine that was asked."""
+        view, report, now_ns = self._site.view, self._site.view.report(), self._site.runtime.wall_ns()
+        found = project_status(view.bus(), view.cluster, self._site.name, now_ns, heard=view.heard())
+        return as_json({"engine": view.engine, "role": report.role, **found.tree()})
+
+    async def health(self) -> dict[str, str]:
+        """Needs no token, and says nothing else."""
+        return {"status": "ok"}

@@ -12,10 +12,10 @@ import uvicorn
 
 from lockstep.errors import TimedOut
 from lockstep.runtime import Runtime, ThreadRuntime, logger
+from lockstep.server.access import check_host
 from lockstep.server.connections import Connection, connections_max
 from lockstep.server.errors import PortUnusable
 from lockstep.server.guard import Guard, Limits
-from lockstep.server.tokens import check_host
 
 if TYPE_CHECKING:
     from lockstep.server.rows import RowLimits

@@ -12,11 +12,11 @@ from lockstep.engine.errors import WindowNotFound
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.loading import to_xml
 from lockstep.engine.model.project import Project
-from lockstep.engine.model.secret_values import shown
-from lockstep.engine.model.xml_common import Element, parse_element
+from lockstep.engine.model.values import shown
+from lockstep.engine.model.xml_elements import Element, parse_element
+from lockstep.engine.reference.operator import WindowCounts
 from lockstep.engine.runtime.requests.channel import Reply
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
-from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import NotFound
 from lockstep.runtime import Runtime
 from lockstep.server.guard import Limits

@@ -16,7 +16,7 @@ from typing import Any
 from lockstep.streams import arguments
 from lockstep.streams.async_client import Threads
 from lockstep.streams.carrier import Carrier, CarrierOptions, H
-from lockstep.streams.handler_loop import CallersLoop
+from lockstep.streams.handlers import CallersLoop
 from lockstep.streams.receiver import signals_set
 
 _THREADS = 3

@@ -32,13 +32,12 @@ from lockstep.runtime import Runtime
 from lockstep.streams import arguments
 from lockstep.streams.admin import GroupView
 from lockstep.streams.client import Lockstep, connect
-from lockstep.streams.options import GroupOptions
+from lockstep.streams.cursors import RecordsInTurn
+from lockstep.streams.options import GroupOptions, Initial, PublisherSettings, StreamSettings, SubscriberSettings
 from lockstep.streams.publisher import Publisher
-from lockstep.streams.reading import RecordsInTurn
 from lockstep.streams.receipt import Callback, ManyReceipt, Receipt
 from lockstep.streams.record import Record, RecordBatch
 from lockstep.streams.serializers import BYTES, K, Serializer, V
-from lockstep.streams.settings import Initial, PublisherSettings, StreamSettings, SubscriberSettings
 from lockstep.streams.shards import HeaderPairs
 from lockstep.streams.subscriber import Subscriber
 

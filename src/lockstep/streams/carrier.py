@@ -38,18 +38,16 @@ from lockstep.log.config import StreamConfig, check_name
 from lockstep.runtime import Runtime, Task, logger
 from lockstep.streams import arguments
 from lockstep.streams.arguments import bad_setting
-from lockstep.streams.carrier_shard import CarrierShard, Errand, Load
-from lockstep.streams.handler_loop import CallersLoop, HandlerLoop
-from lockstep.streams.handling import fitting_name, without_value
-from lockstep.streams.ledger import CONFIG, LedgerLog, ledger_name
+from lockstep.streams.carrier_shard import CONFIG, CarrierShard, Errand, LedgerLog, Load, ledger_name
+from lockstep.streams.handlers import CallersLoop, HandlerLoop, fitting_name, without_value
 from lockstep.streams.metrics import CarrierMeter
 from lockstep.streams.options import GroupOptions
 from lockstep.streams.outbox import Item, label_of
-from lockstep.streams.process import Process
 from lockstep.streams.publisher import Publisher
 from lockstep.streams.receiver import signals_set
 from lockstep.streams.record import Gap, Record
 from lockstep.streams.shards import stream_name
+from lockstep.streams.threads import Process
 
 if TYPE_CHECKING:
     from lockstep.streams.client import Lockstep

@@ -30,29 +30,31 @@ from lockstep.streams import arguments, seen
 from lockstep.streams.admin import Groups
 from lockstep.streams.cursor import first_at
 from lockstep.streams.grouplog import GroupLog
-from lockstep.streams.handling import LETTER_BYTES, Handler
+from lockstep.streams.handlers import LETTER_BYTES, Handler
 from lockstep.streams.lag import LagReader
 from lockstep.streams.lane import Lane
 from lockstep.streams.member import GroupMember, seat_name
 from lockstep.streams.metrics import Metrics, PublisherMeter, SubscriberMeter
-from lockstep.streams.options import INITIAL, GroupOptions, PublisherOptions, SubscriberOptions
-from lockstep.streams.process import Process
-from lockstep.streams.publisher import Publisher, close_lanes, raise_failures
-from lockstep.streams.receiver import Receiver
-from lockstep.streams.record import Record, RecordBatch, Segment
-from lockstep.streams.serializers import BYTES, K, Serializer, V
-from lockstep.streams.settings import (
+from lockstep.streams.options import (
+    INITIAL,
+    GroupOptions,
     Initial,
+    PublisherOptions,
     PublisherSettings,
     ReceiverSettings,
     StreamSettings,
+    SubscriberOptions,
     SubscriberSettings,
     check_options,
     made,
 )
+from lockstep.streams.publisher import Publisher, close_lanes, raise_failures
+from lockstep.streams.receiver import Receiver
+from lockstep.streams.record import Record, RecordBatch, Segment
+from lockstep.streams.serializers import BYTES, K, Serializer, V
 from lockstep.streams.shards import SEPARATOR, check_stream, logs_of, only_log, shard_name
 from lockstep.streams.subscriber import Subscriber
-from lockstep.streams.threads import PUBLISHER_THREADS, SharedThread
+from lockstep.streams.threads import PUBLISHER_THREADS, Process, SharedThread
 from lockstep.streams.transaction import GroupTransaction, Transaction
 
 _CREATED_AT_ONCE = 1000

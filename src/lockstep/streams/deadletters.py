@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lockstep.errors import DataError, GroupBusy
 from lockstep.streams.client import Lockstep
-from lockstep.streams.handling import VALUE_CUT, fitting_name, original_headers
+from lockstep.streams.handlers import VALUE_CUT, fitting_name, original_headers
 from lockstep.streams.record import Record
 
 REDRIVE_GROUP = "redrive"

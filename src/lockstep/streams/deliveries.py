@@ -10,10 +10,10 @@ from lockstep.core.delivery import AGAIN, DEAD, DONE, OPEN, SKIP, SKIPPED, UNKNO
 from lockstep.errors import DataError, IllegalState, RecordNotFound, StreamNotFound
 from lockstep.log.config import check_name
 from lockstep.log.port import Log
+from lockstep.streams.carrier_shard import ledger_name, load, write
 from lockstep.streams.client import Lockstep
 from lockstep.streams.deadletters import DeadLetter, dead_letters
-from lockstep.streams.handling import fitting_name, original_headers
-from lockstep.streams.ledger import ledger_name, load, write
+from lockstep.streams.handlers import fitting_name, original_headers
 from lockstep.streams.outbox import ID_HEADER
 from lockstep.streams.record import Record
 

@@ -29,10 +29,9 @@ from lockstep.errors import (
 from lockstep.log.batch import Batch, Headers
 from lockstep.log.port import Log
 from lockstep.runtime import Runtime, Task, logger
-from lockstep.streams.loading import Load
 from lockstep.streams.metrics import PublisherMeter
 from lockstep.streams.options import PublisherOptions
-from lockstep.streams.packer import Packer
+from lockstep.streams.packer import Load, Packer
 from lockstep.streams.receipt import GRACE_S, Callback, Draft, Receipt, check_timeout
 from lockstep.streams.serializers import BYTES, Serializer
 from lockstep.streams.threads import SharedThread

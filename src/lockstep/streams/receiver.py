@@ -13,13 +13,20 @@ from lockstep.log.batch import Headers
 from lockstep.runtime import Runtime, Task, logger
 from lockstep.streams import arguments
 from lockstep.streams.arguments import bad_setting
-from lockstep.streams.handler_loop import HandlerLoop
-from lockstep.streams.handling import Handler, OnFailure, dead_letter_headers, letter_headers, stopped_at, without_value
-from lockstep.streams.process import Process
+from lockstep.streams.handlers import (
+    Handler,
+    HandlerLoop,
+    OnFailure,
+    dead_letter_headers,
+    letter_headers,
+    stopped_at,
+    without_value,
+)
 from lockstep.streams.publisher import Publisher
 from lockstep.streams.record import Record, RecordBatch
 from lockstep.streams.shards import shard_of, stream_name
 from lockstep.streams.subscriber import Subscriber
+from lockstep.streams.threads import Process
 from lockstep.streams.workers import Owner, Progress, Verdict, Worker, calling
 
 CONFIRM = ("handled", "periodic", "off")

@@ -16,15 +16,14 @@ from lockstep.runtime import Runtime, release_when_dropped
 from lockstep.streams import arguments
 from lockstep.streams.aio import wait_async
 from lockstep.streams.cursor import Cursor, first_at
-from lockstep.streams.following import Following
+from lockstep.streams.cursors import Following, MayHandOut, Reading, RecordsInTurn
 from lockstep.streams.lag import LagProbe
 from lockstep.streams.member import GroupMember
 from lockstep.streams.metrics import SubscriberMeter
 from lockstep.streams.options import SubscriberOptions
-from lockstep.streams.process import Process
-from lockstep.streams.reading import MayHandOut, Reading, RecordsInTurn
 from lockstep.streams.record import Record, RecordBatch
 from lockstep.streams.serializers import BYTES, K, Serializer, V
+from lockstep.streams.threads import Process
 
 _WAIT_SLICE_S = 1.0
 

@@ -1,10 +1,11 @@
-"""A thread that several lanes of a publisher share."""
+"""Threads that several lanes share, and which process an object belongs to."""
 
 from __future__ import annotations
 
+import os
 import threading
 
-from lockstep.errors import TimedOut
+from lockstep.errors import ForkedProcess, TimedOut
 from lockstep.runtime import Crash, Runtime, Step, Task, logger
 
 PUBLISHER_THREADS = 8
@@ -95,3 +96,22 @@ class SharedTask:
         if not self._working.acquire(timeout=timeout):
             raise TimedOut(what="Stopping a publisher", seconds=timeout)
         self._working.release()
+
+
+class Process:
+    """The process that made an object."""
+
+    __slots__ = ("_pid", "_what")
+
+    def __init__(self, what: str) -> None:
+        self._what, self._pid = what, os.getpid()
+
+    @property
+    def is_forked(self) -> bool:
+        """True in a child that inherited the object through fork."""
+        return os.getpid() != self._pid
+
+    def check(self) -> None:
+        """ForkedProcess in such a child."""
+        if os.getpid() != self._pid:
+            raise ForkedProcess(bus=self._what, parent=self._pid, child=os.getpid())

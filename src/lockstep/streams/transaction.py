@@ -28,10 +28,10 @@ from lockstep.log.port import Bus, Log
 from lockstep.runtime import Runtime
 from lockstep.streams import arguments
 from lockstep.streams.grouplog import encode, holder
-from lockstep.streams.process import Process
 from lockstep.streams.record import Record
 from lockstep.streams.shards import HeaderPairs, check_size, checked_bytes, checked_headers, logs_of, shard_of
 from lockstep.streams.subscriber import Subscriber
+from lockstep.streams.threads import Process
 
 _STATE = b"state\0"
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 from lockstep.errors import LockstepError
 from lockstep.runtime import Runtime
-from lockstep.streams.handler_loop import HandlerLoop
-from lockstep.streams.handling import Call, Delivery, Handler, OnFailure, pause_after, pause_for_letter
+from lockstep.streams.handlers import Call, Delivery, Handler, HandlerLoop, OnFailure, pause_after, pause_for_letter
 from lockstep.streams.record import Record
 
 _IDLE_S = 3600.0

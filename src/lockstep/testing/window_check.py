@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.engine.events.block import InputBlock
+from lockstep.engine.events.event import InputBlock
 from lockstep.engine.events.script import read_script
 from lockstep.engine.model.builder import ProjectBuilder
 from lockstep.engine.model.builder_parts import Duration, Fields
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.project import Project
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.windows.custom_window import Window
+from lockstep.engine.reference.custom_window import Window
 from lockstep.errors import BadArgument
 from lockstep.testing.window_process import Answer, WindowDiffers, run_elsewhere, run_in_one_go
 from lockstep.testing.window_runs import PiecesRun

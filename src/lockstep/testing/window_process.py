@@ -10,14 +10,13 @@ from typing import Any
 
 import msgpack
 
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.event import Event, Flag, Opcode
+from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import parse_yaml, to_yaml
 from lockstep.engine.model.project import Project
 from lockstep.engine.model.validation import compile_project
-from lockstep.engine.windows.interpreter import Interpreter
-from lockstep.engine.windows.operator import BadEvent, Notice
+from lockstep.engine.reference.interpreter import Interpreter
+from lockstep.engine.reference.operator import BadEvent, Notice
 
 
 class WindowDiffers(AssertionError):

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.engine.events.block import InputBlock
+from lockstep.engine.columns import pages
+from lockstep.engine.columns.evaluator import Evaluator
+from lockstep.engine.columns.runner import Results, Span
 from lockstep.engine.events.columns import EventBatch
-from lockstep.engine.events.event import Event
-from lockstep.engine.kernels import pages
-from lockstep.engine.kernels.evaluator import Evaluator
-from lockstep.engine.kernels.span import Results, Span
+from lockstep.engine.events.event import Event, InputBlock
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.windows import CustomWindow
 from lockstep.testing.window_process import Answer, add_bad, add_event, add_notice

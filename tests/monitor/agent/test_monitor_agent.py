@@ -7,7 +7,7 @@ import json
 import pytest
 from agent_worlds import START, World
 
-from lockstep.monitor.agent.schedule import splay
+from lockstep.monitor.agent.checks import splay
 from lockstep.monitor.core.documents import encode
 from lockstep.monitor.transport.port import DIRECT, FANOUT
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.dev.ports import free_ports
+from lockstep.dev.processes import free_ports
 from lockstep.runtime import ThreadRuntime
 from lockstep.streams.client import connect
 

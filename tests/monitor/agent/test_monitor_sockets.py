@@ -10,8 +10,7 @@ import socket
 import pytest
 from agent_worlds import Timer, World
 
-from lockstep.monitor.agent.http_socket import HEAD_BYTES, HttpSocket
-from lockstep.monitor.agent.sockets import Connections, TcpSocket, UdpSocket
+from lockstep.monitor.agent.sockets import HEAD_BYTES, Connections, HttpSocket, TcpSocket, UdpSocket
 
 GOOD = b'{"name": "app", "output": "o"}'
 

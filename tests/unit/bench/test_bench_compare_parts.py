@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from lockstep.bench import compare_report
+from lockstep.bench import compare as compare_report
 from lockstep.bench.compare import CompareOptions, Side, check_clients, cost, ratios, rows, tree
 from lockstep.bench.compare_fanout import Work, pieces
 from lockstep.bench.compare_means import PORTS, address_of

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from lockstep import connect
-from lockstep.bench.cast import BURST, PUBLISHERS, RESULTS, SIZE, SOURCE, Plan, check_results
 from lockstep.bench.demo import table
+from lockstep.bench.demo_processes import BURST, PUBLISHERS, RESULTS, SIZE, SOURCE, Plan, check_results
 from lockstep.bench.numbered import Numbered
 
 CLEAN = {"lost": 0, "doubled": 0, "reordered": 0}

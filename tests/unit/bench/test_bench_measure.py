@@ -5,11 +5,10 @@ import math
 
 import pytest
 
-from lockstep.bench import measure
-from lockstep.bench.depth import flatness
-from lockstep.bench.progress import Progress
-from lockstep.bench.rows import Row, shown
+from lockstep.bench.rows import Progress, Row, shown
+from lockstep.bench.stream_costs import flatness
 from lockstep.bench.streams import BenchOptions, Board
+from lockstep.drill import measure
 
 
 def test_a_percentile_is_a_value_that_was_measured():

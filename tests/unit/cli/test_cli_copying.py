@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep import connect
-from lockstep.cli.copying import Copier, place
+from lockstep.cli.stream_copy import Copier, place
 from lockstep.errors import Conflict
 
 

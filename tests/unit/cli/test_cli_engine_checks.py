@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.cli.engine_rest import prepared_rest
+from lockstep.cli.engine_services import prepared_rest
 from lockstep.engine.errors import SparkUnavailable
 from lockstep.engine.runtime.setup import EngineFolder
 from lockstep.runtime import ThreadRuntime

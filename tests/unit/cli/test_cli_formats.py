@@ -8,7 +8,7 @@ import json
 import pytest
 
 from lockstep.cli.formats import as_json, compile_format
-from lockstep.cli.records import NewRecord, Shape, from_json, pieces, repeated
+from lockstep.cli.stream_write import NewRecord, Shape, from_json, pieces, repeated
 from lockstep.errors import UsageError
 from lockstep.streams.record import Record
 

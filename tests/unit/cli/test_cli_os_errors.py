@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockstep import connect
-from lockstep.cli.copying import check_other
+from lockstep.cli.stream_copy import check_other
 from lockstep.errors import UsageError, from_os_error
 from lockstep.esp.command import run_command
 
@@ -41,7 +41,7 @@ def test_every_error_of_the_system_has_a_code_of_its_own(cli, monkeypatch, numbe
     def fails(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("lockstep.cli.streams_admin.ls", fails)
+    monkeypatch.setattr("lockstep.cli.stream_admin.ls", fails)
     assert f"[{code}]" in cli("stream", "ls", code=exit_code).err
     assert run_command("dfesp_xml_client", fails, []) == exit_code
 

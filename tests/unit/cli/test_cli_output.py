@@ -7,10 +7,9 @@ import io
 
 import pytest
 
-from lockstep.cli.asking import confirm
 from lockstep.cli.bench import flat
-from lockstep.cli.names import closest, label
-from lockstep.cli.output import Output, Progress, clean, plural, progress_line, table, use_colour
+from lockstep.cli.connection import closest, label
+from lockstep.cli.output import Output, Progress, clean, confirm, plural, progress_line, table, use_colour
 from lockstep.errors import UsageError
 from lockstep.streams.shards import split_log
 

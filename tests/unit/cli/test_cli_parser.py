@@ -12,7 +12,7 @@ import pytest
 
 from lockstep import errors
 from lockstep.cli.commands import NOUNS
-from lockstep.cli.connecting import bus_url
+from lockstep.cli.connection import bus_url
 from lockstep.cli.main import main
 from lockstep.cli.parser import Parser, build, parse
 from lockstep.errors import UsageError
@@ -189,7 +189,7 @@ def test_a_defect_is_a_sentence_and_with_verbose_a_traceback(capsys, monkeypatch
     def broken(*_: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("lockstep.cli.streams_admin.ls", broken)
+    monkeypatch.setattr("lockstep.cli.stream_admin.ls", broken)
     assert main(["stream", "ls"]) == 1
     assert capsys.readouterr().err.startswith("lockstep: [INTERNAL] Something went wrong: ZeroDivisionError: oh.")
     assert main(["stream", "ls", "--verbose"]) == 1
@@ -200,7 +200,7 @@ def test_an_interrupt_is_code_130(monkeypatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lockstep.cli.streams_admin.ls", interrupted)
+    monkeypatch.setattr("lockstep.cli.stream_admin.ls", interrupted)
     assert main(["stream", "ls"]) == 130
 
 
@@ -222,7 +222,7 @@ def test_every_kind_of_error_has_its_code_and_its_json(error, code, capsys, monk
     def failing(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("lockstep.cli.streams_admin.ls", failing)
+    monkeypatch.setattr("lockstep.cli.stream_admin.ls", failing)
     assert main(["stream", "ls", "--json"]) == code
     shown = json.loads(capsys.readouterr().err)
     assert set(shown) == {"error"}

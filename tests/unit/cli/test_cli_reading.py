@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from lockstep.cli.reading import Limits, Reading
+from lockstep.cli.stream_read import Limits, Reading
 from lockstep.log.config import StreamConfig
 from lockstep.log.memory import MemoryBroker
 from lockstep.runtime import ThreadRuntime

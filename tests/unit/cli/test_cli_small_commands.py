@@ -19,7 +19,7 @@ from lockstep.cli.help_commands import completions, error_codes
 from lockstep.cli.parser import build, parse
 from lockstep.console.bundle import environment
 from lockstep.engine.errors import ModelUnreadable
-from lockstep.engine.model import xml_common
+from lockstep.engine.model import xml_elements
 from lockstep.errors import UsageError
 from lockstep.log.network.driver import Finding
 from lockstep.streams.grouplog import GroupLog
@@ -316,6 +316,6 @@ def test_a_group_is_mirrored_on_kafka_alone(cli) -> None:
 
 
 def test_the_elements_of_an_xml_model_are_bounded(monkeypatch) -> None:
-    monkeypatch.setattr(xml_common, "ELEMENTS_MAX", 3)
+    monkeypatch.setattr(xml_elements, "ELEMENTS_MAX", 3)
     with pytest.raises(ModelUnreadable, match="more than 3 elements"):
-        xml_common.parse_element(f"<a>{'<b/>' * 3}</a>", "m.xml")
+        xml_elements.parse_element(f"<a>{'<b/>' * 3}</a>", "m.xml")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep.cli.sizes import parse_size, size
-from lockstep.cli.times import SECOND_NS, iso, parse_span_ns, parse_time_ns, span
+from lockstep.cli.values import SECOND_NS, iso, parse_span_ns, parse_time_ns, span
 
 NOW = 1_800_000_000 * SECOND_NS
 

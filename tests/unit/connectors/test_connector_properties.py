@@ -152,7 +152,7 @@ def test_numbers_and_switches_are_checked():
 
 def test_a_kafka_subscriber_may_leave_the_partition_to_the_client():
     from lockstep.connectors.kafka import ANYWHERE, Place
-    from lockstep.connectors.planning import Planned
+    from lockstep.connectors.plan import Planned
 
     given = {"kafkahostport": "h:1", "kafkatopic": "t", "kafkapartition": "-1"}
     place = Place.of(Planned(None, "p", read_properties("q/w/c", "kafka", SUBSCRIBE, given)))

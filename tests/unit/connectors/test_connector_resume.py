@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.connectors.notes import Note
-from lockstep.connectors.planning import may_start
-from lockstep.connectors.resuming import Resume, resume
+from lockstep.connectors.plan import may_start
+from lockstep.connectors.port import Note
+from lockstep.connectors.subscriber import Resume, resume
 from lockstep.engine.model.project import ConnectorEntry, ConnectorGroup, GroupEdge, Project
 
 NEW = Note(5, {"is_new": True})

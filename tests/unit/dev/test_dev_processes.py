@@ -14,12 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.dev import facts, probes
+from lockstep.dev import probes, processes
 from lockstep.dev.errors import ServerDidNotStart
-from lockstep.dev.facts import Server
 from lockstep.dev.node import Node, tail
-from lockstep.dev.ports import free_ports, is_free
-from lockstep.dev.processes import Pid, identify, is_alive, send
+from lockstep.dev.processes import Pid, Server, free_ports, identify, is_alive, is_free, send
 from lockstep.dev.recipe import Process
 from lockstep.errors import DataError, Unavailable
 from lockstep.runtime import ThreadRuntime
@@ -197,13 +195,13 @@ def test_a_port_that_is_closed_or_speaks_otherwise_is_not_ready(probe):
 
 def test_a_server_is_written_down_and_found_again(tmp_path):
     server = Server(name="redis", url="redis://x", folder=tmp_path, ports=(1, 2), pids={"a": Pid(pid=3, started=4)})
-    facts.write(server)
-    assert facts.read(tmp_path) == server
-    assert facts.read(tmp_path / "none") is None
+    processes.write(server)
+    assert processes.read(tmp_path) == server
+    assert processes.read(tmp_path / "none") is None
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"name": "x", "pids": []}'])
 def test_a_damaged_file_is_said_to_be_damaged(tmp_path, text):
     (tmp_path / "server.json").write_text(text)
     with pytest.raises(DataError, match=r"server\.json does not say which server is there"):
-        facts.read(tmp_path)
+        processes.read(tmp_path)

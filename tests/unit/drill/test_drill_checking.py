@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lockstep.drill import checking
+from lockstep.drill import check
 from lockstep.drill.arrivals import Arrival
-from lockstep.drill.checking import Account, Difference, account, first_difference, wrong_counts
+from lockstep.drill.check import Account, Difference, account, first_difference, wrong_counts
 
 texts = st.text("ab\n", max_size=40)
 
@@ -18,7 +18,7 @@ texts = st.text("ab\n", max_size=40)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(texts, texts, st.integers(1, 7))
 def test_the_first_difference_is_the_one_that_comparing_line_by_line_finds(tmp_path, monkeypatch, left, right, piece):
-    monkeypatch.setattr(checking, "_PIECE", piece)
+    monkeypatch.setattr(check, "_PIECE", piece)
     expected, found = tmp_path / "expected", tmp_path / "found"
     expected.write_text(left)
     found.write_text(right)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.drill.arrivals import Reports
 from lockstep.drill.engines import EngineSeat, engine_command, leader
-from lockstep.drill.watching import Reports
 from lockstep.engine.runtime.control.reports import Report, write_report
 from lockstep.log.batch import NO_PRODUCER, pack
 from lockstep.log.config import StreamConfig

@@ -8,19 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lockstep.drill.arrivals import parse
-from lockstep.drill.checking import Account, account
-from lockstep.drill.errands import PublishErrand, SubscribeErrand
-from lockstep.drill.pacing import Pace
+from lockstep.drill.arrivals import Notes, parse
+from lockstep.drill.check import Account, account, reference
+from lockstep.drill.plan import Pace
 from lockstep.drill.publisher import Permission, Progress, client_id, send
-from lockstep.drill.reference import reference
-from lockstep.drill.scene import MODEL, scene, write_model
+from lockstep.drill.scene import MODEL, PublishErrand, SubscribeErrand, scene, write_model
 from lockstep.drill.subscriber import Taking
-from lockstep.drill.watching import Notes
-from lockstep.engine.events.csvform import CsvOptions, read_csv, write_csv
+from lockstep.engine.columns.evaluator import Evaluator
+from lockstep.engine.columns.runner import Span
+from lockstep.engine.events.csv_format import CsvOptions, read_csv, write_csv
 from lockstep.engine.events.frames import cut_frames, read_head
-from lockstep.engine.kernels.evaluator import Evaluator
-from lockstep.engine.kernels.span import Span
 from lockstep.engine.runtime.output.event_streams import EventPublisher
 from lockstep.engine.runtime.sequence.entries import BlockCounter, SequencePosition
 from lockstep.engine.runtime.sequence.reader import values_between

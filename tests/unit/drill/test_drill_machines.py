@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.drill.engines import spark_words
-from lockstep.drill.machines import Machines, machines
+from lockstep.drill.engines import Machines, machines, spark_words
 from lockstep.drill.options import DrillOptions, Fault
 from lockstep.errors import BadArgument
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.drill.probe import Probe
+from lockstep.drill.engines import Probe
 from lockstep.drill.processes import Child, Member, jvms, members, tail, workers
 from lockstep.streams.client import connect
 

@@ -8,18 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.bench.engine_models import DOCUMENT
 from lockstep.cli.drill import DRILL, run
 from lockstep.cli.output import Output
 from lockstep.cli.parser import build, parse
 from lockstep.drill import report
 from lockstep.drill import run as drill_run
-from lockstep.drill.arrivals import Arrival
-from lockstep.drill.checking import Difference
+from lockstep.drill.arrivals import Arrival, Injected, Takeover, takeover
+from lockstep.drill.check import Difference
 from lockstep.drill.options import DrillOptions, Fault
-from lockstep.drill.records import Injected, Takeover, takeover
 from lockstep.drill.result import Measured, evaluate
 from lockstep.drill.run import give_out
+from lockstep.engine.data.models import DOCUMENT
 
 ROWS = {"trades/Source": 100, "trades/Sum": 7}
 BEGIN = 1000.0

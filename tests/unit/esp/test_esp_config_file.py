@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep.engine.errors import FileMissing
-from lockstep.esp.config_file import load_config, parse_config
+from lockstep.esp.command import load_config, parse_config
 from lockstep.esp.errors import ConfigFileWrong
 
 KAFKA = """kafka

@@ -15,7 +15,7 @@ from lockstep.connectors.names import parse_window_url
 from lockstep.errors import UsageError
 from lockstep.esp import fs_adapter, xml_client, xml_server
 from lockstep.esp.command import parsed
-from lockstep.esp.fs_options import wish_of
+from lockstep.esp.fs_adapter import wish_of
 from lockstep.esp.places import Place
 
 URL = "dfESP://host:5555/tradesRMQ/trades/Aggregate24HR?snapshot=false"

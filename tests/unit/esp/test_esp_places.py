@@ -10,7 +10,7 @@ from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import Connector, CopyWindow, SourceWindow
-from lockstep.esp.config_file import parse_config
+from lockstep.esp.command import parse_config
 from lockstep.esp.errors import ClusterUnclear, ConfigFileWrong, FailoverIncomplete
 from lockstep.esp.places import place_of_file, place_of_model
 

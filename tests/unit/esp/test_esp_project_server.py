@@ -217,7 +217,7 @@ def test_the_engines_have_the_flags_of_the_server() -> None:
 
 
 def test_the_client_finds_the_token_of_a_server_of_the_same_user(tmp_path, monkeypatch) -> None:
-    from lockstep.cli.engine_rest import kept_token, token_of_port
+    from lockstep.cli.engine_services import kept_token, token_of_port
     from lockstep.esp.command import parsed
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -234,7 +234,7 @@ def test_the_client_finds_the_token_of_a_server_of_the_same_user(tmp_path, monke
 
 
 def test_a_user_without_a_home_finds_the_token_in_the_state_folder(tmp_path, monkeypatch) -> None:
-    from lockstep.cli.engine_rest import TOKEN_NAME, kept_token
+    from lockstep.cli.engine_services import TOKEN_NAME, kept_token
 
     def no_home() -> Path:
         message = "Could not determine home directory."

@@ -6,7 +6,7 @@ import pytest
 
 from lockstep.core.ladder import Ladder
 from lockstep.errors import BadArgument, BadConfig, PathMissing
-from lockstep.schedule.delivery.options import CourierOptions
+from lockstep.schedule.delivery.port import CourierOptions
 from lockstep.schedule.settings import DEFAULTS, Settings, flattened, merged
 
 

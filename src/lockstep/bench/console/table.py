@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import lockstep
-from lockstep.bench import measure
 from lockstep.bench.console import pages, processes, viewers
 from lockstep.bench.console.world import WorldSize, make_world
-from lockstep.bench.crew import Crew
+from lockstep.bench.processes import Crew
 from lockstep.bench.rows import Row, as_data
 from lockstep.bench.scratch import scratch_folder
+from lockstep.drill import measure
 from lockstep.errors import LockstepError
 
 Say = Callable[[str], None]

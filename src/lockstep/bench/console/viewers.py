@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from lockstep.bench import measure
 from lockstep.bench.console.http import Connected, Refused
-from lockstep.bench.crew import Link
+from lockstep.bench.processes import Link
+from lockstep.drill import measure
 
 PAGES = (
     "/", "/streams", "/groups", "/letters", "/projects", "/schedules", "/crons", "/tenants", "/nodes", "/fleet",

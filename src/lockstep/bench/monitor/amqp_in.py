@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 
 import lockstep
-from lockstep.bench import measure
 from lockstep.bench.compare_servers import Wanted, served
-from lockstep.bench.crew import Crew, Link
 from lockstep.bench.monitor.loads import NAME, SETTINGS
 from lockstep.bench.monitor.servers import Json, leader, servers, site
+from lockstep.bench.processes import Crew, Link
+from lockstep.drill import measure
 from lockstep.monitor.agent.swarm import Client
 from lockstep.monitor.transport.amqp import client_library
 from lockstep.monitor.transport.port import KEEPALIVES, RESULTS

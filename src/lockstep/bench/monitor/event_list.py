@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import lockstep
-from lockstep.bench import measure
 from lockstep.bench.monitor.loads import NAME, SETTINGS
 from lockstep.bench.monitor.servers import Json, leader, servers, site
+from lockstep.drill import measure
 from lockstep.monitor.transport.streams import MonitorStreams
 
 Say = Callable[[str], None]

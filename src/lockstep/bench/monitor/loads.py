@@ -7,10 +7,10 @@ from collections.abc import Callable
 from contextlib import closing
 
 import lockstep
-from lockstep.bench import measure
-from lockstep.bench.crew import Crew, Link
 from lockstep.bench.monitor.probes import LagProbe
 from lockstep.bench.monitor.servers import Json, ServerProcess, leader, servers, site
+from lockstep.bench.processes import Crew, Link
+from lockstep.drill import measure
 from lockstep.monitor.agent.swarm import Plan, Swarm
 
 Say = Callable[[str], None]

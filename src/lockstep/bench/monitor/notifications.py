@@ -9,11 +9,11 @@ from collections.abc import Callable
 from contextlib import closing
 
 import lockstep
-from lockstep.bench import measure
-from lockstep.bench.crew import Crew
 from lockstep.bench.monitor.loads import NAME, SETTINGS, rate_of, swarm
 from lockstep.bench.monitor.probes import Probe
 from lockstep.bench.monitor.servers import Json, leader, servers, site
+from lockstep.bench.processes import Crew
+from lockstep.drill import measure
 from lockstep.monitor.agent.swarm import Plan
 
 Say = Callable[[str], None]

@@ -10,10 +10,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from lockstep.bench import measure
 from lockstep.bench.monitor.own_peer import OWN, Lockstep
 from lockstep.bench.monitor.peers import KINDS, Peer, Result, running
 from lockstep.bench.scratch import scratch_folder
+from lockstep.drill import measure
 
 Say = Callable[[str], None]
 Json = dict[str, Any]

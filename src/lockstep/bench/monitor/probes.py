@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lockstep.bench.measure import percentiles
+from lockstep.drill.measure import percentiles
 from lockstep.errors import LockstepError
 from lockstep.monitor.client import MonitorClient
 from lockstep.monitor.transport.streams import MonitorStreams

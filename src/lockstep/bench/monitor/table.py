@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lockstep.bench import measure
 from lockstep.bench.monitor import amqp_in, event_list, loads, notifications, peer_work, takeovers
 from lockstep.bench.monitor.peers import KINDS, PeerMissing
 from lockstep.bench.rows import Row, as_data
 from lockstep.dev.errors import ServerNotAvailable
+from lockstep.drill import measure
 from lockstep.errors import LockstepError
 
 Say = Callable[[str], None]

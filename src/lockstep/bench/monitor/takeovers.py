@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from math import ceil
 
 import lockstep
-from lockstep.bench import measure
 from lockstep.bench.monitor.loads import NAME, SETTINGS
 from lockstep.bench.monitor.servers import Json, ServerProcess, Site, leader, site
+from lockstep.drill import measure
 from lockstep.errors import LockstepError
 from lockstep.monitor.core.rules import splay_of
 from lockstep.monitor.transport.streams import MonitorStreams

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from lockstep.bench import measure
+from lockstep.drill import measure
 from lockstep.log.port import Log
 from lockstep.streams.client import Lockstep
 from lockstep.streams.cursor import Cursor

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lockstep.bench.compare_servers import Served, Shares
-from lockstep.bench.crew import CONTEXT, Crew, Link
+from lockstep.bench.processes import CONTEXT, Crew, Link
 from lockstep.bench.schedule.nodes import Site, client, nodes, now_ms, sleep_until, upsert, wait_applied
 
 Say = Callable[[str], None]

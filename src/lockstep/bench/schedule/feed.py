@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import lockstep
-from lockstep.bench.crew import Link
+from lockstep.bench.processes import Link
 from lockstep.bench.schedule.nodes import Site, now_ms, open_scheduler, upsert
 
 LEAD_MS = 1500

@@ -15,11 +15,11 @@ from types import TracebackType
 from typing import Any
 
 import lockstep
-from lockstep.bench import measure
 from lockstep.bench.compare_servers import Served
-from lockstep.bench.crew import Crew, Link
+from lockstep.bench.processes import Crew, Link
 from lockstep.bench.schedule.arrivals import event_name
 from lockstep.core.agenda import Option, Remove, Upsert
+from lockstep.drill import measure
 from lockstep.log.batch import BatchView
 from lockstep.schedule import assembly
 from lockstep.schedule.scheduler import Scheduler

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lockstep.bench import measure
 from lockstep.bench.compare_servers import Served, Wanted, served
 from lockstep.bench.rows import Row, as_data
 from lockstep.bench.schedule import callbacks, cron_load, due_events, requests, takeovers
@@ -27,6 +26,7 @@ from lockstep.bench.schedule.peers import (
 )
 from lockstep.bench.scratch import scratch_bus
 from lockstep.dev.errors import ServerNotAvailable
+from lockstep.drill import measure
 from lockstep.errors import LockstepError
 
 Say = Callable[[str], None]

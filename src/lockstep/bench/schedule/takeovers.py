@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from lockstep.bench.compare_servers import Served, Shares
-from lockstep.bench.crew import Crew
+from lockstep.bench.processes import Crew
 from lockstep.bench.schedule.arrivals import Arrivals, Reader, lateness
 from lockstep.bench.schedule.feed import feed
 from lockstep.bench.schedule.nodes import OUT, TENANT, NodeProcess, Site, client, wait_settled

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lockstep.engine.events.atomic_files import new_file, unwritable
 from lockstep.engine.events.columns import EventBatch, Int64s
-from lockstep.engine.events.csvform import write_csv
+from lockstep.engine.events.csv_format import write_csv
 from lockstep.engine.events.event import Flag, Opcode
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.writing import new_file, unwritable
 from lockstep.errors import BadArgument
 
 TRADES_SCHEMA = Schema.parse(

@@ -1,16 +1,13 @@
-"""Events: an opcode, flags and the values of a row.
-
-An update travels as two events, the new row as UPDATE_BLOCK and directly behind it the old row as DELETE. Between
-windows only INSERT, DELETE and such pairs occur, except behind a window without an index, which can't resolve opcodes.
-"""
+"""Events: an opcode, flags and the values of a row; and blocks, which are evaluated as one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
-from lockstep.engine.events.types import Value
+from lockstep.engine.events.schema import Value
 
 Row = tuple[Value, ...]
 
@@ -81,3 +78,28 @@ def changes(events: Iterable[Event]) -> Iterator[tuple[Event, Row | None]]:
             waiting = event
         else:
             yield event, None
+
+
+@dataclass(frozen=True, slots=True)
+class InputBlock:
+    """Block `number` of a project: events for one source window, or a tick of the model's clock.
+
+    A transactional block is taken whole or not at all. `tick_us` is the new time of the clock, in microseconds;
+    `lagging`: input that was there at this tick comes in a later block.
+    """
+
+    number: int
+    window: str = ""
+    events: tuple[Event, ...] = ()
+    transactional: bool = False
+    tick_us: int | None = None
+    lagging: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutputBlock:
+    """What a window made of input block `number`; it has the same number, and may be empty."""
+
+    number: int
+    events: tuple[Event, ...]
+    transactional: bool = False

@@ -17,8 +17,7 @@ from google_crc32c import value as crc32c
 
 from lockstep.core.outputs import Lineage
 from lockstep.engine.errors import FrameDamaged
-from lockstep.engine.events.schema import Field, Schema
-from lockstep.engine.events.types import FieldType
+from lockstep.engine.events.schema import Field, FieldType, Schema
 from lockstep.errors import FormatTooNew
 
 MAGIC = b"LE"

@@ -20,9 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from lockstep.engine.errors import BadEventText
-from lockstep.engine.events.csv_options import CsvOptions
-from lockstep.engine.events.csv_rows import BadLine, RowReader, shorten
-from lockstep.engine.events.csv_transactions import REFUSED_WHOLE, TRANSACTION
+from lockstep.engine.events.csv_reader import REFUSED_WHOLE, TRANSACTION, BadLine, CsvOptions, RowReader, shorten
 from lockstep.engine.events.event import Event
 from lockstep.engine.events.schema import Schema
 from lockstep.engine.events.text import BLANK, UNPARSABLE, BadText

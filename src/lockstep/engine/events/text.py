@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 
 from lockstep.engine.events.event import FLAGS, OPCODES, Flag, Opcode
-from lockstep.engine.events.types import INT_RANGE, MONEY_SCALE, FieldType, Value
+from lockstep.engine.events.schema import INT_RANGE, MONEY_SCALE, FieldType, Value
 from lockstep.errors import BadArgument
 
 UNPARSABLE, OVERFLOW, WRONG_TYPE, BAD_OPCODE = "unparsable", "overflow", "wrong-type", "bad-opcode"

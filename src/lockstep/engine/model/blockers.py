@@ -1,15 +1,19 @@
-"""Everything that keeps a model's file from running, in one list: what can't be read, and what is not sound."""
+"""Everything that keeps a model's file from running, in one list; and what changes nothing here."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from lockstep.engine.errors import ModelUnreadable
+from lockstep.engine.model.checks import sources_of_inserts
 from lockstep.engine.model.faults import Fault
+from lockstep.engine.model.graph import survey
+from lockstep.engine.model.project import Project
 from lockstep.engine.model.validation import cautions, faults
-from lockstep.engine.model.xml_reading import Reading
+from lockstep.engine.model.xml_cursor import Unused
+from lockstep.engine.model.xml_reader import Reading
 
 WINDOW, ELEMENT, VARIABLE, EXPRESSION, CONNECTOR, SYNTAX, MODEL = (
     "window", "element", "variable", "expression", "connector", "syntax", "model",
@@ -85,3 +89,25 @@ def _kind_of(fault: Fault) -> str:
     if " connector" in fault.place:
         return CONNECTOR
     return EXPRESSION if fault.problem.startswith("The expression") else MODEL
+
+
+def without_effect(reading: Reading) -> list[Unused]:
+    """Elements and names without an effect, in the order of their lines."""
+    project = reading.project
+    found = [] if project is None else [
+        Unused(line_of(place, reading.notes.lines) or 0, what, why) for place, what, why in _of(project)
+    ]  # fmt: skip
+    return sorted([*reading.notes.unused, *found], key=lambda item: item.line)
+
+
+def _of(project: Project) -> Iterator[tuple[str, str, str]]:
+    seen = survey(project)
+    paths = {placed.index: placed.path for placed in seen.windows}
+    for index, reader in sources_of_inserts(seen).items():
+        why = f"{paths[index]} has no index (pi_EMPTY) to say what they replace, and {reader} must know"
+        yield paths[index], f"an event that is no insert, to {paths[index]},", f"it is refused, as {why}"
+    for query in project.queries:
+        names = {window.name for window in query.windows}
+        for name in query.trace:
+            if name not in names:
+                yield f"query {query.name}", f"the trace of {name!r}", "there is no such window"

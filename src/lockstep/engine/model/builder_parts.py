@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from lockstep.engine.errors import ModelUnreadable
-from lockstep.engine.events.schema import Field, Schema
-from lockstep.engine.events.types import FieldType
-from lockstep.engine.model.document_place import Place, Where
-from lockstep.engine.model.document_windows import read_retention
-from lockstep.engine.model.durations import parse_duration
+from lockstep.engine.events.schema import Field, FieldType, Schema
+from lockstep.engine.model.document import read_retention
+from lockstep.engine.model.document_codecs import Place, Where
+from lockstep.engine.model.values import parse_duration
 from lockstep.engine.model.windows import Channel, FieldPlug, Pattern, PatternEvent, PatternOutput, Retention
 from lockstep.errors import BadArgument
 

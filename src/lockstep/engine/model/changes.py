@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.model.durations import duration_text
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.guard import clock_of
 from lockstep.engine.model.plan import make_plan
+from lockstep.engine.model.values import duration_text
 from lockstep.engine.model.windows import PatternWindow, Window
 
 

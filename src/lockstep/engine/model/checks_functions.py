@@ -6,14 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lockstep.engine.errors import BadExpression
-from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.types import FieldType
-from lockstep.engine.model.checks_fields import check_plug
-from lockstep.engine.model.checks_names import check_positive
-from lockstep.engine.model.checks_survey import Placed, Survey
-from lockstep.engine.model.checks_windows import report_expression
-from lockstep.engine.model.durations import duration_text
+from lockstep.engine.events.schema import FieldType, Schema
+from lockstep.engine.model.checks import check_positive
+from lockstep.engine.model.checks_windows import check_plug, report_expression
 from lockstep.engine.model.faults import Findings, did_you_mean, duplicates
+from lockstep.engine.model.graph import Placed, Survey
+from lockstep.engine.model.values import duration_text
 from lockstep.engine.model.windows import (
     Channel,
     ContextProperty,
@@ -64,7 +62,7 @@ def check_functional(placed: Placed, findings: Findings) -> None:
     known = _Known((*fields, *window.schema.names), expressions=window.expressions)  # what is not made yet is null
     known = _check_properties(window.properties, known, placed.path, findings)
     known = _check_texts(window.functions, known, placed.path, findings)
-    from lockstep.engine.windows.function_maker import ITEM, quoted_opcode
+    from lockstep.engine.reference.functional import ITEM, quoted_opcode
 
     for what, text in (("generate", window.generate), ("opcode", quoted_opcode(window.opcode))):
         if text is not None:
@@ -88,7 +86,7 @@ def _check_loop(loop: EventLoop, known: _Known, inner: _Known, place: str, findi
 
 
 def _check_item(loop: EventLoop, place: str, findings: Findings) -> None:
-    from lockstep.engine.windows.function_documents import Unreadable, json_steps, xml_steps
+    from lockstep.engine.reference.function_documents import Unreadable, json_steps, xml_steps
 
     if loop.kind == "regex":
         groups = _check_regex(loop.item, place, findings)
@@ -104,7 +102,7 @@ def _check_item(loop: EventLoop, place: str, findings: Findings) -> None:
 
 def _check_regex(text: str, place: str, findings: Findings) -> int | None:
     """How many groups a regular expression has; None if it is not one."""
-    from lockstep.engine.windows.function_special import BadArgument, compile_pattern
+    from lockstep.engine.reference.function_special import BadArgument, compile_pattern
 
     try:
         return compile_pattern(text).groups
@@ -179,7 +177,7 @@ def _check_channel(channel: Channel, known: _Known | None, place: str, findings:
 
 
 def _check_message(text: str, known: _Known, unresolved: str | None, place: str, findings: Findings) -> None:
-    from lockstep.engine.windows.messages import compile_message
+    from lockstep.engine.reference.notification import compile_message
 
     try:
         compile_message(text, known.fields, unresolved)
@@ -222,7 +220,7 @@ def _check_texts(functions: Iterable[tuple[str, str]], known: _Known, place: str
 
 
 def _check_text(text: str, known: _Known, place: str, findings: Findings, *, prose: bool = False) -> None:
-    from lockstep.engine.windows.function_texts import Names, compile_function
+    from lockstep.engine.reference.function_language import Names, compile_function
 
     try:
         compile_function(text, Names(known.fields, known.properties, dict(known.expressions)), prose=prose)

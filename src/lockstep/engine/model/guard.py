@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from lockstep.engine.model.graph import Graph, Node
-from lockstep.engine.model.inference import Names, compiled, compiled_aggregate, names_of
 from lockstep.engine.model.plan_state import retention_of
-from lockstep.engine.model.schemas import join_names
+from lockstep.engine.model.schemas import Names, compiled, compiled_aggregate, join_names, names_of
 from lockstep.engine.model.windows import (
     AggregateWindow,
     ComputeWindow,
@@ -116,7 +115,7 @@ def _texts(window: FunctionalWindow) -> Iterable[str]:
 
 
 def _reason_of_functions(texts: Iterable[str]) -> tuple[str, str] | None:
-    from lockstep.engine.windows.function_calls import CALLS
+    from lockstep.engine.reference.function_library import CALLS
 
     for text in texts:
         for name in _CALLED.findall(_QUOTED.sub("''", text)):
@@ -156,7 +155,7 @@ def _reason_of_texts(texts: Iterable[str], names: Names, initialize: Initializer
 
 
 def _reason_of_patterns(node: Node, window: PatternWindow) -> tuple[str, str] | None:
-    from lockstep.engine.windows.pattern_events import compile_events, scope_of
+    from lockstep.engine.reference.pattern_logic import compile_events, scope_of
 
     ports = {parent.name: port for port, parent in enumerate(node.parents)}
     for pattern in window.patterns:

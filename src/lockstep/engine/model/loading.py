@@ -9,9 +9,9 @@ from lockstep.engine.errors import FileMissing, ModelUnreadable, ModelUnwritable
 from lockstep.engine.model.project import Project
 from lockstep.engine.model.python_form import run_model, to_python
 from lockstep.engine.model.variables import with_home
-from lockstep.engine.model.xml_reading import Reading, parse_xml, read_xml
-from lockstep.engine.model.xml_reading_cursor import Notes
-from lockstep.engine.model.xml_writing import to_xml
+from lockstep.engine.model.xml_cursor import Notes
+from lockstep.engine.model.xml_reader import Reading, parse_xml, read_xml
+from lockstep.engine.model.xml_writer import to_xml
 from lockstep.engine.model.yaml_form import SIZE_MAX, parse_yaml, to_yaml
 from lockstep.errors import from_os_error
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lockstep.engine.events.types import FieldType
-from lockstep.engine.model.secret_values import shown
+from lockstep.engine.events.schema import FieldType
+from lockstep.engine.model.values import shown
 
 RETENTION_KINDS = (
     "bytime_sliding",

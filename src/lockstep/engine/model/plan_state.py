@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.engine.events.types import FieldType
-from lockstep.engine.expressions.compiler import AggregateCall, AggregateExpression
-from lockstep.engine.kernels.forms import needs_facts, rows_because
-from lockstep.engine.kernels.traits import (
+from lockstep.engine.columns.traits import (
     NOTHING,
     Traits,
     find_traits,
@@ -13,10 +10,13 @@ from lockstep.engine.kernels.traits import (
     input_traits,
     is_pure,
     may_overflow,
+    needs_facts,
+    rows_because,
 )
+from lockstep.engine.events.schema import FieldType
+from lockstep.engine.language.compiler import AggregateCall, AggregateExpression
 from lockstep.engine.model.graph import Graph, Node
-from lockstep.engine.model.inference import compiled_aggregate, names_of
-from lockstep.engine.model.schemas import changes_key
+from lockstep.engine.model.schemas import changes_key, compiled_aggregate, names_of
 from lockstep.engine.model.windows import (
     AggregateWindow,
     ComputeWindow,

@@ -1,9 +1,11 @@
-"""A project: continuous queries, each a graph of windows, with what belongs to them all."""
+"""A project: continuous queries, each a graph of windows; and the same to be shown, without secrets."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from lockstep.engine.model.parts import Connector
+from lockstep.engine.model.values import shown
 from lockstep.engine.model.windows import Window
 
 
@@ -90,3 +92,25 @@ class Project:
     connector_edges: tuple[GroupEdge, ...] = ()
     metadata: tuple[tuple[str, str], ...] = field(default=())
     description: str = ""
+
+
+def without_secrets(project: Project) -> Project:
+    """The same project with the values of secret properties and metadata hidden."""
+    queries = tuple(_query(query) for query in project.queries)
+    return replace(project, queries=queries, metadata=_pairs(project.metadata))
+
+
+def _query(query: ContinuousQuery) -> ContinuousQuery:
+    windows = tuple(
+        replace(window, connectors=tuple(_connector(connector) for connector in window.connectors))
+        for window in query.windows
+    )
+    return replace(query, windows=windows, metadata=_pairs(query.metadata))
+
+
+def _connector(connector: Connector) -> Connector:
+    return replace(connector, properties=_pairs(connector.properties))
+
+
+def _pairs(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, shown(name, value)) for name, value in pairs)

@@ -10,8 +10,7 @@ from lockstep.engine.errors import ModelUnreadable
 from lockstep.engine.model.builder import ProjectBuilder
 from lockstep.engine.model.builder_parts import MODEL_MODULE
 from lockstep.engine.model.project import ContinuousQuery, Edge, Project
-from lockstep.engine.model.python_form_code import Code, call, quoted, text_block, variable
-from lockstep.engine.model.python_form_windows import window_code
+from lockstep.engine.model.python_form_code import Code, call, quoted, text_block, variable, window_code
 from lockstep.errors import LockstepError
 
 _OPTIONS = (

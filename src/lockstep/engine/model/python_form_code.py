@@ -1,20 +1,20 @@
-"""Python code for the values of a model."""
+"""Python code for the values and the windows of a model."""
 
 from __future__ import annotations
 
 import builtins
 import keyword
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.types import FieldType
-from lockstep.engine.model.durations import duration_text
+from lockstep.engine.events.schema import FieldType, Schema
+from lockstep.engine.model import windows as w
+from lockstep.engine.model.values import duration_text
 
 WIDTH = 110
-_MODULES = {"Schema": "lockstep.engine.events.schema", "FieldType": "lockstep.engine.events.types"}
+_MODULES = {"Schema": "lockstep.engine.events.schema", "FieldType": "lockstep.engine.events.schema"}
 
 
 def call(function: str, arguments: Sequence[str], named: Sequence[str] = ()) -> str:
@@ -122,3 +122,156 @@ def variable(name: str, taken: set[str]) -> str:
         found = f"{clean}_{number}"
     taken.add(found)
     return found
+
+
+_COMMON = (
+    "pubsub",
+    "index",
+    "pubsub_index",
+    "output_insert_only",
+    "collapse_updates",
+    "pulse_us",
+    "splitter",
+    "connectors",
+    "description",
+)
+_TAKEN = frozenset({"by", "schema", "fields", "initialize"})
+
+Short = Callable[[Any, list[str], Code], tuple[list[str], list[str]] | None]
+
+
+def window_code(window: w.Window, query: str, inputs: list[str], code: Code) -> str:
+    """The expression that puts a window into a query, behind its inputs."""
+    short = _SHORT.get(type(window))
+    found = None if short is None else short(window, inputs, code)
+    if found is None:
+        return call(f"{query}.add", [code.literal(window), *inputs])
+    arguments, named = found
+    owner = query if isinstance(window, w.SourceWindow) else inputs[0]
+    made = call(f"{owner}.{window.kind.replace('-', '_')}", [quoted(window.name), *arguments], named)
+    options = code.options(window, _COMMON)
+    return call(f"{made}.options", [], options) if options else made
+
+
+def _retain(retention: w.Retention | None, code: Code) -> list[str]:
+    if retention is None:
+        return []
+    names = {"bytime_sliding": "sliding", "bytime_jumping": "jumping", "bytime_jumping_lookback": "lookback"}
+    counts = {"bycount_sliding": "sliding_rows", "bycount_jumping": "jumping_rows"}
+    stepped = retention.kind == "bytime_jumping_lookback"
+    if retention.kind in counts and retention.field is None and retention.unit_us is None:
+        return [f"retain={code.needs('builder', counts[retention.kind])}({retention.limit})"]
+    if retention.kind not in names or (retention.unit_us is None) == stepped:
+        return [f"retain={code.literal(retention)}"]
+    unit = [f"unit={quoted(duration_text(retention.unit_us))}"] if retention.unit_us is not None else []
+    field = [f"field={quoted(retention.field)}"] if retention.field is not None else []
+    limit = quoted(duration_text(retention.limit))
+    return ["retain=" + call(code.needs("builder", names[retention.kind]), [limit], [*unit, *field])]
+
+
+def _source(window: w.SourceWindow, inputs: list[str], code: Code) -> tuple[list[str], list[str]] | None:
+    if inputs or window.form != (w.EVENTS if window.stream is None else w.RECORDS):
+        return None
+    if window.takes_records:
+        wanted = ("stream", "decode", "avro_schema", "date_format", "upsert", "insert_only", "autogen_key")
+        retained = _retain(window.retention, code)
+        return [quoted(str(window.schema))], [*code.options(window, wanted), *retained]
+    flags = code.options(window, ("insert_only", "autogen_key"))
+    return [quoted(str(window.schema))], [*flags, *_retain(window.retention, code)]
+
+
+def _copy(window: w.CopyWindow, inputs: list[str], code: Code) -> tuple[list[str], list[str]] | None:
+    return ([], _retain(window.retention, code)) if len(inputs) == 1 else None
+
+
+def _filter(window: w.FilterWindow, inputs: list[str], code: Code) -> tuple[list[str], list[str]] | None:
+    return ([quoted(window.expression)], code.options(window, ("initialize",))) if len(inputs) == 1 else None
+
+
+def _computed(
+    window: w.AggregateWindow | w.ComputeWindow, inputs: list[str], code: Code
+) -> tuple[list[str], list[str]] | None:
+    if len(inputs) != 1:
+        return None
+    names = [field.name for field in window.schema if not field.key]
+    named = [f"schema={quoted(str(window.schema))}", *code.options(window, ("initialize",))]
+    if len(names) == len(window.fields) and all(is_word(name) and name not in _TAKEN for name in names):
+        makers = [f"{name}={code.literal(maker)}" for name, maker in zip(names, window.fields, strict=True)]
+        return [], [*named, *makers]
+    return [], [*named, f"fields={code.literal(window.fields)}"]
+
+
+def _join(window: w.JoinWindow, inputs: list[str], code: Code) -> tuple[list[str], list[str]] | None:
+    if len(inputs) != 2:
+        return None
+    options = code.options(window, ("type", "no_regenerates", "left_index", "right_index"))
+    on = f"on={code.literal(window.conditions)}"
+    return [inputs[1]], [on, *options, f"fields={code.literal(window.fields)}"]
+
+
+def _union(window: w.UnionWindow, inputs: list[str], code: Code) -> tuple[list[str], list[str]] | None:
+    return (inputs[1:], code.options(window, ("strict",))) if inputs else None
+
+
+def _counter(window: w.CounterWindow, inputs: list[str], _: Code) -> tuple[list[str], list[str]] | None:
+    times = (("every", window.count_us), ("clear", window.clear_us))
+    named = [f"{name}={quoted(duration_text(time))}" for name, time in times if time is not None]
+    return (inputs[1:], named) if inputs else None
+
+
+def _remove_state(window: w.RemoveStateWindow, inputs: list[str], code: Code) -> tuple[list[str], list[str]] | None:
+    flags = ["log_fields=True"] if window.add_log_fields else []
+    return ([], [*code.options(window, ("remove",)), *flags]) if len(inputs) == 1 else None
+
+
+def _transpose(window: w.TransposeWindow, inputs: list[str], code: Code) -> tuple[list[str], list[str]] | None:
+    if len(inputs) != 1:
+        return None
+    tags = [f"tags={code.literal(window.tags_included)}"] if window.tags_included else []
+    named = [
+        f"mode={quoted(window.mode)}",
+        f"tag={quoted(window.tag_name)}",
+        f"values={code.literal(window.tag_values)}",
+        *tags,
+    ]
+    return [], [*named, *code.options(window, ("group_by", "clear_us"))]
+
+
+def _procedural(window: w.ProceduralWindow, inputs: list[str], _: Code) -> tuple[list[str], list[str]] | None:
+    if not inputs or ":" in window.module:
+        return None
+    return [quoted(str(window.schema)), quoted(f"{window.module}:{window.handler}"), *inputs[1:]], []
+
+
+def _custom(window: w.CustomWindow, inputs: list[str], code: Code) -> tuple[list[str], list[str]] | None:
+    if not inputs or ":" in window.module:
+        return None
+    place = quoted(f"{window.module}:{window.class_}")
+    tick = [f"tick={quoted(duration_text(window.tick_us))}"] if window.tick_us is not None else []
+    named = [f"version={quoted(window.version)}", *tick, *code.options(window, ("properties",))]
+    return [quoted(str(window.schema)), place, *inputs[1:]], named
+
+
+def _pattern(window: w.PatternWindow, inputs: list[str], code: Code) -> tuple[list[str], list[str]] | None:
+    if not inputs:
+        return None
+    patterns = [code.literal(pattern) for pattern in window.patterns]
+    also = [f"also=[{', '.join(inputs[1:])}]"] if inputs[1:] else []
+    return [quoted(str(window.schema)), *patterns], also
+
+
+_SHORT: dict[type[w.Window], Short] = {
+    w.SourceWindow: _source,
+    w.CopyWindow: _copy,
+    w.FilterWindow: _filter,
+    w.AggregateWindow: _computed,
+    w.ComputeWindow: _computed,
+    w.JoinWindow: _join,
+    w.UnionWindow: _union,
+    w.CounterWindow: _counter,
+    w.RemoveStateWindow: _remove_state,
+    w.TransposeWindow: _transpose,
+    w.ProceduralWindow: _procedural,
+    w.PatternWindow: _pattern,
+    w.CustomWindow: _custom,
+}

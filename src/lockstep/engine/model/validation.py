@@ -9,23 +9,38 @@ from enum import Enum
 
 from lockstep.engine.errors import ModelInvalid
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.model.checks_connectors import check_connectors
-from lockstep.engine.model.checks_edges import check_edges, has_index, idle_windows, is_idle, sources_of_inserts
-from lockstep.engine.model.checks_fields import check_aggregate, check_compute, check_filter, lost_keys
+from lockstep.engine.model.checks import (
+    check_connectors,
+    check_edges,
+    check_names,
+    check_project,
+    has_index,
+    idle_windows,
+    is_idle,
+    sources_of_inserts,
+)
 from lockstep.engine.model.checks_functions import (
     check_custom,
     check_functional,
     check_notification,
     check_procedural,
 )
-from lockstep.engine.model.checks_joins import check_join
-from lockstep.engine.model.checks_names import check_names, check_project
-from lockstep.engine.model.checks_patterns import check_pattern
-from lockstep.engine.model.checks_shapes import check_counter, check_remove_state, check_transpose
-from lockstep.engine.model.checks_survey import Placed, Survey, survey
-from lockstep.engine.model.checks_windows import check_common, check_copy, check_source, check_union
+from lockstep.engine.model.checks_joins import check_join, check_pattern
+from lockstep.engine.model.checks_windows import (
+    check_aggregate,
+    check_common,
+    check_compute,
+    check_copy,
+    check_counter,
+    check_filter,
+    check_remove_state,
+    check_source,
+    check_transpose,
+    check_union,
+    lost_keys,
+)
 from lockstep.engine.model.faults import Fault, Findings
-from lockstep.engine.model.graph import Graph, Node, Parent
+from lockstep.engine.model.graph import Graph, Node, Parent, Placed, Survey, survey
 from lockstep.engine.model.project import Project
 from lockstep.engine.model.windows import IdleWindow, SourceWindow, UnreadWindow, Window
 

@@ -1,12 +1,11 @@
-"""The kinds of windows, as the model describes them. What they do is in `lockstep.engine.windows`."""
+"""The kinds of windows, as the model describes them. What they do is in `lockstep.engine.reference`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.types import FieldType
+from lockstep.engine.events.schema import FieldType, Schema
 from lockstep.engine.model.parts import RETENTION_KINDS as RETENTION_KINDS
 from lockstep.engine.model.parts import Connector as Connector
 from lockstep.engine.model.parts import Initializer as Initializer

@@ -24,7 +24,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from lockstep.engine.errors import ModelUnreadable
 from lockstep.engine.model.document import from_document, to_document
-from lockstep.engine.model.document_place import Mark, Path, Plain, Where
+from lockstep.engine.model.document_codecs import Mark, Path, Plain, Where
 from lockstep.engine.model.project import Project
 
 SIZE_MAX = 16 * 1024 * 1024

@@ -11,8 +11,8 @@ from importlib import invalidate_caches
 from math import inf
 from threading import Lock
 
+from lockstep.engine.columns.evaluator import Evaluator
 from lockstep.engine.errors import BufferDamaged, BufferGap
-from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.graph import Node
 from lockstep.engine.model.plan import make_plan
 from lockstep.engine.runtime.control.engine_control import RUNNING, STARTING, EngineControl, Maintenance

@@ -13,6 +13,7 @@ from lockstep.engine.compute.local import LocalCompute
 from lockstep.engine.compute.port import Compute, ComputeFactory
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.plan import make_plan
+from lockstep.engine.reference.custom import check_classes
 from lockstep.engine.runtime.control.engine_control import STOPPING, EngineControl
 from lockstep.engine.runtime.control.leadership import ACTIVE, STANDBY, RoleChange
 from lockstep.engine.runtime.control.options import EngineOptions, EngineStatus, OnStatus, silent
@@ -25,7 +26,6 @@ from lockstep.engine.runtime.sequence.outages import BUS_AWAY, through_outages
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
 from lockstep.engine.runtime.setup import EngineFolder, EngineSetup
 from lockstep.engine.runtime.snapshots.checkpoint import begin_with_newest
-from lockstep.engine.windows.custom import check_classes
 from lockstep.errors import BadArgument, TimedOut
 from lockstep.log.port import Bus
 from lockstep.runtime import Runtime, Task, ThreadRuntime, Waiter, logger

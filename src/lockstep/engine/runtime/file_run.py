@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep.engine.events.csvform import CsvOutput
+from lockstep.engine.events.csv_format import CsvOutput
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.runtime.engine import Engine, EngineOptions, EngineStatus
 from lockstep.engine.runtime.files import (

@@ -15,18 +15,17 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from lockstep.engine.errors import BadEventText, FileMissing, NoLineTaken, WindowNotFound
+from lockstep.engine.events.atomic_files import new_file
 from lockstep.engine.events.columns import EventBatch, Int64s
-from lockstep.engine.events.csvform import BadLine, CsvOptions, CsvOutput, header_line, lines_of, read_csv
+from lockstep.engine.events.csv_format import BadLine, CsvOptions, CsvOutput, header_line, lines_of, read_csv
 from lockstep.engine.events.event import Event, Flag, Opcode, changes
-from lockstep.engine.events.schema import Schema
+from lockstep.engine.events.schema import Schema, Value
 from lockstep.engine.events.script import ScriptBlock, read_script
-from lockstep.engine.events.types import Value
-from lockstep.engine.events.writing import new_file
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.model.windows import EVENTS, SourceWindow, Window
+from lockstep.engine.reference.operator import WindowCounts
 from lockstep.engine.runtime.sequence.reader import values_between
-from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import from_os_error
 from lockstep.log.port import Log
 

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lockstep.engine.events.block import InputBlock
-from lockstep.engine.events.csvform import CsvOutput, lines_of
+from lockstep.engine.events.csv_format import CsvOutput, lines_of
+from lockstep.engine.events.event import InputBlock
 from lockstep.engine.model.graph import Graph
+from lockstep.engine.reference.interpreter import Interpreter
+from lockstep.engine.reference.operator import BadEvent
 from lockstep.engine.runtime.files import (
     REFUSED_SHOWN,
     BadLines,
@@ -21,8 +23,6 @@ from lockstep.engine.runtime.files import (
     refused_tree,
 )
 from lockstep.engine.runtime.output.side_streams import bad_tree
-from lockstep.engine.windows.interpreter import Interpreter
-from lockstep.engine.windows.operator import BadEvent
 from lockstep.runtime import Runtime
 
 _TELL_EVERY = 10_000

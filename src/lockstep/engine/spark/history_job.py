@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from lockstep.core.sequence import SequenceState
 from lockstep.engine.errors import SparkFailed
-from lockstep.engine.events.csvform import CsvOutput
+from lockstep.engine.events.csv_format import CsvOutput
 from lockstep.engine.model.graph import Graph
 from lockstep.engine.model.loading import to_yaml
 from lockstep.engine.model.plan import Plan, make_plan

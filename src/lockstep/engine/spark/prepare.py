@@ -6,9 +6,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from lockstep.engine.columns.warm import warm_up
 from lockstep.engine.data.trades import TRADES_SCHEMA, write_trades
-from lockstep.engine.events.csvform import CsvOutput
-from lockstep.engine.kernels.warm import warm_up
+from lockstep.engine.events.csv_format import CsvOutput
 from lockstep.engine.model.builder import ProjectBuilder, sliding
 from lockstep.engine.model.validation import compile_project
 from lockstep.engine.runtime.control.options import EngineOptions

@@ -27,9 +27,8 @@ from lockstep.engine.errors import ValueUnfit
 from lockstep.engine.events.columns import Bytes, EventBatch, Int64s
 from lockstep.engine.events.event import FLAG_LETTERS, Flag, Opcode
 from lockstep.engine.events.frames import encode_frame
-from lockstep.engine.events.schema import Field, Schema
+from lockstep.engine.events.schema import Field, FieldType, Schema
 from lockstep.engine.events.text import BadText, parse_flags, parse_opcode
-from lockstep.engine.events.types import FieldType
 from lockstep.engine.model.graph import Node
 from lockstep.engine.model.windows import SourceWindow
 from lockstep.engine.runtime.sequence.streams import FRAME_BYTES, FRAME_LIMIT

@@ -17,10 +17,9 @@ from pyspark.sql.types import StructType
 
 from lockstep.core.outputs import OutState
 from lockstep.engine.errors import HistoryTrimmed, OutputBroken, RowsLost
-from lockstep.engine.events.columns import EventBatch, Int64s, concat
+from lockstep.engine.events.columns import EventBatch, Int64s, concat, shaped
 from lockstep.engine.events.event import Flag, Opcode
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.events.shaping import shaped
 from lockstep.engine.model.graph import Node
 from lockstep.engine.runtime.output.event_streams import OutFold, WholeBlocks
 from lockstep.engine.runtime.sequence.beats import Beats

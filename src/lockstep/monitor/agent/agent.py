@@ -9,12 +9,11 @@ from typing import Any
 from lockstep.cron import Zone
 from lockstep.errors import LockstepError, UsageError
 from lockstep.monitor import SENSU_VERSION
-from lockstep.monitor.agent.checks import Checks, Extension
-from lockstep.monitor.agent.commands import Commands
+from lockstep.monitor.agent.checks import Checks, Extension, Schedule
 from lockstep.monitor.agent.machine import Json, Machine, Timer
-from lockstep.monitor.agent.results import results_of
-from lockstep.monitor.agent.schedule import Schedule
+from lockstep.monitor.agent.processes import Commands
 from lockstep.monitor.agent.sender import Sender
+from lockstep.monitor.agent.sockets import results_of
 from lockstep.monitor.core.documents import MESSAGE_MAX, deep_merge, fitted, parse_object, redact
 from lockstep.monitor.settings.settings import Settings, redacted_keys
 from lockstep.monitor.transport.port import DIRECT, FANOUT, KEEPALIVES, RESULTS, Message, Transport

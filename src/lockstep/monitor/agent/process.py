@@ -19,10 +19,9 @@ from lockstep.errors import UsageError, ZoneUnknown
 from lockstep.monitor.agent.agent import Agent
 from lockstep.monitor.agent.checks import Extension
 from lockstep.monitor.agent.errors import SocketTaken
-from lockstep.monitor.agent.http_socket import HEAD_BYTES, HttpSocket
 from lockstep.monitor.agent.processes import LoopMachine
 from lockstep.monitor.agent.sender import Sender, start_thread
-from lockstep.monitor.agent.sockets import Connections, TcpSocket, UdpSocket
+from lockstep.monitor.agent.sockets import HEAD_BYTES, Connections, HttpSocket, TcpSocket, UdpSocket
 from lockstep.monitor.agent.spool import Spool
 from lockstep.monitor.settings.settings import Settings
 from lockstep.monitor.transport.port import Transport

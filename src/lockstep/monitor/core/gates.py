@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from lockstep.monitor.core.conditions import difference
+from lockstep.monitor.core.conditions import difference, in_time_windows
 from lockstep.monitor.core.rules import CHANGE, EACH, Rules, integer, positive, severity_of
 from lockstep.monitor.core.state import EventState, FleetState
-from lockstep.monitor.core.time_windows import in_time_windows
 
 Json = dict[str, Any]
 SETS_NESTED = 2

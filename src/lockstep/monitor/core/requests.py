@@ -10,11 +10,10 @@ from typing import Any
 
 from lockstep.cron import Zone
 from lockstep.errors import ZoneUnknown
-from lockstep.monitor.core.conditions import difference
+from lockstep.monitor.core.conditions import difference, in_time_windows
 from lockstep.monitor.core.documents import encode_text, substitute_all
 from lockstep.monitor.core.rules import Rules, cron_of, positive, splay_of
 from lockstep.monitor.core.state import FleetState
-from lockstep.monitor.core.time_windows import in_time_windows
 
 Json = dict[str, Any]
 SHARED = ("roundrobin:", "direct:")

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lockstep.monitor.core.conditions import in_time_windows, is_time_windows
 from lockstep.monitor.core.documents import attribute_at, encode_text
 from lockstep.monitor.core.methods import ruby_text
 from lockstep.monitor.core.patterns import fits_glob, is_glob
 from lockstep.monitor.core.state import ClientState, FleetState
-from lockstep.monitor.core.time_windows import in_time_windows, is_time_windows
 
 Json = dict[str, Any]
 SILENCES_MAX = 10_000

@@ -6,7 +6,7 @@ from typing import Any
 
 from lockstep.cron import parse
 from lockstep.errors import CronInvalid
-from lockstep.monitor.core.time_windows import DAYS, is_window
+from lockstep.monitor.core.conditions import DAYS, is_window
 from lockstep.monitor.settings.rules import (
     AGGREGATE,
     SEVERITIES,

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from lockstep.errors import ExtraMissing
 from lockstep.runtime import Runtime, ThreadRuntime
 from lockstep.schedule.delivery.custom import CustomCourier
-from lockstep.schedule.delivery.options import CourierOptions
-from lockstep.schedule.delivery.port import Courier, Delivery, Done, Outcome, Result
+from lockstep.schedule.delivery.port import Courier, CourierOptions, Delivery, Done, Outcome, Result
 from lockstep.schedule.delivery.queue import CLOSED
 from lockstep.schedule.tenants import Tenant, TenantType
 

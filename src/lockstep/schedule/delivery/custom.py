@@ -17,10 +17,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from lockstep.errors import BadArgument
-from lockstep.schedule.delivery.options import CourierOptions
-from lockstep.schedule.delivery.port import Delivery, Done, Outcome
+from lockstep.schedule.delivery.port import CourierOptions, Delivery, Done, Outcome, printable, redact, secret_texts
 from lockstep.schedule.delivery.queue import Answer, DeliveryQueue, QueueLimits
-from lockstep.schedule.delivery.redaction import printable, redact, secret_texts
 from lockstep.schedule.fired import Fired, Processor, Refuse
 from lockstep.schedule.tenants import Tenant
 

@@ -23,10 +23,8 @@ from lockstep.net.addresses import AddressRules
 from lockstep.net.signatures import signature_headers, signing_key
 from lockstep.runtime import Runtime, ThreadRuntime
 from lockstep.schedule import bodies
-from lockstep.schedule.delivery.options import CourierOptions
-from lockstep.schedule.delivery.port import Delivery, Done, Outcome
+from lockstep.schedule.delivery.port import CourierOptions, Delivery, Done, Outcome, printable, redact, secret_texts
 from lockstep.schedule.delivery.queue import Answer, DeliveryQueue, QueueLimits
-from lockstep.schedule.delivery.redaction import printable, redact, secret_texts
 from lockstep.schedule.tenants import Tenant, masked_url
 
 try:

@@ -23,10 +23,8 @@ from typing import Any
 from lockstep.errors import BadArgument, ExtraMissing
 from lockstep.net.addresses import never_called
 from lockstep.schedule import bodies
-from lockstep.schedule.delivery.options import CourierOptions
-from lockstep.schedule.delivery.port import Delivery, Done, Outcome
+from lockstep.schedule.delivery.port import CourierOptions, Delivery, Done, Outcome, redact, secret_texts
 from lockstep.schedule.delivery.queue import Answer, DeliveryQueue, QueueLimits
-from lockstep.schedule.delivery.redaction import redact, secret_texts
 from lockstep.schedule.tenants import Tenant, masked_url
 
 try:

@@ -28,7 +28,7 @@ from lockstep.schedule.scheduler import Scheduler
 from lockstep.schedule.spark.session import partitions
 from lockstep.schedule.store.port import Filter
 from lockstep.schedule.store.urls import open_store
-from lockstep.schedule.zones import zone_of
+from lockstep.schedule.times import zone_of
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 EVENTS, TICKS = "events", "ticks"

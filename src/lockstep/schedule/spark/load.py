@@ -18,9 +18,8 @@ from pyspark.sql import functions as f
 
 from lockstep.engine.spark.sources import this_host
 from lockstep.errors import BadArgument, PathMissing
-from lockstep.schedule.spark import writes
-from lockstep.schedule.spark.checks import CHECKED, MINUTE_MS, LineCheck, place_of
-from lockstep.schedule.spark.writes import RequestWriter, in_order
+from lockstep.schedule.spark import requests as writes
+from lockstep.schedule.spark.requests import CHECKED, MINUTE_MS, LineCheck, RequestWriter, in_order, place_of
 from lockstep.schedule.streams import SchedulerStreams
 from lockstep.schedule.validation import EVENT_FIELDS
 from lockstep.streams.client import Lockstep

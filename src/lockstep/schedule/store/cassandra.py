@@ -26,7 +26,6 @@ from lockstep.errors import BadArgument
 from lockstep.log.port import Bus
 from lockstep.runtime import Runtime
 from lockstep.schedule.rows import KEY_BYTES, Change, CronRow, Fence, Run, ShardState
-from lockstep.schedule.store.cassandra_outbox import StoredOutbox
 from lockstep.schedule.store.cassandra_rows import (
     APART,
     CRON,
@@ -47,6 +46,7 @@ from lockstep.schedule.store.cassandra_rows import (
     STATUSES,
     Index,
     Indexes,
+    StoredOutbox,
     Writes,
     first_time,
     number_of,

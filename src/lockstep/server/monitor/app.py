@@ -15,8 +15,7 @@ from lockstep.runtime import logger
 from lockstep.server.answers import status_of
 from lockstep.server.bodies import Reply
 from lockstep.server.errors import BodyTooLarge, LoginWrong, MethodNotAllowed, TokenWrong
-from lockstep.server.monitor.changes import CHANGES, ChangeStreams
-from lockstep.server.monitor.own import HEALTHZ, READYZ, OwnRoutes
+from lockstep.server.monitor.own import CHANGES, HEALTHZ, READYZ, ChangeStreams, OwnRoutes
 from lockstep.server.monitor.sensu import ALWAYS, SENSU, ClientRoutes, EventRoutes, OperationRoutes
 from lockstep.server.monitor.site import MonitorSite, answer
 from lockstep.server.openapi import document

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
+from lockstep.server.access import BasicCheck, is_loopback
 from lockstep.server.errors import LoginNeeded
 from lockstep.server.guard import Guard, Limits
 from lockstep.server.monitor.app import OPEN_PATHS, Headers, MonitorApp, refusal
 from lockstep.server.monitor.site import MonitorSite
 from lockstep.server.serving import RestServer, bind
-from lockstep.server.tokens import BasicCheck, is_loopback
 
 LIMITS = Limits(requests=128, bodies=64, body_bytes=4 << 20, body_s=30.0)
 CHANGE_THREADS, READ_THREADS = 32, 8

@@ -17,8 +17,7 @@ from lockstep.server.bodies import Reply, parse_json, reply, rows_reply
 from lockstep.server.errors import BadBody
 from lockstep.server.routes import ByName, Call, Route, Work
 from lockstep.server.schedule import examples
-from lockstep.server.schedule.documents import parse_object
-from lockstep.server.schedule.durations import parse_duration
+from lockstep.server.schedule.documents import parse_duration, parse_object
 from lockstep.server.schedule.site import EVENTS_MAX, ScheduleSite, items_status
 from lockstep.server.schedule.views import bigben_cron, describe, minute_of
 

@@ -17,8 +17,7 @@ from lockstep.schedule.validation import CRON_FIELDS, checked_cron, cron_type
 from lockstep.server.bodies import Reply, reply
 from lockstep.server.routes import Call, Handle, Route, Work
 from lockstep.server.schedule import examples
-from lockstep.server.schedule.documents import parse_object, payload_form, reason_of
-from lockstep.server.schedule.errors import CronNotFound
+from lockstep.server.schedule.documents import CronNotFound, parse_object, payload_form, reason_of
 from lockstep.server.schedule.site import ScheduleSite, parse_moment
 from lockstep.server.schedule.views import cron_view, next_ticks, next_times, run_view
 

@@ -1,11 +1,9 @@
-"""JSON documents of the scheduler's API: bodies read strictly, answers printed for people, errors in two forms.
-
-BigBen's routes tell an error as {"message": ...}; ours, under /v2, as {"error": {"code", "message", "advice"}}.
-"""
+"""JSON documents, spans of time and errors of the scheduler's API."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lockstep.core.agenda import Form
-from lockstep.errors import BadArgument, Closed, LockstepError, TimedOut, UsageError
+from lockstep.errors import BadArgument, Closed, Conflict, LockstepError, NotFound, TimedOut, UsageError
 from lockstep.schedule.tenants import mask
 from lockstep.server.answers import path_of, status_of
 from lockstep.server.bodies import Reply, check_tree, parse_json, reply
@@ -102,3 +100,58 @@ def failure_reply(path: str, signature: Mapping[str, Any]) -> Reply:
         advice = f"Look for {signature['id']} in the log of node {signature['node']}."
         return reply({"error": {"code": "INTERNAL", "message": "Something went wrong.", "advice": advice}}, 500)
     return reply({"message": f"Unexpected error, {CONTACT}", "error": json.dumps(signature)}, SERVER_ERROR)
+
+
+_DURATION = re.compile(
+    r"([-+]?)P(?:([-+]?[0-9]+)D)?(T(?:([-+]?[0-9]+)H)?(?:([-+]?[0-9]+)M)?(?:([-+]?[0-9]+)(?:[.,]([0-9]{0,9}))?S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+_LENGTH_MAX = 40
+_YEARS_MS = 1000 * 366 * 86_400_000
+
+
+def parse_duration(text: object, name: str) -> int:
+    """Return milliseconds; BadArgument unless it is a span in ISO 8601."""
+    found = _DURATION.fullmatch(text) if isinstance(text, str) and len(text) <= _LENGTH_MAX else None
+    if found is None or found[3] in ("T", "t") or not any(found.group(2, 4, 5, 6)):
+        raise BadArgument(name=name, value=text, reason="it must be a span in ISO 8601, as PT1M30S")
+    days, hours, minutes, seconds = (int(part or 0) for part in found.group(2, 4, 5, 6))
+    fraction = int((found[7] or "").ljust(3, "0")[:3])
+    if (found[6] or "").startswith("-"):
+        fraction = -fraction
+    total = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + fraction
+    if abs(total) > _YEARS_MS:
+        raise BadArgument(name=name, value=text, reason="it is longer than 1000 years")
+    return -total if found[1] == "-" else total
+
+
+class EventNotFound(NotFound):
+    """No event of this tenant and id."""
+
+    code = "EVENT_NOT_FOUND"
+    template = "Tenant {tenant!r} has no event {id!r}."
+    advice = "It was never scheduled, was removed, or ended longer ago than events are kept."
+
+
+class CronNotFound(NotFound):
+    """No cron of this tenant, id and type."""
+
+    code = "CRON_NOT_FOUND"
+    template = "Tenant {tenant!r} has no cron {id!r} of type {type}."
+    advice = "GET /v2/crons lists all crons."
+
+
+class TenantNotFound(NotFound):
+    """No tenant of this name."""
+
+    code = "TENANT_NOT_FOUND"
+    template = "Tenant {tenant!r} is not registered."
+    advice = "GET /v2/tenants lists all tenants."
+
+
+class EventNotFailed(Conflict):
+    """A replay of an event that has not failed."""
+
+    code = "EVENT_NOT_FAILED"
+    template = "The event {id!r} of tenant {tenant!r} can't be replayed: {reason}."
+    advice = "Only events with status FAILED can."

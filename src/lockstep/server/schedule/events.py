@@ -15,8 +15,7 @@ from lockstep.schedule.validation import Rejection, checked_event
 from lockstep.server.bodies import NDJSON, Reply, lines_reply, reply
 from lockstep.server.routes import Call, Route, Work
 from lockstep.server.schedule import examples
-from lockstep.server.schedule.documents import parse_object, payload_form
-from lockstep.server.schedule.errors import EventNotFailed, EventNotFound
+from lockstep.server.schedule.documents import EventNotFailed, EventNotFound, parse_object, payload_form
 from lockstep.server.schedule.site import (
     EVENTS_MAX,
     ScheduleSite,

@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep.errors import LockstepError
 from lockstep.runtime import logger
-from lockstep.schedule.counts import Backlog, NodeCounts
+from lockstep.schedule.roster import Backlog, NodeCounts
 from lockstep.schedule.times import java_text
 from lockstep.server.bodies import TEXT, Reply, reply
 from lockstep.server.routes import Call, Route, Text, Work

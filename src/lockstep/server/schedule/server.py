@@ -7,12 +7,12 @@ from types import TracebackType
 
 from lockstep.schedule.client import ANSWER_S
 from lockstep.schedule.scheduler import Scheduler
+from lockstep.server.access import check_host
 from lockstep.server.guard import Guard, Limits
 from lockstep.server.schedule.app import OPEN_PATHS, Pools, ScheduleApp, Timing
 from lockstep.server.schedule.documents import refusal
 from lockstep.server.schedule.site import ScheduleSite
 from lockstep.server.serving import RestServer, bind
-from lockstep.server.tokens import check_host
 
 LIMITS = Limits(requests=128, bodies=64, body_bytes=16 << 20, body_s=30.0)
 

@@ -10,8 +10,7 @@ from lockstep.server.access import Role
 from lockstep.server.bodies import Reply, reply
 from lockstep.server.routes import Call, Route, Work
 from lockstep.server.schedule import examples
-from lockstep.server.schedule.documents import parse_object
-from lockstep.server.schedule.errors import TenantNotFound
+from lockstep.server.schedule.documents import TenantNotFound, parse_object
 from lockstep.server.schedule.site import ScheduleSite
 from lockstep.server.schedule.views import tenant_view
 

@@ -11,8 +11,7 @@ from lockstep.cron import parse
 from lockstep.schedule.bodies import payload_text
 from lockstep.schedule.rows import CronRow, Run
 from lockstep.schedule.tenants import Tenant
-from lockstep.schedule.times import from_datetime, java_text, to_datetime
-from lockstep.schedule.zones import zone_of
+from lockstep.schedule.times import from_datetime, java_text, to_datetime, zone_of
 
 
 def time_text(ms: int | None) -> str | None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lockstep.engine.compute.port import BatchFigures
+from lockstep.engine.reference.operator import WindowCounts
 from lockstep.engine.runtime.control.leadership import STANDBY
 from lockstep.engine.runtime.output.spool import SpoolFill, WorkerProgress
 from lockstep.engine.runtime.sequence.entries import SequencePosition
-from lockstep.engine.windows.counts import WindowCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Any
 
+from lockstep.engine.reference.operator import WindowCounts
 from lockstep.engine.runtime.control.reports import Report, ReportBoard, all_reports, latest_reports
 from lockstep.engine.runtime.control.storage import StreamSize, stream_sizes
 from lockstep.engine.runtime.sequence.beats import Beat, last_beat
 from lockstep.engine.runtime.sequence.model_statement import projects
 from lockstep.engine.runtime.sequence.streams import ProjectStreams
-from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import Trimmed
 from lockstep.log.batch import BatchView
 from lockstep.log.port import Bus, Log

@@ -11,8 +11,8 @@ import numpy as np
 from lockstep.core.outputs import Cut, OutState, Verdict, fold
 from lockstep.engine.errors import OutputBroken, OutputDiffers
 from lockstep.engine.events.columns import EventBatch, Int64s, concat
-from lockstep.engine.events.csv_options import CsvOutput
-from lockstep.engine.events.csv_writing import write_csv
+from lockstep.engine.events.csv_reader import CsvOutput
+from lockstep.engine.events.csv_writer import write_csv
 from lockstep.engine.events.event import Event
 from lockstep.engine.events.frames import FrameHead, decode_frame, encode_frame, read_head
 from lockstep.engine.events.schema import Schema

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from lockstep.core.outputs import Lineage, OutState, digest_of
+from lockstep.engine.columns.sharding import merge_shards
 from lockstep.engine.errors import BufferGap, OutputBroken, OutputWithoutStream
 from lockstep.engine.events.columns import EventBatch, concat
 from lockstep.engine.events.frames import cut_frames, decode_frame, read_head
-from lockstep.engine.kernels.merging import merge_shards
 from lockstep.engine.model.graph import Node
+from lockstep.engine.reference.operator import WindowCounts
 from lockstep.engine.runtime.output.outlet import Frame, Outlet
 from lockstep.engine.runtime.output.side_streams import SideLog, notice_label
 from lockstep.engine.runtime.output.spool import UNKNOWN, Spool, SpoolPart
@@ -23,7 +24,6 @@ from lockstep.engine.runtime.sequence.beats import FEW_CLIENTS, Beat, Beats, tri
 from lockstep.engine.runtime.sequence.entries import SequencePosition
 from lockstep.engine.runtime.sequence.outages import BUS_AWAY
 from lockstep.engine.runtime.sequence.streams import FRAME_BYTES, FRAME_LIMIT, ProjectStreams
-from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import AppendTooLarge, RecordTooLarge
 from lockstep.log.port import Bus, Log
 from lockstep.runtime import Runtime, logger

@@ -14,10 +14,10 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
+from lockstep.engine.columns.runner import Span
 from lockstep.engine.events.event import Event
-from lockstep.engine.kernels.span import Span
+from lockstep.engine.reference.operator import BadEvent, Notice
 from lockstep.engine.runtime.sequence.reader import BrokenFrame
-from lockstep.engine.windows.operator import BadEvent, Notice
 from lockstep.errors import AppendUncertain, Trimmed
 from lockstep.log.batch import NO_PRODUCER, BatchView, Headers, pack
 from lockstep.log.port import Log

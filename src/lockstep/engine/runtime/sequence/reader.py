@@ -10,13 +10,13 @@ import numpy as np
 
 from lockstep.core.outputs import Lineage
 from lockstep.core.sequence import SequenceState
+from lockstep.engine.columns.runner import Span, join_spans
 from lockstep.engine.errors import FrameDamaged, InputChanged, LogTooShort, SourceReplaced
 from lockstep.engine.events.columns import EventBatch, Int64s, concat
 from lockstep.engine.events.frames import FrameHead, decode_frame, decode_frames, read_head
-from lockstep.engine.events.recordform import RecordForm, Records
+from lockstep.engine.events.record_format import RecordForm, Records
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.kernels.span import Span, join_spans
-from lockstep.engine.model.checks_records import options_of
+from lockstep.engine.model.checks_windows import options_of
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.windows import SourceWindow
 from lockstep.engine.runtime.sequence.entries import BlockCounter, Decision, Sender, SequencePosition, counted

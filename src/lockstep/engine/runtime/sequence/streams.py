@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from lockstep.engine.errors import SourceUnfit
-from lockstep.engine.events.recordform import key_repeats
+from lockstep.engine.events.record_format import key_repeats
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.windows import SourceWindow
 from lockstep.errors import BadArgument, StreamNotFound

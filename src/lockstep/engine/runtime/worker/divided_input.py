@@ -28,12 +28,12 @@ import pyarrow as pa
 from google_crc32c import value as crc32c
 
 from lockstep.core.sequence import SequenceState
+from lockstep.engine.columns.flow import are_single
+from lockstep.engine.columns.runner import Span
+from lockstep.engine.columns.sharding import InputShare
 from lockstep.engine.events.columns import EventBatch, OwnRows
 from lockstep.engine.events.event import Flag, Opcode
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.kernels.flow import are_single
-from lockstep.engine.kernels.sharding import InputShare
-from lockstep.engine.kernels.span import Span
 from lockstep.engine.runtime.output.spool import write_all
 from lockstep.engine.runtime.sequence.entries import Decision, SequencePosition
 from lockstep.engine.runtime.sequence.reader import BrokenFrame, Range, RangeReader, join_ranges

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from lockstep.core.sequence import SequenceState
+from lockstep.engine.columns.runner import Span
 from lockstep.engine.errors import LogTooShort
 from lockstep.engine.events.columns import EventBatch, concat
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.kernels.span import Span
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.project import Project
 from lockstep.engine.model.windows import SourceWindow
@@ -228,7 +228,7 @@ _SEGMENT_EVENTS = 50_000
 
 
 class LogHistory:
-    """Reads any block from the earliest one needed on. It is what `lockstep.engine.kernels.span.History` asks for.
+    """Reads any block from the earliest one needed on. It is what `lockstep.engine.columns.runner.History` asks for.
 
     `marks` are positions in order; what lies between two of them is read, and kept for a while, as one.
     """

@@ -10,24 +10,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lockstep.engine.columns import pages
+from lockstep.engine.columns.evaluator import Evaluator, duty_of
 from lockstep.engine.errors import LogTooShort, SourceReplaced
 from lockstep.engine.events.frame_layout import FrameHead, layout_of, read_head
-from lockstep.engine.kernels import pages
-from lockstep.engine.kernels.division import duty_of
-from lockstep.engine.kernels.evaluator import Evaluator
 from lockstep.engine.model.changes import compare
 from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.model.guard import clock_of
 from lockstep.engine.model.plan import make_plan
 from lockstep.engine.model.plan_state import StatePlan, retention_of
 from lockstep.engine.model.windows import CopyWindow
+from lockstep.engine.reference.operator import WindowCounts
 from lockstep.engine.runtime.output.outlet import is_barrier
 from lockstep.engine.runtime.sequence.entries import SequencePosition
 from lockstep.engine.runtime.sequence.reader import RangeReader, end_of, values_between
 from lockstep.engine.runtime.sequence.streams import ProjectStreams, open_inputs
 from lockstep.engine.runtime.worker.divided_input import DividedReader, PartFolder, Reader
 from lockstep.engine.runtime.worker.history import LogHistory, ModelHistory, VersionedReader, read_model_history
-from lockstep.engine.windows.counts import WindowCounts
 from lockstep.errors import StreamNotFound
 from lockstep.log.offsets import step_back
 from lockstep.log.port import Bus, Log

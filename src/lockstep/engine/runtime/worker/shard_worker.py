@@ -13,10 +13,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from lockstep.core.outputs import agree, digest_of
+from lockstep.engine.columns.runner import Results
 from lockstep.engine.errors import BusNotShared, OutputDiffers, SnapshotDamaged, SnapshotFolderUnusable
 from lockstep.engine.events.frames import cut_frames
-from lockstep.engine.kernels.span import Results
 from lockstep.engine.model.loading import to_yaml
+from lockstep.engine.reference.operator import BadEvent
 from lockstep.engine.runtime.output.side_streams import bad_tree, broken_tree, notice_trees, origin_of, with_all_fields
 from lockstep.engine.runtime.output.spool import UNKNOWN, Spool, SpoolPart, WorkerProgress
 from lockstep.engine.runtime.sequence.beats import Beat, Beats
@@ -38,7 +39,6 @@ from lockstep.engine.runtime.worker.replacement import (
     page_changes,
     replace_model,
 )
-from lockstep.engine.windows.operator import BadEvent
 from lockstep.log.port import Bus
 from lockstep.runtime import Runtime, logger
 

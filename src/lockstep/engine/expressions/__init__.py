@@ -1,1 +1,0 @@
-"""One expression language for every form of a model: parsed, typed against a schema, run on rows and on columns."""

@@ -1,1 +1,0 @@
-"""The windows on whole columns: the same answers as `windows`, many blocks at a time."""

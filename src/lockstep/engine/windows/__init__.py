@@ -1,1 +1,0 @@
-"""The windows' meaning, one event at a time in plain Python: what every faster path is tested against."""
