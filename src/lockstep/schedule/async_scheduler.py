@@ -67,6 +67,7 @@ class AsyncScheduler:
     resume = _awaited(Scheduler.resume)
     trigger = _awaited(Scheduler.trigger)
     backfill = _awaited(Scheduler.backfill)
+    would_backfill = _awaited(Scheduler.would_backfill)
     register = _awaited(Scheduler.register)
     tenants = _awaited(Scheduler.tenants)
     remove_tenant = _awaited(Scheduler.remove_tenant)
