@@ -174,7 +174,7 @@ def test_secrets_of_fields_are_not_in_the_audit_log(world):
 
 def test_who_asks_too_often_is_told_to_wait(world, monkeypatch):
     clock_stands_still = RateLimits(lambda: 0.0)  # a slow machine would give new permits while it asks
-    monkeypatch.setattr(world.console.app._callers, "_limits", clock_stands_still)
+    monkeypatch.setattr(world.app._callers, "_limits", clock_stands_still)
     token = world.token(VIEWER)
     statuses = [world.post("/api/v1/streams/orders/publish", {}, token).status for _ in range(CHANGES.burst + 5)]
     assert 429 in statuses
