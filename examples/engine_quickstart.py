@@ -10,13 +10,18 @@ import tempfile
 from pathlib import Path
 
 import lockstep
-from lockstep.engine.events.event import Event, Flag, InputBlock, Opcode
-from lockstep.engine.model.builder import ProjectBuilder, sliding
-from lockstep.engine.model.graph import Graph
-from lockstep.engine.model.validation import compile_project
-from lockstep.engine.reference.interpreter import Interpreter
-from lockstep.engine.runtime.engine import Engine
-from lockstep.engine.runtime.output.event_streams import EventPublisher, out_batches
+from lockstep.engines import Engine, EventPublisher, out_batches
+from lockstep.models import (
+    Event,
+    Flag,
+    Graph,
+    InputBlock,
+    Interpreter,
+    Opcode,
+    ProjectBuilder,
+    compile_project,
+    sliding,
+)
 from lockstep.runtime import ThreadRuntime
 
 SECOND = 1_000_000

@@ -12,13 +12,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from lockstep.engine.model.builder import ProjectBuilder
-from lockstep.engine.model.graph import Graph
-from lockstep.engine.model.validation import compile_project
-from lockstep.engine.runtime.engine import Engine, EngineOptions
 from lockstep.engine.spark.rows import register
 from lockstep.engine.spark.session import start_session, stop_session
+from lockstep.engines import Engine, EngineOptions
 from lockstep.log.urls import open_bus
+from lockstep.models import Graph, ProjectBuilder, compile_project
 from lockstep.runtime import ThreadRuntime
 
 

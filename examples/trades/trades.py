@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.engine.model.builder import ProjectBuilder, Stream, sliding
+from lockstep.models import ProjectBuilder, Stream, sliding
 
 TRADE = (
     "ID*:int32,symbol:string,currency:int32,udate:int64,msecs:int32,price:double,quantity:int32,"

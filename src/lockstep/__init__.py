@@ -112,7 +112,13 @@ _SCHEDULE = {
 """Names of the scheduler, and their modules: imported when they are asked for, as most programs use streams only."""
 
 
+_PARTS = ("engines", "events", "models", "windows")
+"""Modules with the public names of the engine, which need its packages: imported when they are asked for."""
+
+
 def __getattr__(name: str) -> object:
+    if name in _PARTS:
+        return import_module(f"lockstep.{name}")
     if name not in _SCHEDULE:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

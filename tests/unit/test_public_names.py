@@ -92,3 +92,12 @@ def test_calls_are_written_as_calls_with_parameters_that_exist(kind):
 def test_metrics_show_what_is_for_users():
     with lockstep.connect("memory:names") as bus:
         assert {name for name in dir(bus.metrics) if not name.startswith("_")} == {"collect", "render"}
+
+
+@pytest.mark.parametrize("part", ["engines", "events", "models", "windows"])
+def test_the_engine_s_public_names_are_found_from_the_package(part):
+    module = getattr(lockstep, part)
+    assert module.__name__ == f"lockstep.{part}"
+    assert not [name for name in module.__all__ if getattr(module, name, None) is None]
+    page = (REFERENCE / "api.md").read_text()
+    assert f".. automodule:: lockstep.{part}\n" in page

@@ -14,7 +14,8 @@ from lockstep.engine.model import windows as w
 from lockstep.engine.model.values import duration_text
 
 WIDTH = 110
-_MODULES = {"Schema": "lockstep.engine.events.schema", "FieldType": "lockstep.engine.events.schema"}
+_PUBLIC = "lockstep.models"
+"""Where users import from: what is written stays readable when modules move."""
 
 
 def call(function: str, arguments: Sequence[str], named: Sequence[str] = ()) -> str:
@@ -56,7 +57,7 @@ class Code:
 
     def needs(self, module: str, name: str) -> str:
         """A name from a module of the model."""
-        place = _MODULES.get(name, f"lockstep.engine.model.{module}")
+        place = _PUBLIC if module in ("", "builder") else f"lockstep.engine.model.{module}"
         self._needed.setdefault(place, set()).add(name)
         return name
 
