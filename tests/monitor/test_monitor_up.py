@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -11,6 +12,9 @@ import time
 
 import pytest
 
+from lockstep.cli.monitor_server import closed_sockets
+from lockstep.cli.monitor_settings import loaded
+from lockstep.cli.output import Output
 from lockstep.monitor.client import MonitorClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -35,6 +39,16 @@ def is_running(pid):
     except ProcessLookupError:
         return False
     return True
+
+
+def test_an_agent_whose_ports_are_taken_runs_without_those_sockets(tmp_path, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        asked = closed_sockets(tmp_path, {"socket": port, "http_socket": 0}, Output())
+    client = loaded([asked[1]], is_client=True).client
+    assert (client["socket"], "http_socket" in client) == ({"enabled": False}, False)
+    assert str(port) in capsys.readouterr().err
+    assert closed_sockets(tmp_path, {"socket": 0, "http_socket": 0}, Output()) == []  # any port that is free
 
 
 def test_a_first_run(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from lockstep.cli.connection import BUS_VARIABLE, bus_url, opened
 from lockstep.cli.monitor_settings import loaded
 from lockstep.cli.output import Output, Stopping
 from lockstep.log.urls import without_secret
+from lockstep.monitor.agent.process import HTTP_PORT, TCP_PORT
 from lockstep.monitor.client import DEFAULT_URL
 from lockstep.monitor.transport.port import KEEPALIVES, RESULTS
 
@@ -147,7 +149,7 @@ def up(options: argparse.Namespace, output: Output) -> int:
     settings = loaded(options.config, is_client=False)
 
     def beside(closing: ExitStack, url: str) -> None:
-        closing.enter_context(_agent_process(folder, bus_url(options), options.name))
+        closing.enter_context(_agent_process(folder, bus_url(options), options.name, output))
         asked = "" if url == DEFAULT_URL else f" --url {url}"
         host, conf = socket.gethostname(), folder / "conf.d"
         for line in (
@@ -164,10 +166,11 @@ def up(options: argparse.Namespace, output: Output) -> int:
 
 
 @contextmanager
-def _agent_process(folder: Path, bus: str, name: str) -> Iterator[None]:
+def _agent_process(folder: Path, bus: str, name: str, output: Output) -> Iterator[None]:
     """An agent in a process of its own, which ends with this one."""
+    closed = closed_sockets(folder, {"socket": TCP_PORT, "http_socket": HTTP_PORT}, output)
     command = [sys.executable, "-m", "lockstep.cli.main", "monitor", "agent", "--quiet", "--name", name]
-    command += ["--config", str(folder / "agent.d"), "--spool", str(folder / "agent")]
+    command += ["--config", str(folder / "agent.d"), *closed, "--spool", str(folder / "agent")]
     process = subprocess.Popen(command, env={**os.environ, BUS_VARIABLE: bus}, process_group=0)  # noqa: S603 - itself
     try:
         yield
@@ -178,6 +181,28 @@ def _agent_process(folder: Path, bus: str, name: str) -> Iterator[None]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def closed_sockets(folder: Path, ports: Mapping[str, int], output: Output) -> list[str]:
+    """Options for an agent that close those of its sockets whose port another process has, as another agent may."""
+    taken = {name: port for name, port in ports.items() if not _is_free(port)}
+    if not taken:
+        return []
+    named = " and ".join(str(port) for port in taken.values())
+    output.note(f"The agent takes no results from programs on port {named}: another process has it.")
+    settings = folder / "closed-sockets.json"
+    settings.write_text(json.dumps({"client": {name: {"enabled": False} for name in taken}}))
+    return ["--config", str(settings)]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 EXAMPLES: Mapping[str, str] = {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from lockstep.console.metrics import counter, gauge, histogram
-from lockstep.console.sampler import Sampler
+from lockstep.console.sampler import Sampler, elects
 from lockstep.errors import LockstepError
 from lockstep.log.offsets import records_between
 from lockstep.streams.client import Lockstep
@@ -82,7 +82,7 @@ class StreamFigures:
                 continue
             members.add_metric([name], len(found.members))
             silent.add_metric([name], len(found.silent))
-            for progress in found.streams:
+            for progress in () if elects(found) else found.streams:
                 lag.add_metric([name, progress.stream], progress.lag)
                 late.add_metric([name, progress.stream], progress.lag_s)
         return iter((lag, late, members, silent))
