@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 import uuid
 from contextlib import contextmanager
 from dataclasses import replace
@@ -55,6 +56,9 @@ def make_topic(url, name, partitions=1, **config):
     settings = {key.replace("_", "."): value for key, value in config.items()}
     client = admin(url)  # a client that nobody holds ends its calls
     client.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(SOON_S)
+    end = time.monotonic() + SOON_S
+    while name not in client.list_topics(timeout=SOON_S).topics:  # the broker answers before it knows the topic itself
+        assert time.monotonic() < end, f"the broker does not know {name}"
 
 
 @contextmanager

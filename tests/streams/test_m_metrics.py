@@ -50,7 +50,7 @@ def test_m1_log_lines_are_constant_text_with_a_key_and_ids(virtual, caplog):
     for record in caplog.records:
         assert record.stream == "orders"
         assert "orders" not in record.msg
-        assert record.pathname.endswith(("lane.py", "reading.py")), "the place that logged, not a wrapper"
+        assert record.pathname.endswith(("lane.py", "cursors.py")), "the place that logged, not a wrapper"
 
 
 def test_m2_what_publishers_did(virtual):

@@ -141,10 +141,6 @@ def _line(name: str, records: int, faults: dict[str, int]) -> str:
     return f"{name:28}{records:>10}{faults['lost']:>8}{faults['doubled']:>12}{faults['reordered']:>14}"
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 LEASE_S = 1.0
 _ASLEEP_S = LEASE_S + 1.5
 _BLOCKED_S = 0.5
@@ -232,3 +228,7 @@ class Drama:
                 return False
             time.sleep(0.005)
         return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

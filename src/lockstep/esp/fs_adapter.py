@@ -152,10 +152,6 @@ def wait_for_window(place: Place, url: WindowUrl, *, subscribes: bool, output: O
         time.sleep(_LOOK_S)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 TYPES = ("csv", "json", "binary")
 _PART = re.compile(r"""\s*(\w+)\s*=\s*("[^"]*"|'[^']*'|.*?)\s*(?:,(?=\s*\w+\s*=)|$)""", re.DOTALL)
 
@@ -300,3 +296,7 @@ def _number(name: str, text: str, *, least: int = 1) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) < least:
         raise UsageError(reason=f"{name} {text!r} must be a whole number from {least} on.")
     return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

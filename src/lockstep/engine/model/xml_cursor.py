@@ -11,17 +11,8 @@ from lockstep.engine.errors import BadSchema, ModelUnreadable
 from lockstep.engine.events.schema import Field, Schema
 from lockstep.engine.model.document_codecs import nearest
 from lockstep.engine.model.values import DURATION_REMEDY
-from lockstep.engine.model.xml_elements import (
-    DURATION,
-    FLAG,
-    TIMEOUT,
-    TYPE,
-    Attribute,
-    Element,
-    Table,
-    dedented,
-    stripped,
-)
+from lockstep.engine.model.xml_attributes import DURATION, FLAG, TIMEOUT, TYPE, Attribute, Table
+from lockstep.engine.model.xml_elements import Element, dedented, stripped
 
 _ANALYTICS = "Train and score outside, for example in a procedural window with a Python handler."
 _TEXTS = "Take texts apart in a procedural window with a Python handler."

@@ -10,7 +10,7 @@ from typing import Any
 
 from lockstep.engine.errors import BadSchema, ModelUnreadable
 from lockstep.engine.events.schema import Schema
-from lockstep.engine.model import xml_elements as t
+from lockstep.engine.model import xml_attributes as t
 from lockstep.engine.model.document import WINDOWS
 from lockstep.engine.model.project import ConnectorEntry, ConnectorGroup, ContinuousQuery, Edge, GroupEdge, Project
 from lockstep.engine.model.variables import expanded, remedy_for, unreplaced

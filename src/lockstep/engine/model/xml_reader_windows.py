@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from lockstep.engine.model import windows as w
-from lockstep.engine.model import xml_elements as t
+from lockstep.engine.model import xml_attributes as t
 from lockstep.engine.model.document import WINDOWS
 from lockstep.engine.model.document_codecs import nearest
 from lockstep.engine.model.values import DURATION_REMEDY, parse_duration

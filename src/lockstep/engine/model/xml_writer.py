@@ -9,7 +9,7 @@ from typing import Any
 from lockstep.engine.errors import ModelUnwritable
 from lockstep.engine.events.schema import Field, Schema
 from lockstep.engine.model import windows as w
-from lockstep.engine.model import xml_elements as t
+from lockstep.engine.model import xml_attributes as t
 from lockstep.engine.model.project import ConnectorGroup, ContinuousQuery, Project
 from lockstep.engine.model.values import duration_text
 from lockstep.engine.model.xml_elements import Element, dedented, joined, render, text_element
