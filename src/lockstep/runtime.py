@@ -33,7 +33,7 @@ class Waiter(Protocol):
         """Return when woken or after `timeout` seconds, whichever is first; perhaps earlier, for no reason."""
 
     def wake(self) -> None:
-        """End the current wait, or the next one if nobody waits."""
+        """End the current wait, or the next one if none is under way."""
 
 
 class Task(Protocol):
@@ -59,7 +59,7 @@ class Runtime(Protocol):
         """A number from 0 up to 1, for jitter."""
 
     def new_id(self) -> bytes:
-        """Sixteen bytes that nobody else has."""
+        """Sixteen bytes that no other call returns, here or elsewhere."""
 
     def waiter(self) -> Waiter:
         """A waiter that only `wake` ends."""
@@ -76,15 +76,15 @@ class ThreadRuntime:
     random = staticmethod(random.SystemRandom().random)  # leaves the state of users' random numbers alone
 
     def new_id(self) -> bytes:
-        """See Runtime."""
+        """Return the sixteen bytes of a random UUID."""
         return uuid.uuid4().bytes
 
     def waiter(self) -> Waiter:
-        """See Runtime."""
+        """Return a new waiter, which is not woken yet."""
         return EventWaiter()
 
     def spawn(self, name: str, step: Step, waiter: Waiter, on_crash: Crash) -> Task:
-        """See Runtime."""
+        """Start a daemon thread that calls `step`; if a step raises, the thread ends and `on_crash` gets the error."""
         return ThreadTask(name, step, waiter, on_crash)
 
 
@@ -95,12 +95,12 @@ class EventWaiter:
         self._event = threading.Event()
 
     def wait(self, timeout: float) -> None:
-        """See Waiter."""
+        """Block the thread until `wake` is called or `timeout` seconds have passed."""
         self._event.wait(timeout)
         self._event.clear()
 
     def wake(self) -> None:
-        """See Waiter."""
+        """End the current wait, or the next one if no thread waits."""
         self._event.set()
 
 
@@ -114,11 +114,11 @@ class ThreadTask:
         self._thread.start()
 
     def wake(self) -> None:
-        """See Task."""
+        """End the pause between two steps, so that the next step runs at once."""
         self._waiter.wake()
 
     def stop(self, timeout: float = 10.0) -> None:
-        """See Task."""
+        """Call no more steps and wait for the running one; raise TimedOut if it takes longer than `timeout` seconds."""
         self._stopping = True
         self._waiter.wake()
         if self._thread is threading.current_thread():
@@ -135,7 +135,7 @@ class ThreadTask:
                     return
                 if delay > 0 and not self._stopping:
                     self._waiter.wait(delay)
-        except BaseException as error:  # the work ends here, and its owner is told why
+        except BaseException as error:  # the work ends here, and `on_crash` gets the error
             logger.error(
                 "Background work failed", exc_info=error, extra={"action": "task_failed", "task": self._thread.name}
             )

@@ -14,7 +14,7 @@ from lockstep.testing.contract_case import LogCase, Producer, records, unsupport
 
 
 class AppendContract(LogCase):
-    """See Log.append."""
+    """Appends are stored as a whole or not at all, in one order that all readers see."""
 
     def test_the_first_record_has_offset_0(self, log: Log, producer: Producer) -> None:
         assert log.append([producer.batch(b"a")]) == [0]
@@ -72,7 +72,7 @@ class AppendContract(LogCase):
 
 
 class ConditionContract(LogCase):
-    """See Log.append, `expected_next`."""
+    """With `expected_next`, an append to a log that ends elsewhere raises OffsetConflict and writes nothing."""
 
     def _conditional(self, bus: Bus, log: Log) -> None:
         if bus.promises.conditional:
@@ -108,7 +108,7 @@ class ConditionContract(LogCase):
 
 
 class CopyContract(LogCase):
-    """See Log.append: a batch that its producer sent before."""
+    """A batch that its producer sent before is not stored again; its first offset is returned."""
 
     def _dedupes(self, bus: Bus, log: Log) -> None:
         if bus.promises.dedupe:

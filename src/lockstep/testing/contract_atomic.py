@@ -26,7 +26,7 @@ class _Change(Exception):
 
 
 class AtomicContract(LogCase):
-    """See Bus.atomic, Bus.snapshot and Transaction."""
+    """Transactions change all or nothing, and snapshots show one state; for buses that promise atomic changes."""
 
     @pytest.fixture
     def atomic_bus(self, bus: Bus) -> Bus:

@@ -20,7 +20,7 @@ _OTHER_SETTINGS = {"max_record_bytes": 1000, "compression": "lz4", "protect_byte
 
 
 class NamesContract(LogCase):
-    """See Bus.create, open, delete and names."""
+    """Logs are created, opened, deleted and listed by name; a conflicting configuration is refused."""
 
     def test_the_promises_are_filled_in(self, bus: Bus) -> None:
         promises = bus.promises
@@ -105,7 +105,7 @@ class NamesContract(LogCase):
 
 
 class CloseContract(LogCase):
-    """See Bus.close and Log.close."""
+    """Closing a log leaves its records; after a bus is closed, it and its logs raise Closed."""
 
     def test_closing_a_log_leaves_its_records(self, bus: Bus, log: Log, producer: Producer) -> None:
         log.append([producer.batch(b"a")])
@@ -133,7 +133,7 @@ class CloseContract(LogCase):
 
 
 class WaitContract(LogCase):
-    """See LogWaiter."""
+    """A waiter ends its wait soon after an append to a watched log, or when it is woken."""
 
     def test_an_append_ends_the_wait(self, bus: Bus, log: Log, same_bus: Bus, producer: Producer) -> None:
         waiter = bus.waiter()

@@ -22,7 +22,7 @@ KEEP_ALL = StreamConfig(capacity=None)
 
 
 class Producer:
-    """Somebody who publishes: an id, and a sequence that goes on from batch to batch."""
+    """A producer: an id, and a sequence that continues from batch to batch."""
 
     def __init__(self, name: str = "producer") -> None:
         self.id = name.encode().ljust(16, b"-")[:16]
@@ -61,7 +61,7 @@ class LogCase:
 
     @pytest.fixture
     def producer(self) -> Producer:
-        """Somebody who publishes."""
+        """Return a producer that has sent nothing yet."""
         return Producer()
 
     def let_time_pass(self) -> None:

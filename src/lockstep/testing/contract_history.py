@@ -13,7 +13,7 @@ from lockstep.testing.contract_case import Producer
 
 
 class HistoryContract:
-    """See History. Override the fixture `history`."""
+    """What every History must do: subclass it and override the fixture `history`."""
 
     @pytest.fixture
     def history(self) -> Iterator[History]:

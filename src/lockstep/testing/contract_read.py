@@ -31,7 +31,7 @@ _HEADERS: dict[str, list[Headers]] = {
 
 
 class ReadContract(LogCase):
-    """See Log.read and Log.bounds."""
+    """Reads return the same batches to every reader and change nothing; bounds give the readable range."""
 
     def test_a_new_log_is_empty(self, log: Log) -> None:
         assert log.read(0) == []

@@ -14,7 +14,7 @@ _APPENDS_MAX = 100_000
 
 
 class TrimContract(LogCase):
-    """See Log.trim."""
+    """Trimmed records can't be read again, the others stay, and offsets are never used twice."""
 
     def test_trimmed_records_are_gone_and_the_others_stay(self, log: Log, producer: Producer) -> None:
         bases = log.append([producer.batch(b"a"), producer.batch(b"b"), producer.batch(b"c")])
@@ -74,7 +74,7 @@ class TrimContract(LogCase):
 
 
 class RetentionContract(LogCase):
-    """See StreamConfig: capacity, retain_bytes, retain_age_s."""
+    """`capacity`, `retain_bytes` and `retain_age_s` drop the oldest records; without limits everything stays."""
 
     def test_capacity_keeps_the_last_records(self, bus: Bus, producer: Producer) -> None:
         log = self.create_retaining(bus, "capacity", StreamConfig(capacity=5))
@@ -122,7 +122,7 @@ class RetentionContract(LogCase):
 
 
 class ProtectContract(LogCase):
-    """See Log.hold, and StreamConfig: protect, protect_bytes."""
+    """A protected stream keeps everything from a hold on; when `protect_bytes` are used, appends are refused."""
 
     def _protected(self, bus: Bus, ceiling: int = 1 << 20) -> Log:
         if "protect" not in bus.promises.retention:

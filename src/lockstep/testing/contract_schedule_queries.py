@@ -14,7 +14,7 @@ from lockstep.testing.contract_schedule_case import FAR, StoreCase, event
 
 
 class DueContract(StoreCase):
-    """See Store.due, next_due, tenants, firing and expired: an event is found by what it waits for, and only there."""
+    """The queries by time and status find an event by what it waits for, and only there."""
 
     def test_due_events_come_in_the_order_of_time(self, store: Store, fence: Fence) -> None:
         events = [event(f"e{due}", due) for due in (300, 100, 200, 400)]
@@ -137,7 +137,7 @@ class DueContract(StoreCase):
 
 
 class ListContract(StoreCase):
-    """See Store.events."""
+    """Lists of events are filtered, in the order of their time, and complete over all pages."""
 
     @pytest.fixture
     def stored(self, store: Store, fence: Fence) -> list[Event]:

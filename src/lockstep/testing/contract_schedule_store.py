@@ -30,7 +30,7 @@ from lockstep.testing.contract_schedule_queries import DueContract, ListContract
 
 
 class FenceContract(StoreCase):
-    """See Store.claim and the sentence on fences."""
+    """A shard has one owner: a claim or change of an earlier epoch is refused and changes nothing."""
 
     def test_a_shard_that_was_never_owned_begins_at_0(self, store: Store) -> None:
         assert store.claim(3, self.elect(3, "one", 1)) == ShardState(0, None)
@@ -109,7 +109,7 @@ class FenceContract(StoreCase):
 
 
 class CommitContract(StoreCase):
-    """See Store.commit: a change is stored as a whole or not at all, and read by everybody from then on."""
+    """A committed change is stored as a whole or not at all, and every handle reads it from then on."""
 
     def test_what_was_committed_is_read_by_everybody(self, store: Store, same_store: Store, fence: Fence) -> None:
         one, row, logged = event("one"), cron("c"), run("shop/c/QUARTZ", 5)
@@ -209,7 +209,7 @@ class CommitContract(StoreCase):
 
 
 class OutgoingContract(StoreCase):
-    """See Store.commit: what changes send is published, in order."""
+    """The records that changes send are published once and in order."""
 
     def test_records_are_published_once_in_order(self, store: Store, fence: Fence, fired: Log) -> None:
         for first in (0, 10, 20):

@@ -54,7 +54,7 @@ class FaultPlan:
         return self._plan(times, _Planned(LOSE_ACK, on, log))
 
     def duplicate(self, times: int = 1, *, log: str | None = None) -> FaultPlan:
-        """The append arrives twice, one copy behind the other; its writer is told the offsets of the first."""
+        """The append is stored twice, one copy after the other; its writer gets the offsets of the first."""
         return self._plan(times, _Planned(DUPLICATE, "append", log))
 
     def late(self, times: int = 1, *, log: str | None = None) -> FaultPlan:
@@ -92,7 +92,7 @@ class FaultPlan:
 
 
 class FaultyBus:
-    """See Bus. Wrap one bus several times to give every process of a test its own faults."""
+    """A bus with the planned faults. Wrap one bus several times to give every process of a test its own faults."""
 
     def __init__(self, inner: Bus, plan: FaultPlan | None = None) -> None:
         self.inner, self.plan = inner, plan or FaultPlan()
@@ -102,35 +102,35 @@ class FaultyBus:
         self._late: list[tuple[Log, Sequence[Batch], int | None]] = []
 
     def create(self, name: str, config: StreamConfig) -> FaultyLog:
-        """See Bus."""
+        """Create a log on the wrapped bus and wrap it; raise the error planned for `create`, if any."""
         self.plan.take("create", name)
         return FaultyLog(self, self.inner.create(name, config))
 
     def open(self, name: str) -> FaultyLog:
-        """See Bus."""
+        """Open a log of the wrapped bus and wrap it; raise the error planned for `open`, if any."""
         self.plan.take("open", name)
         return FaultyLog(self, self.inner.open(name))
 
     def alter(self, name: str, config: StreamConfig) -> FaultyLog:
-        """See Bus."""
+        """Change a log's configuration on the wrapped bus; raise the error planned for `alter`, if any."""
         self.plan.take("alter", name)
         return FaultyLog(self, self.inner.alter(name, config))
 
     def delete(self, name: str) -> None:
-        """See Bus."""
+        """Delete a log of the wrapped bus; raise the error planned for `delete`, if any."""
         self.plan.take("delete", name)
         self.inner.delete(name)
 
     def names(self) -> list[str]:
-        """See Bus."""
+        """Return the names of the wrapped bus's logs, in order; no fault can be planned for it."""
         return self.inner.names()
 
     def waiter(self) -> LogWaiter:
-        """See Bus."""
+        """Return a waiter of the wrapped bus that also accepts the logs of this one."""
         return _Waiter(self.inner.waiter())
 
     def atomic(self, work: Callable[[Transaction], T]) -> T:
-        """See Bus."""
+        """Run a transaction; a planned fault raises AppendUncertain, before the transaction or after its commit."""
         fault = self.plan.take("atomic", None)
         if fault is None:
             return self.inner.atomic(work)
@@ -139,11 +139,11 @@ class FaultyBus:
         raise AppendUncertain(stream=self.url, reason=f"{fault.kind} was planned")
 
     def snapshot(self) -> AbstractContextManager[Transaction]:
-        """See Bus."""
+        """Return a consistent view of the wrapped bus for reading; no fault can be planned for it."""
         return self.inner.snapshot()
 
     def close(self) -> None:
-        """See Bus."""
+        """Close the wrapped bus."""
         self.inner.close()
 
     def stall(self, name: str) -> None:
@@ -162,7 +162,7 @@ class FaultyBus:
         due = [item for item in self._late if log in (None, item[0].name)]
         self._late = [item for item in self._late if item not in due]
         for inner, batches, expected_next in due:
-            with suppress(OffsetConflict):  # it came too late for its condition, and nobody listens any more
+            with suppress(OffsetConflict):  # its condition no longer holds, and no caller waits for it
                 inner.append(batches, expected_next=expected_next)
         return len(due)
 
@@ -176,7 +176,7 @@ class FaultyBus:
 
 
 class FaultyLog:
-    """See Log."""
+    """A log of a FaultyBus: each call takes the next fault planned for it, and reads can be stalled."""
 
     def __init__(self, bus: FaultyBus, inner: Log) -> None:
         self.name, self.identity, self.config, self.limits = inner.name, inner.identity, inner.config, inner.limits
@@ -184,7 +184,7 @@ class FaultyLog:
         self._bus, self._plan = bus, bus.plan
 
     def append(self, batches: Sequence[Batch], *, expected_next: int | None = None, wake: bool = True) -> list[int]:
-        """See Log."""
+        """Append and return the base offsets; a planned fault loses, delays or duplicates it, or loses the answer."""
         fault = self._plan.take("append", self.name)
         kind = None if fault is None else fault.kind
         if kind == LATE:
@@ -200,53 +200,53 @@ class FaultyLog:
         return bases
 
     def read(self, offset: int, *, max_bytes: int = READ_BYTES_DEFAULT) -> list[Entry]:
-        """See Log."""
+        """Return stored batches from `offset` on, none from the stalled end on; raise a planned error, if any."""
         self._plan.take("read", self.name)
         entries = self.inner.read(offset, max_bytes=max_bytes)
         end = self._bus.seen_next(self.name)
         return entries if end is None else [entry for entry in entries if entry.base < end]
 
     def reread(self, offset: int) -> Entry | None:
-        """See Log."""
+        """Return the batch at `offset` as the store has it, or None from the stalled end on; raise a planned error."""
         self._plan.take("read", self.name)
         entry, end = self.inner.reread(offset), self._bus.seen_next(self.name)
         return entry if entry is not None and (end is None or entry.base < end) else None
 
     def bounds(self) -> Bounds:
-        """See Log."""
+        """Return the readable range, cut off at the stalled end; raise a planned error, if any."""
         self._plan.take("bounds", self.name)
         bounds = self.inner.bounds()
         end = self._bus.seen_next(self.name)
         return bounds if end is None else Bounds(bounds.first, max(bounds.first, min(bounds.next, end)))
 
     def trim(self, before: int) -> None:
-        """See Log."""
+        """Make everything below `before` unreadable; raise a planned error, if any."""
         self._plan.take("trim", self.name)
         self.inner.trim(before)
 
     def hold(self, holder: str, offset: int | None) -> None:
-        """See Log."""
+        """Keep everything from `offset` on for `holder`, None ends the hold; raise a planned error, if any."""
         self._plan.take("hold", self.name)
         self.inner.hold(holder, offset)
 
     def close(self) -> None:
-        """See Log."""
+        """Close the wrapped log."""
         self.inner.close()
 
 
 class _Waiter:
-    """See LogWaiter: a bus waits for its own logs, without what is wrapped around them."""
+    """A waiter of the wrapped bus that unwraps the logs it is given: a bus only waits for its own logs."""
 
     def __init__(self, inner: LogWaiter) -> None:
         self._inner = inner
         self.wait, self.wake, self.fileno, self.close = inner.wait, inner.wake, inner.fileno, inner.close
 
     def watch(self, log: Log) -> None:
-        """See LogWaiter."""
+        """Wake when something is appended to the log, wrapped or not."""
         self._inner.watch(_bare(log))
 
     def unwatch(self, log: Log) -> None:
-        """See LogWaiter."""
+        """No longer wake for the log, wrapped or not."""
         self._inner.unwatch(_bare(log))
 
 

@@ -6,7 +6,7 @@
         assert [event.id for event in scheduler.fired()] == ["mail-7"]
 
 It is the real scheduler with one node on a bus in memory. Events of tenants that are not streams are delivered to a
-receiver that answers as told, 200 by default: `scheduler.answers("calls", 500, 500, 200)`.
+receiver with configurable answers, 200 by default: `scheduler.answers("calls", 500, 500, 200)`.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class VirtualClock:
 
 
 class VirtualCourier:
-    """Takes deliveries at once, and answers as told."""
+    """Accepts deliveries at once and gives the configured answers, 200 by default."""
 
     def __init__(self) -> None:
         self.answers: dict[str, deque[int | Exception]] = {}

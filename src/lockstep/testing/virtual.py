@@ -27,7 +27,7 @@ _NS = 10**9
 
 
 class VirtualRuntime:
-    """See Runtime. Two runtimes with the same seed and the same calls do exactly the same."""
+    """A runtime in virtual time: two with the same seed and the same calls do exactly the same."""
 
     def __init__(
         self,
@@ -47,27 +47,27 @@ class VirtualRuntime:
         self._adopting: list[VirtualWaiter] | None = None
 
     def wall_ns(self) -> int:
-        """See Runtime."""
+        """Nanoseconds since 1970 on the virtual wall clock, which tests can set."""
         return self._wall_ahead_ns + self._now_ns
 
     def monotonic(self) -> float:
-        """See Runtime."""
+        """Virtual seconds since this runtime was created."""
         return self._now_ns / _NS
 
     def random(self) -> float:
-        """See Runtime."""
+        """A number from 0 up to 1, determined by the seed."""
         return self._chance.random()
 
     def new_id(self) -> bytes:
-        """See Runtime."""
+        """Sixteen bytes determined by the seed; the same seed gives the same ids in the same order."""
         return self._ids.randbytes(16)
 
     def waiter(self) -> VirtualWaiter:
-        """See Runtime."""
+        """Return a waiter that runs background work while it waits."""
         return VirtualWaiter(self)
 
     def spawn(self, name: str, step: Step, waiter: Waiter, on_crash: Crash) -> VirtualTask:
-        """See Runtime. The first step runs when time may pass, not here."""
+        """Add background work; its first step runs when time may pass, not here."""
         task = VirtualTask(self, name, step, self._virtual_part(waiter), on_crash)
         self._tasks.append(task)
         return task
@@ -107,7 +107,7 @@ class VirtualRuntime:
         self._run_until(end_ns, waiter)
 
     def adopt(self, waiter: VirtualWaiter) -> None:
-        """Called by every waiter that is woken, so that spawn learns which ones stand behind the one it was given."""
+        """Called by every waiter that is woken: spawn learns from it which virtual waiters the given one wakes."""
         if self._adopting is not None:
             self._adopting.append(waiter)
 
@@ -162,24 +162,24 @@ class VirtualRuntime:
 
 
 class VirtualWaiter:
-    """See Waiter."""
+    """A waiter in virtual time: waiting runs background work."""
 
     def __init__(self, runtime: VirtualRuntime) -> None:
         self._runtime = runtime
         self.woken = False
 
     def wait(self, timeout: float) -> None:
-        """See Waiter. Runs background work meanwhile."""
+        """Run background work until this is woken or `timeout` virtual seconds have passed."""
         self._runtime.wait(self, timeout)
 
     def wake(self) -> None:
-        """See Waiter."""
+        """End the current wait, or the next one."""
         self.woken = True
         self._runtime.adopt(self)
 
 
 class VirtualTask:
-    """See Task."""
+    """A step that the virtual runtime calls on the test's own thread until it finishes, is stopped or fails."""
 
     def __init__(
         self, runtime: VirtualRuntime, name: str, step: Step, waiters: list[VirtualWaiter], on_crash: Crash
@@ -192,11 +192,11 @@ class VirtualTask:
         self._woken = False
 
     def wake(self) -> None:
-        """See Task."""
+        """Make the next step due now."""
         self._woken = True
 
     def stop(self, timeout: float = 10.0) -> None:  # noqa: ARG002 - nothing runs beside the caller, so nobody waits
-        """See Task."""
+        """Call no more steps; returns at once, whatever the timeout."""
         self.ended = True
 
     def due_ns(self) -> int:

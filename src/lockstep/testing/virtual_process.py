@@ -18,7 +18,7 @@ class Killed(BaseException):
 
 
 class ProcessRuntime:
-    """See Runtime: the virtual one as one process sees it."""
+    """The virtual runtime as one process sees it: its wall clock may be wrong, and it can be paused or killed."""
 
     def __init__(self, clock: VirtualRuntime) -> None:
         self.clock = clock
@@ -28,29 +28,29 @@ class ProcessRuntime:
         self._paused_until = 0.0
 
     def wall_ns(self) -> int:
-        """See Runtime."""
+        """Nanoseconds since 1970 on this process's wall clock, `ahead_ns` ahead of the shared one."""
         now = self.clock.wall_ns() + self.ahead_ns
         self.latest_ns = max(self.latest_ns, now)
         return now
 
     def monotonic(self) -> float:
-        """See Runtime."""
+        """Virtual seconds on the clock that all processes share."""
         return self.clock.monotonic()
 
     def random(self) -> float:
-        """See Runtime."""
+        """A number from 0 up to 1, determined by the clock's seed."""
         return self.clock.random()
 
     def new_id(self) -> bytes:
-        """See Runtime."""
+        """Sixteen bytes determined by the clock's seed."""
         return self.clock.new_id()
 
     def waiter(self) -> VirtualWaiter:
-        """See Runtime."""
+        """Return a waiter on the shared clock."""
         return self.clock.waiter()
 
     def spawn(self, name: str, step: Step, waiter: Waiter, on_crash: Crash) -> VirtualTask:
-        """See Runtime."""
+        """Add background work that is put off while the process is paused, and ends when it is killed."""
 
         def guarded() -> float | None:
             if self.dead:
