@@ -59,7 +59,7 @@ class CustomColumns(RowOperator):
         return self._resolved(found, moments) if self.node.is_indexed else self._with_keys(found, moments)
 
     def _told(self, made: tuple[Any, ...], given: Int64s, moments: Moments) -> Any:
-        """The batch of a pair; its notices are told, if their blocks are in order among those that came."""
+        """The batch of a pair; its notices are reported, if their blocks are in order among those that came."""
         code = self._custom.code
         if len(made) != 2 or not isinstance(made[1], list):
             code.fail(None, "on_batch gave a tuple that is no pair of a record batch and a list of notices")

@@ -86,7 +86,7 @@ class Evaluator:
         self._dirty = False
 
     def evaluate(self, span: Span, *, silent: bool = False) -> Results:
-        """Take the blocks of a span, which begins where the last one ended; silent: nobody wants to see the output."""
+        """Take the blocks of a span, which begins where the last one ended; with `silent` no output is kept."""
         span = replace(span, ticks=tuple(tick for tick in span.ticks if moves_clock(tick[1])))
         results = Results({}, {}, [], [])
         moments = Moments(span, self.clock_us, lambda bad: self._refused(bad, results), results.notices.append)
@@ -206,7 +206,7 @@ def shared(flow: Flow, share: Share) -> Flow:
 
 
 Needs = Mapping[int, frozenset[str]]
-"""For each window the fields of its output that somebody needs."""
+"""For each window the fields of its output that are needed."""
 
 
 class Builder:

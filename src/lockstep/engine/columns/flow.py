@@ -47,7 +47,7 @@ class Part:
         self._numbers: dict[str, tuple[Numbers, Mask]] = {}
         self._codes: dict[tuple[str, ...], tuple[Int64s, list[Value | tuple[Value, ...]]]] = {}
         self.has_single_events: bool | None = None
-        """Whether each block has one event, if the rows are the events of blocks and somebody looked."""
+        """Whether each block has one event, if the rows are the events of blocks; None if that was not examined."""
         self.clocks: dict[tuple[str, int], tuple[Int64s, Int64s]] = {}
         """By a time field and the clock before: the clock at each row, and numbers, see TimeRule."""
         self._own: dict[OwnKey, tuple[Part, Int64s]] = {}
@@ -124,7 +124,7 @@ class Part:
         return Part(columns, stop - start, (self, start))
 
     def own(self, key: OwnKey) -> tuple[Part, Int64s] | None:
-        """The rows of one shard as a part of their own, and which rows they are here; None: nobody has said."""
+        """The rows of one shard as a part of their own, and which rows they are here; None if not known."""
         found = self._own.get(key)
         if found is None and self._whole is not None:
             whole, start = self._whole
@@ -173,7 +173,7 @@ class Flow:
     places: Places | None = None
     """In a window divided over shards: the index of the causing event in its block, and the order below it."""
     refused: Places | None = None
-    """Behind a source: block and index in the block of the events that it refused."""
+    """For the output of a source: block and index in the block of the events that it refused."""
 
     def __len__(self) -> int:
         return len(self.block)

@@ -39,7 +39,7 @@ def put(out, at, event, kind, new, new_other, old, old_other):
 
 @compiled
 def link(key, match, matched, behind, before, first, last, count):
-    """Put a fact behind the others with its match."""
+    """Append a fact to the list of those with its match."""
     matched[key] = match
     if match < 0:
         return

@@ -324,7 +324,7 @@ def follow(values, valid, most, scale, now, out):
 def weave(
     before, left_block, left_rows, numbers, places, came_block, came_flags, came_rows, block, opcode, flags, rows, order
 ):
-    """Rows that came and rows that left in one order: the k-th one that left stands behind `before[k]` that came.
+    """Rows that came and rows that left in one order: the k-th one that left comes after `before[k]` that came.
 
     If only some that came are here, `places` says which of all they are. Filled in is the order among those with the
     same cause: 0 for what came, and from the number of the row for what left.

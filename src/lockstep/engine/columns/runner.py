@@ -29,7 +29,7 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """What a window gave: the events (None if nobody wants to see them) and how many there were."""
+    """What a window gave: the events (None if they are not asked for) and how many there were."""
 
     flow: Flow | None
     events: int

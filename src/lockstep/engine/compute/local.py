@@ -28,7 +28,7 @@ from lockstep.log.port import Bus, LogWaiter
 from lockstep.runtime import Runtime, Task, Waiter, logger
 
 IDLE_S, BUSY_S = 0.1, 0.02
-"""How often a shard looks for more that nobody woke it for: on its own, and while the publisher lags."""
+"""How often a shard looks for more without being woken: on its own, and while the publisher lags."""
 _MAP_BYTES = 64 << 30
 """Only what is used takes room on the disk."""
 _OFFSET = b"offset"

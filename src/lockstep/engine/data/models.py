@@ -62,7 +62,7 @@ class Case:
 
 
 def expected_rows(events: int) -> dict[str, int]:
-    """What so many trades must leave in each of the seven windows; what can't be told is left out."""
+    """What so many trades must leave in each of the seven windows; what can't be computed in advance is left out."""
     spans = {"5Min": FIVE_MINUTES, "1HR": ONE_HOUR, "24HR": ONE_DAY}
     rows = {"trades/TradesSource": events}
     for name, size in spans.items():
@@ -194,4 +194,4 @@ CASES: Mapping[str, Case] = {
     "join": Case(stream_to_table, "desk/Trades", trades, ("desk/Traders", traders)),
     "join_kept": Case(stream_and_table, "desk/Trades", trades, ("desk/Traders", traders)),
 }
-"""By name, so that other processes can be told which."""
+"""The models by name, so that other processes can look one up."""

@@ -19,7 +19,7 @@ from lockstep.engine.errors import FileUnwritable
 from lockstep.errors import SystemFailed, from_os_error
 
 _OPENED = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/[^/]+/fd/\d+")
-"""Files that are open already: what is behind them has other writers."""
+"""Files that are open already: other processes may write to them, so they are never replaced."""
 _NAME_CHARS = 48
 
 

@@ -42,7 +42,7 @@ class OwnRows:
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """Events in order, with the number of the block each belongs to; a column that nobody needs is None."""
+    """Events in order, with the number of the block each belongs to; a column that is not needed is None."""
 
     schema: Schema
     block: Int64s
@@ -171,7 +171,7 @@ def _values(column: pa.Array | None) -> list[object]:
 
 
 def shaped(batch: EventBatch, *, collapse: bool = False, no_retention_deletes: bool = False) -> EventBatch:
-    """The events of whole blocks that are wanted.
+    """The events of whole blocks, in the form that the options ask for.
 
     With `collapse` an update is one event U instead of UB and D. `no_retention_deletes` leaves out deletes that
     retention caused, but not the old half of an update.

@@ -1,4 +1,4 @@
-"""Events as CSV lines: `opcode,flag,fields...`, for example I,N,17,IBM,101.5 and UB,N,... with D,N,... behind it.
+"""Events as CSV lines: `opcode,flag,fields...`, for example I,N,17,IBM,101.5 and UB,N,... followed by D,N,....
 
 An empty field is null, "" is the empty string; fields with a delimiter, quote or line end are quoted. A line that can't
 be understood becomes a bad record with its number and the reason, and everything around it is read.

@@ -219,7 +219,7 @@ class RowReader:
         return Event(opcode, flags, self._values(fields[at:], opcode))
 
     def _values(self, fields: list[str | None], opcode: Opcode) -> tuple[Value, ...]:
-        missing = len(self.places) - len(fields)  # what stands behind the last field is left out
+        missing = len(self.places) - len(fields)  # fields after the last one in the line are missing
         if missing > 0 and opcode not in (Opcode.DELETE, Opcode.SAFEDELETE):
             raise BadText(UNPARSABLE, f"it has {len(fields)} fields, not {len(self.places)}")
         values: list[Value] = [None] * len(self.schema)
@@ -466,7 +466,7 @@ def whole_blocks(
 
 
 def _kept(batch: EventBatch, places: Places, size: int, done: int, on_bad: Callable[[BadLine], None]) -> EventBatch:
-    """The events of sound blocks, with the numbers that follow on; the others are told one by one."""
+    """The events of valid blocks, numbered consecutively; the others are reported one by one."""
     at = places.of_events(len(batch))
     is_refused = np.isin(at // size, places.refused(size))
     if is_refused.any():

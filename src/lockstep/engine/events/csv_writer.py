@@ -21,7 +21,7 @@ _PLAIN_NUMBERS = frozenset({FieldType.INT32, FieldType.INT64, FieldType.DATE, Fi
 
 
 def header_line(schema: Schema, output: CsvOutput) -> bytes:
-    """The first line of a file; empty if none is wanted."""
+    """The header line of a file; empty if the options ask for none."""
     if output.header == "none":
         return b""
     fields = [str(field) if output.header == "full" else field.name for field in schema]

@@ -140,7 +140,7 @@ def _column(field: Field) -> Column:
 
 
 def read_head(data: bytes | memoryview, place: str = "") -> FrameHead:
-    """The head of a frame; nothing behind it is looked at, and the checksum is not verified."""
+    """The head of a frame; nothing after it is read, and the checksum is not verified; raises FrameDamaged."""
     if len(data) < HEAD.size + TRAILER:
         raise FrameDamaged(place=place, reason=f"it has {len(data)} bytes, a frame has {HEAD.size + TRAILER} or more")
     magic, version, flags, span, fingerprint, blocks, events, first = HEAD.unpack_from(data)

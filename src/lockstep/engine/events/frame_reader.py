@@ -200,7 +200,7 @@ class _Reader:
         *,
         is_wanted: bool,
     ) -> pa.Array | None:
-        """A column, or None if nobody wants it.
+        """A column, or None if it is not needed.
 
         It is checked in both cases: whether a frame is damaged must not depend on the columns that a reader needs.
         """
@@ -451,7 +451,7 @@ class _Matrix:
     def _column(
         self, at: int, fixed: dict[int, Bytes], lengths: dict[int, Bytes], texts: dict[int, Bytes], *, is_wanted: bool
     ) -> pa.Array | None:
-        """A column, or None if nobody wants it; it is checked in both cases."""
+        """A column, or None if it is not needed; it is checked in both cases."""
         is_checked = at not in texts or is_plain(texts[at].tobytes(), lengths[at].size * LONGEST[LENGTHS_U8])
         if is_checked and not is_wanted:
             return None

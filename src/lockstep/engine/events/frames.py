@@ -53,7 +53,7 @@ def cut_frames(
 
     A block of an out stream that is too large alone goes on in the next frame, which names it as its own previous
     block, and says which piece of it follows; `part` is the number of the first piece if the batch begins within a
-    block. Pieces depend on the block and on `max_bytes` only, never on what is around it: whoever cuts it again gets
+    block. Pieces depend on the block and on `max_bytes` only, never on what is around it: cutting it again gives
     the same ones. A client's block can't be cut, and is refused, as is an event that is too large alone; with `limit`
     these may be up to so large. `lineage` has the digests of all blocks of the batch, and `before` that of `previous`.
     """

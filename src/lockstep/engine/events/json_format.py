@@ -34,7 +34,7 @@ from lockstep.engine.events.text import (
 
 _NOT_FINITE = ("nan", "inf", "-inf")
 _DEEPEST = 200
-"""Deeper objects of somebody else are refused: else the stack would decide, and engines have different ones."""
+"""Objects of other programs that are nested deeper are refused: the limit must not depend on an engine's stack."""
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 
@@ -53,7 +53,7 @@ def parse_event(text: str, schema: Schema, date_format: str | None = None) -> Ev
 
 
 class ObjectReader:
-    """Events out of JSON objects of somebody else: fields of theirs that the schema does not name are left out.
+    """Events from JSON objects of other programs: fields that the schema does not name are left out.
 
     `opcode` is what an object is that does not say so itself.
     """
@@ -339,7 +339,7 @@ _HIDDEN_LETTER = re.compile(rb"\\u00[467]")
 
 
 class ObjectColumns:
-    """Batches out of objects of somebody else, of which fields that the schema does not name are left out."""
+    """Batches from JSON objects of other programs: fields that the schema does not name are left out."""
 
     def __init__(self, schema: Schema, date_format: str | None, opcode: Opcode) -> None:
         self._schema, self._date_format, self._opcode = schema, date_format, opcode

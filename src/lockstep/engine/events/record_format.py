@@ -99,7 +99,7 @@ class RecordForm:
     def events(
         self, records: Records, numbers: Int64s, wanted: frozenset[str] | None
     ) -> tuple[EventBatch, list[BadRecord]]:
-        """The events with the block numbers given, without the columns nobody wants, and the records that are none."""
+        """The events with the block numbers given, without unneeded columns, and the records that are not events."""
         made = self._plain(len(records)) if self._decode is None else self._decode(records.value)
         for name, part in self._own.items():
             made.columns[name] = self._part(self._schema[name], part, records, made.bad)

@@ -9,7 +9,7 @@ Trades,D,N,1                  a block that is taken whole or not at all
 
 tick,5000000                  the clock of the model, in microseconds since 1970
 tick,2024-01-02T14:30:00      or as ISO text, in UTC
-tick,6000000,lagging          a tick at which input is behind: windows of your own are told so
+tick,6000000,lagging          a tick at which input is behind: custom windows can see that
 """
 
 from __future__ import annotations

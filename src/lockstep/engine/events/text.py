@@ -41,7 +41,7 @@ _OF_C = {"k": "%H", "l": "%I", "e": "%d", "D": "%m/%d/%y", "F": "%Y-%m-%d", "R":
 """Directives of C's strptime that Python lacks. Blanks in place of leading zeros are read by Python's own."""
 _BEYOND_MICROSECONDS = re.compile(r"(\.[0-9]{6})[0-9]+")
 _BEHIND_SECONDS = re.compile(r"([0-9]{1,2}:[0-9]{2}:[0-9]{2}):[0-9]+(\.[0-9]+)?\Z")
-"""Whole numbers behind the seconds, as in 12:08:10:00, mean nothing to strptime in C, and so to ESP."""
+"""Whole numbers after the seconds, as in 12:08:10:00, mean nothing to strptime in C, and so to ESP."""
 _DIGITS = 400
 """More digits than any number needs: longer ones are refused before time is spent on them."""
 

@@ -1,1 +1,1 @@
-"""Gates: somebody outside who says which engine may try to lead."""
+"""Gates: external services that say which engine may try to lead."""

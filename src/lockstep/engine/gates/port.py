@@ -1,4 +1,4 @@
-"""What stands in front of the election: somebody outside, such as ZooKeeper, who says which engine may try to lead.
+"""The port of gates: external services, such as ZooKeeper, that say which engine may stand for election.
 
 A gate is not trusted. Who leads is decided on the group's log, and what counts on the sequence log; so a gate that is
 wrong, late or open for two costs time, and never an answer.

@@ -103,7 +103,7 @@ class Candidate:
         return ceases
 
     def may_lead(self, now: float) -> bool:
-        """Whether it leads, and is sure that nobody else took the lock since."""
+        """Whether it leads, and no other engine can have taken the lock since."""
         return self.leads and now < self.sure_until
 
 

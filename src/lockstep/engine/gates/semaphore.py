@@ -20,11 +20,11 @@ from lockstep.runtime import Runtime, logger
 KINDS = ("classic", "quorum")
 _OPEN_S = 10.0
 _LOOK_S = 0.05
-"""How long a step listens to the broker before it looks whether something is wanted of it."""
+"""How long a step listens to the broker before it checks for requests of the engine."""
 _RETRY_S, _RETRY_MOST_S = 0.1, 2.0
 _STOP_S = 3 * _OPEN_S
 _TOP_UP = 5
-"""An engine without a token puts one there every so many beats, in case somebody emptied the queue, which keeps one."""
+"""An engine without a token puts one there every so many beats, in case the queue was purged; the queue keeps one."""
 _TOKEN = b"token"
 _NEVER = float("-inf")
 
@@ -79,7 +79,7 @@ class Broker:
         return channel
 
     def put_token(self, channel: Any) -> None:
-        """One more token; the queue keeps the newest that nobody has."""
+        """Put one more token; of the tokens that no engine holds, the queue keeps the newest."""
         channel.basic_publish("", self._queue, _TOKEN)
 
     def _declare(self, channel: Any) -> None:

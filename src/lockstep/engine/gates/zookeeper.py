@@ -34,7 +34,7 @@ class Place:
 
     @property
     def is_active(self) -> bool:
-        """Whether nobody is before it."""
+        """Whether it is first in line."""
         return self.below is None
 
 
@@ -312,7 +312,7 @@ class ZooKeeperGate(Gate):
     def _children(self) -> list[str]:
         try:
             found: list[str] = self._ask(self._client.get_children_async(self._root))
-        except self._gone:  # somebody removed the root: it is made again with the next node
+        except self._gone:  # the root was removed: it is created again with the next node
             return []
         return found
 

@@ -269,7 +269,7 @@ def bounded(text: str) -> str | None:
 
 
 def joined(left: str, right: str) -> str | None:
-    """One text behind the other."""
+    """One text after the other; None if the result would be too long."""
     return left + right if len(left) + len(right) <= MAX_TEXT_RESULT else None
 
 

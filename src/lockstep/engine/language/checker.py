@@ -1,4 +1,4 @@
-"""A tree becomes typed code against the names that it may use; every fault is told with its place."""
+"""A tree becomes typed code against the names that it may use; every fault is reported with its place."""
 
 from __future__ import annotations
 

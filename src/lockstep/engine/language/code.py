@@ -286,7 +286,7 @@ class Inputs:
         return self._vectors[name]
 
     def narrowed(self, count: int, names: tuple[tuple[str, FieldType], ...], given: Mapping[str, Vector]) -> Inputs:
-        """The first columns only, and behind them others that are given."""
+        """The first `count` columns only, followed by the given ones."""
         found = Inputs((*list(self._types.items())[:count], *names), self._columns, self.length)
         found._vectors = {**self._vectors, **given}
         return found

@@ -1,4 +1,4 @@
-"""How a fault in an expression is told: the place, what is wrong there, and what to write instead."""
+"""How a fault in an expression is reported: the place, what is wrong there, and what to write instead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Misfit(Exception):
 
 
 def fault(text: str, at: int, reason: str, remedy: str) -> BadExpression:
-    """The error for character `at` (counted from 0; told to people from 1)."""
+    """The error for character `at` (counted from 0; shown to users from 1)."""
     shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
     return BadExpression(text=shown, at=at + 1, reason=reason, remedy=remedy)
 

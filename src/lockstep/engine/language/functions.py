@@ -193,7 +193,7 @@ def _seconds(microseconds: int) -> int:
 def converted(code: Code, kind: FieldType) -> Code:
     """What a field or variable of a type makes of a value of another one, as ESP does without being asked.
 
-    Numbers lose what stands behind the point, texts are read as numbers, and numbers and times are written as texts;
+    Numbers lose what follows the decimal point, texts are read as numbers, and numbers and times are written as texts;
     what has no such form stays as it is, and is found not to fit.
     """
     source = code.type

@@ -9,7 +9,7 @@ from lockstep.engine.events.schema import FieldType, Value
 from lockstep.engine.language.faults import fault
 
 FIND_FIRST = ".findfirst"
-"""The function that r.findfirst(text) calls, with the text and the pattern of r; nobody can write its name."""
+"""The function that r.findfirst(text) calls, with the text and the pattern of r; no expression can name it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,7 +156,7 @@ def height_of(step: Statement | None) -> int:
 
 MAX_TEXT = 65_536
 MAX_INTEGER = 2**63
-"""One more than fits: it may stand behind a minus."""
+"""One more than fits: it may follow a minus."""
 
 _PIECE = re.compile(
     r"""(?P<space>\s+|//[^\n]*|/\*.*?\*/)
@@ -187,7 +187,7 @@ class Token:
 
 
 def tokens(text: str) -> list[Token]:
-    """All tokens of a text, with one of kind end behind them."""
+    """All tokens of a text, followed by one of kind end."""
     if len(text) > MAX_TEXT:
         raise fault(text, MAX_TEXT, f"it is longer than {MAX_TEXT} characters", "Split it into several windows.")
     found: list[Token] = []

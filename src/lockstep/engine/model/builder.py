@@ -99,7 +99,7 @@ class QueryBuilder:
         return self.add(window)
 
     def add(self, window: Window, *inputs: Stream) -> Stream:
-        """Any window, behind others."""
+        """Add a window of any kind that reads the outputs of others; ValueError if its name is taken."""
         if window.name in self._windows:
             msg = f"the query {self._query.name} has a window {window.name} already"
             raise ValueError(msg)
@@ -109,7 +109,7 @@ class QueryBuilder:
         return Stream(self, window.name)
 
     def edge(self, source: Stream | str, target: Stream | str, *, slot: int = -1, role: str | None = None) -> None:
-        """Draw an edge by hand; windows put behind others have theirs already."""
+        """Draw an edge by hand; windows that were added with inputs have theirs already."""
         if isinstance(source, Stream):
             slot = source.slot_number if slot == -1 else slot
             role = role or source.role_name
@@ -124,7 +124,7 @@ class QueryBuilder:
         return self._windows[name]
 
     def schema(self, name: str) -> Schema | None:
-        """The fields of a window, if they can be told."""
+        """The fields of a window; None if they can't be inferred."""
         return self._schema(name, frozenset())
 
     def _schema(self, name: str, below: frozenset[str]) -> Schema | None:

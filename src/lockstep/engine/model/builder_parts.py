@@ -1,4 +1,4 @@
-"""Small things that windows are built of: retention, patterns, messages, and types told from expressions."""
+"""Small things that windows are built of: retention, patterns, messages, and types inferred from expressions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Duration = str | int | timedelta
 """A time: "5 minutes", a number of seconds, or a timedelta."""
 Pairs = Mapping[str, str] | Sequence[tuple[str, str]]
 Made = str | FieldPlug | tuple[str | FieldPlug, str]
-"""What makes a field: an expression or a plug; with the name of its type if that can't be told from it."""
+"""What makes a field: an expression or a plug; with the name of its type if that can't be inferred."""
 
 Fields = Schema | str | Mapping[str, str]
-"""A schema: itself, as text, or types by name, with a star behind the names of the key."""
+"""A schema: itself, as text, or types by name, with a star after the names of key fields."""
 Kept = Retention | str | None
 """How long rows are kept: a retention, or one as text; None is for ever."""
 
@@ -175,7 +175,7 @@ def email(
 def made_fields(
     made: Mapping[str, Made], keys: Sequence[Field], parent: Schema | None
 ) -> tuple[Schema, tuple[str | FieldPlug, ...]]:
-    """Schema and expressions of a window whose fields are made by name, behind its key fields."""
+    """Schema and expressions of a window whose computed fields are given by name; its key fields come first."""
     fields, makers = list(keys), []
     for name, maker in made.items():
         maker, kind = maker if isinstance(maker, tuple) else (maker, None)

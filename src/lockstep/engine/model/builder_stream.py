@@ -1,4 +1,4 @@
-"""Windows as they are built: each knows its query, and what can be put behind it."""
+"""Windows as they are built: each knows its query, and which windows can follow it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Query(Protocol):
     """What a window needs of the query it stands in."""
 
     def add(self, window: w.Window, *inputs: Stream) -> Stream:
-        """Put a window behind others."""
+        """Add a window that reads the outputs of others."""
         ...
 
     def put(self, window: w.Window) -> None:
@@ -42,12 +42,12 @@ class Query(Protocol):
         ...
 
     def schema(self, name: str) -> Schema | None:
-        """The fields of a window, if they can be told."""
+        """The fields of a window; None if they can't be inferred."""
         ...
 
 
 class Stream:
-    """The output of a window, or of one of its slots: put another window behind it by calling its kind."""
+    """The output of a window, or of one of its slots: add a window that reads it by calling the method of its kind."""
 
     def __init__(self, query: Query, name: str, slot: int = -1, role: str | None = None) -> None:
         self._query = query
@@ -62,7 +62,7 @@ class Stream:
 
     @property
     def schema(self) -> Schema | None:
-        """The fields of the window, if they can be told while the model is being built."""
+        """The fields of the window; None if they can't be inferred while the model is being built."""
         return self._query.schema(self.name)
 
     def slot(self, number: int) -> Stream:
@@ -130,7 +130,7 @@ class Stream:
 
         trades.aggregate("Vwap", by="symbol", vwap="ESP_aWAve(quantity,price)", trades="ESP_aCount()")
 
-        Types are told from the expressions where that is simple, else given: low=("expression", "double"). Instead of
+        Types are inferred from simple expressions, else given: low=("expression", "double"). Instead of
         `by` a whole schema may be given. Names that are arguments here go into `fields`.
         """
         shape = None if schema is None else as_schema(schema)

@@ -235,7 +235,7 @@ def _nothing_leads_to(window: Window) -> str:
 def sources_of_inserts(seen: Survey) -> dict[int, str]:
     """Sources that can take inserts only, by their place, with the path of a window that is the reason.
 
-    Aggregates and joins must be told what an update replaces; behind a source without an index nobody knows.
+    Aggregates and joins need the row that an update replaces; a source without an index does not know it.
     """
     found: dict[int, str] = {}
     by_index = {other.index: other for other in seen.windows}

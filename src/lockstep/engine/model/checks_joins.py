@@ -112,7 +112,7 @@ def _check_many(window: JoinWindow, left: Schema, right: Schema, path: str, find
 
 
 def _check_full(window: JoinWindow, left: Schema, right: Schema, path: str, findings: Findings) -> None:
-    """A row of a full outer join is told apart by the key that both sides share."""
+    """A row of a full outer join is identified by the key that both sides share."""
     pairs = len(window.conditions)
     if pairs != len(left.keys) or pairs != len(right.keys):
         problem = "The condition of a full outer join has more than the keys of both sides, so that rows would collide."

@@ -58,7 +58,7 @@ def check_common(placed: Placed, findings: Findings) -> None:
 
 
 def check_keys(schema: Schema, place: str, findings: Findings) -> None:
-    """Rows are told apart by their key."""
+    """Check that the schema has fields and a key: rows are identified by their key."""
     if not schema.fields:
         findings.add(place, "Its schema has no fields.", "Write NAME:TYPE for each, with a star behind key names.")
     elif not schema.keys:

@@ -51,7 +51,7 @@ class Place:
         raise ModelUnreadable(source=source, line=line, column=column, reason=reason, remedy=remedy) from None
 
     def want(self, wanted: str) -> NoReturn:
-        """Complain that something else was wanted here."""
+        """Report that something else was expected here."""
         what = f"{self.path[-1]} " if self.path and isinstance(self.path[-1], str) else ""
         self.refuse(f"{what}must be {wanted}", f"Write {wanted}.")
 

@@ -33,7 +33,7 @@ class Findings:
 
 
 def did_you_mean(name: str, known: Iterable[str], what: str) -> str:
-    """The remedy for a name that nobody has: the nearest one, else all there are."""
+    """The remedy for an unknown name: the nearest one that exists, else all of them."""
     names = sorted(set(known))
     by_folded = {other.casefold(): other for other in names}
     near = get_close_matches(name.casefold(), list(by_folded), n=1)

@@ -88,7 +88,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """All windows of a project in evaluation order; those on or behind a cycle are not in it."""
+    """All windows of a project in evaluation order; those on a cycle, or downstream of one, are left out."""
 
     project: Project
     windows: tuple[Placed, ...]

@@ -52,7 +52,7 @@ def read_model_file(path: str | Path, environ: Mapping[str, str] | None = None) 
 
 
 def _divided(path: Path) -> tuple[Path, str | None]:
-    """A file, and the name of the project behind a # sign."""
+    """A file, and the name of the project after a # sign; None if there is none."""
     file, sign, name = path.name.rpartition("#")
     return (path.with_name(file), name) if sign and file.lower().endswith(".xml") else (path, None)
 

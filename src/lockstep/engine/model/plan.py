@@ -154,11 +154,11 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """All windows behind one child of a source."""
+    """All windows downstream of one child of a source, with it."""
 
     nodes: tuple[int, ...]
     keys: frozenset[str] | None
-    """The source's fields by which all of its groups are told apart; None if it has no groups."""
+    """The source's fields that distinguish all of its groups; None if it has no groups."""
     obstacle: str | None
 
 
@@ -170,7 +170,7 @@ def find_division(graph: Graph) -> Division:
     for node in graph.nodes:
         if node.is_source:
             split, reasons = _divide_source(graph, node, children)
-            obstacles = reasons | obstacles  # of a window behind several sources the first reason stays
+            obstacles = reasons | obstacles  # for a window downstream of several sources the first reason stays
             if split is not None:
                 splits.append(split)
     divided = {index for split in splits for index in split.divided}

@@ -142,7 +142,7 @@ Short = Callable[[Any, list[str], Code], tuple[list[str], list[str]] | None]
 
 
 def window_code(window: w.Window, query: str, inputs: list[str], code: Code) -> str:
-    """The expression that puts a window into a query, behind its inputs."""
+    """The expression that adds a window to a query, after its inputs."""
     short = _SHORT.get(type(window))
     found = None if short is None else short(window, inputs, code)
     if found is None:

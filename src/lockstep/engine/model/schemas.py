@@ -89,7 +89,7 @@ def notification_schema() -> Schema:
 
 
 def remove_state_schema(window: RemoveStateWindow, parent: Schema) -> Schema | None:
-    """The parent's fields, none of them a key any more, behind the number of the event."""
+    """The number of the event, then the parent's fields, none of which is a key any more."""
     plain = [Field(field.name, field.type) for field in parent]
     return _made([EVENT_NUMBER, *(LOG_FIELDS if window.add_log_fields else ()), *plain])
 

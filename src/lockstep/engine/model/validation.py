@@ -74,7 +74,7 @@ _LATER = frozenset({"form", "stream", "decode", "avro_schema", "date_format", "u
 def faults(project: Project) -> list[Fault]:
     """All faults of a model, in reading order of the model's parts; none if it can run.
 
-    What follows only from another fault (the fields behind a window whose fields are unknown) is not reported.
+    What follows only from another fault (the fields downstream of a window whose fields are unknown) is not reported.
     """
     return _examine(survey(project))
 

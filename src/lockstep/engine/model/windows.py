@@ -79,7 +79,7 @@ class SourceWindow(Window):
 
     @property
     def takes_records(self) -> bool:
-        """Whether it takes the records of a stream that belongs to somebody else."""
+        """Whether it reads the records of a stream that other programs publish."""
         return self.form == RECORDS
 
 

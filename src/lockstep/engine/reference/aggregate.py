@@ -310,7 +310,7 @@ def field_getter(arguments: Sequence[Expression], names: Sequence[str], parent: 
 
 
 def argument_getter(arguments: Sequence[Expression], sees: str) -> Arguments:
-    """What evaluates the arguments of a call on a row, and puts behind them what else the function sees."""
+    """Return a function that evaluates a call's arguments on a row, and adds the key or clock if the call sees it."""
     runs = [argument.evaluate for argument in arguments]
     if sees == "key":
         return lambda row, env, key: (*[run(row, env) for run in runs], cast(Value, key))

@@ -18,7 +18,7 @@ from lockstep.engine.reference.operator import Tree
 class Function(ABC):
     """One aggregate function over one group.
 
-    `sees` says what stands behind the arguments: the member's "key" for functions that depend on the order of members,
+    `sees` says what follows the arguments: the member's "key" for functions that depend on the order of members,
     the model's "clock" for timed ones.
     """
 

@@ -32,7 +32,7 @@ class Timed(Function):
         self.inner = make()
 
     def add(self, values: Row) -> None:
-        """A member comes at the time that stands behind its arguments."""
+        """Add a member at the time that is passed after its arguments."""
         *arguments, now = values
         assert isinstance(now, int), "the clock stands behind the arguments"
         if self.began_us is None:

@@ -45,7 +45,7 @@ class Setup:
 class Change:
     """A change of a row of an input: an insert, a delete, or an update with the row before it.
 
-    `change["price"]` is a field of the row; `source` names the window that it comes from. Behind a window without an
+    `change["price"]` is a field of the row; `source` names the window that it comes from. After a window without an
     index the opcode is as it came, and an update has no row before it.
     """
 
@@ -84,7 +84,7 @@ class Notice:
     """Something to be done once, outside: it goes to the project's notice stream with an id that follows from the log.
 
     Notices with the same `key` are to be carried out in their order. With an `id` of its own, printable text of at most
-    512 bytes, it goes by that one: two notices with the same id are then one for whoever carries them out.
+    512 bytes, it goes by that one: a consumer treats two notices with the same id as one.
     """
 
     kind: str

@@ -259,7 +259,7 @@ class Regex:
         return next(iter(self._parts(text, 1)[1]), None)
 
     def all(self, text: str) -> list[Match]:
-        """Every match, one behind the other."""
+        """Every match, in the order of the text."""
         return self._parts(text, None)[1]
 
     def replaced(self, text: str, new: Callable[[Match], str], count: int | None = None) -> str:

@@ -69,7 +69,7 @@ def completed(values: Row, old: Row) -> Row:
 
 
 def add_update(new: Row, old: Row, flags: Flag, out: list[Event]) -> None:
-    """The pair that an update is: the new row, directly behind it the old one."""
+    """The pair that an update is: the new row, directly followed by the old one."""
     out.append(Event(UPDATE_BLOCK, flags, new))
     out.append(Event(DELETE, flags, old))
 
@@ -201,7 +201,7 @@ class OwnedRows:
         owner: Key = self._owner_of(event.values)
         before = self._made.get(owner)
         if event.opcode is DELETE or event.opcode is SAFEDELETE or row is None:
-            if before is not None:  # else it was not taken when it came, and that was told
+            if before is not None:  # else it was refused when it came, and reported then
                 self._take_away(owner, before, event, out)
             return None
         if before is not None and event.opcode is INSERT:

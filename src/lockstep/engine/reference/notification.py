@@ -29,7 +29,7 @@ _TEXTS = (*_ONE_LINE, "body", "html", "image")
 
 
 class NotificationOperator(Operator):
-    """Decides who is told what."""
+    """Decides which recipients get which message."""
 
     def __init__(self, node: Node) -> None:
         super().__init__(node)
@@ -56,7 +56,7 @@ class NotificationOperator(Operator):
             self.refuse(event, "overflow", detail, moment)
 
     def on_tick(self, moment: Moment, out: list[Event]) -> None:  # noqa: ARG002 - nothing is sent by the clock
-        """Forget the recipients that may be told again."""
+        """Forget the recipients that may be notified again."""
         for channel in self._channels:
             channel.forget(moment.clock_us)
 
@@ -97,7 +97,7 @@ class NotificationOperator(Operator):
         return Notice(moment.block, self.node.path, channel.kind, tuple(sorted(content.items())))
 
     def dump(self) -> Tree:
-        """The number of the last message, and when whom was told."""
+        """The number of the last message, and when each recipient was last notified."""
         return {"number": self._number, "told": [channel.dump() for channel in self._channels]}
 
     def load(self, state: Tree) -> None:
@@ -108,7 +108,7 @@ class NotificationOperator(Operator):
 
 
 class _Channel:
-    """One way to tell, with the times at which each recipient was told."""
+    """One delivery channel, with the times at which each recipient was notified."""
 
     def __init__(self, place: int, channel: Channel, names: Names) -> None:
         self.name = channel.name or f"{channel.kind}{place + 1}"
@@ -139,7 +139,7 @@ class _Channel:
         return list(dict.fromkeys(full))
 
     def may_tell(self, recipient: str, now_us: int | None) -> bool:
-        """Whether a recipient may be told now; then it counts as told."""
+        """Whether a recipient may be notified now; if so, it counts as notified."""
         throttle = self._channel.throttle_us
         if throttle is None:
             return True
@@ -157,7 +157,7 @@ class _Channel:
         self._told = {name: last for name, last in times.items() if now_us - last < throttle}
 
     def dump(self) -> Tree:
-        """When whom was told."""
+        """When each recipient was last notified."""
         return [[name, last] for name, last in self._told.items()]
 
     def load(self, state: Tree) -> None:

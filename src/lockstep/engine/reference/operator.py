@@ -44,7 +44,7 @@ class Notice:
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
     id: str | None = None
-    """What it is called by whoever made it; None: its place in the log."""
+    """The id that the window gave it; None: an id is derived from its place in the log."""
 
 
 @dataclass(slots=True)

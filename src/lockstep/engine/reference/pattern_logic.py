@@ -332,7 +332,7 @@ def compile_events(pattern: Pattern, ports: dict[str, int], inputs: Sequence[Sch
 
 @contextmanager
 def _about(text: str) -> Iterator[None]:
-    """Faults inside are told about this text, whatever part of it was at hand."""
+    """Faults inside are reported with this text, whatever part of it was parsed."""
     try:
         yield
     except BadExpression as error:

@@ -30,7 +30,7 @@ from lockstep.runtime import Waiter, logger
 
 _POLL_S, _ENTRY_S, _SERVE_S, _IDLE_S = 0.004, 0.01, 0.05, 0.1
 _FOLLOW_S = 0.02
-"""A standby looks less often than a leader for what is published, and both seldom if they are told of new parts."""
+"""A standby looks less often than a leader for what is published, and both seldom if they are notified of new parts."""
 REPORT_S = 1.0
 LOOK_S = 0.5
 """How often an engine reads what the others report."""

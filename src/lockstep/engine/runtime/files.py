@@ -87,7 +87,7 @@ class BadLines:
         return sum(counts.total() for counts in self.counts.values())
 
     def check_some_taken(self, events: int) -> None:
-        """NoLineTaken if there were lines, and not one of them was an event: nobody wants that to look like success."""
+        """Raise NoLineTaken if there were lines and none of them was an event, which must not look like success."""
         if self.total and not events:
             reasons = dict(sorted(sum(self.counts.values(), Counter()).items()))
             told = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items())

@@ -101,7 +101,7 @@ def _publish(job: _Job, plan: Plan, results: Bus, streams: ProjectStreams, runti
 
 
 def _end(bus: Bus, streams: ProjectStreams) -> SequencePosition:
-    """Behind the last entry of the sequence log, as it says itself."""
+    """The position after the last entry of the sequence log, as the log says."""
     end = SequencePosition()
     for state, entry in counted(bus.open(streams.sequence), SequenceState()):
         decision = Decision.of(entry)
@@ -129,7 +129,7 @@ class _Job:
     project: str
     orders: Sequence[tuple[int, int]]
     end: SequencePosition
-    """Behind the last entry."""
+    """The position after the last entry."""
     spools: Sequence[Spool]
 
     def done(self) -> WorkerProgress:

@@ -21,7 +21,7 @@ _OF_TABLE = "provider"
 
 
 def known_options(options: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """The options by name in lower case; BadConfig if there is one that nobody knows."""
+    """The options by name in lower case; BadConfig if one is unknown."""
     wanted = {name.lower() for name in names}
     given = {name.lower(): text for name, text in options.items() if name.lower() not in _OF_SPARK}
     if _OF_TABLE in given:

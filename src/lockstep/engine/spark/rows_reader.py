@@ -150,7 +150,7 @@ class RowReader(DataSourceReader):
         return RowRange(log.name, log.identity, start, stop, this_host())
 
     def _pushed(self, part: RowRange) -> RowRange:
-        """As much of a range as conditions ask for; here nobody has told any."""
+        """As much of a range as conditions ask for; here there are none."""
         return part
 
 

@@ -150,7 +150,7 @@ def publish_at_least_once(bus: Bus, staged: Sequence[Staged]) -> None:
 
 
 def is_written(changes: Transaction, stream: str, identity: str, author: Author, batch: int) -> bool:
-    """Whether the stream has this batch; Conflict if the name belongs to somebody else."""
+    """Whether the stream has this batch; Conflict if another query uses the name."""
     data = changes.get(_cell(stream, author))
     note = None if data is None else _Note(**json.loads(data))
     if note is None or note.identity != identity:  # what another stream of that name had is no matter
@@ -254,7 +254,7 @@ def _delete(bus: Bus, name: str) -> None:
     try:
         bus.delete(name)
     except NotFound:
-        return  # somebody else tidied up, or it was never made
+        return  # another process removed it, or it was never created
 
 
 _ONE_SHOT = 0

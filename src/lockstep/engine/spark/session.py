@@ -1,4 +1,4 @@
-"""A Spark session of our own: quiet, on this machine unless told otherwise, and gone when we are. Or one lent to us."""
+"""A Spark session of our own: quiet, on this machine by default, and gone when we are. Or one lent to us."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def default_master() -> str:
 def settings(master: str | None, own: Mapping[str, str] | None = None) -> dict[str, str]:
     """All settings of a session; `own` wins over ours.
 
-    Nothing listens to the network unless somebody says on which address: workers elsewhere call the driver back, so
+    Nothing listens to the network unless an address is given: workers elsewhere call the driver back, so
     with a master elsewhere spark.driver.host must be given.
     """
     own = own or {}
@@ -203,7 +203,7 @@ def _chosen_home(master: str) -> Iterator[None]:
 
 
 def lent_session(session: SparkSession) -> SparkSession:
-    """A session with our settings in a Spark that somebody else has started, and stops; theirs are left alone."""
+    """A session with our settings in a Spark that the caller started and will stop; the caller's settings stay."""
     theirs = session.sparkContext.getConf().getAll()
     check_engine({name: value for name, value in theirs if name not in runtime_settings()})
     made = session.newSession()
@@ -305,7 +305,7 @@ def start_session(
 
 
 def _not_started(master: str, folder: Path, error: BaseException | None = None) -> SparkUnavailable | SparkNotStarted:
-    """Why Spark is not there: because of its Java, or for another reason that it told."""
+    """Why Spark did not start: because of its Java, or for another reason that it reported."""
     if (fault := _fault_of_java()) is not None:
         return SparkUnavailable(reason=fault)
     is_told = isinstance(error, Py4JError) and not isinstance(error, Py4JNetworkError)

@@ -37,7 +37,7 @@ class Place:
     digest: str = ""
 
     def state(self) -> OutState | None:
-        """As what counts on the stream is told from copies."""
+        """The state that distinguishes new output from copies; None if no block is known."""
         return None if self.last is None else OutState(self.last, 0, self.digest)
 
 
@@ -171,7 +171,7 @@ def check_kept(log: Log, block: int) -> None:
 
 
 def caught_up(log: Log, start: OutPosition, *, fail: bool) -> OutPosition:
-    """The position to read on from, after what is gone was refused or told."""
+    """The position to read on from, after what is gone was refused or reported."""
     if start.identity != log.identity:
         _lose(log, start.at.offset, start.at.offset, "the stream was deleted and made anew since", fail=fail)
         begin = earliest(log)

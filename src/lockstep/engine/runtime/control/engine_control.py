@@ -51,7 +51,7 @@ class EngineControl:
     def __init__(
         self, spec: EngineSpec, compute: Compute, changed: Waiter, on_role: Callable[[RoleChange], None]
     ) -> None:
-        """`changed` is woken when somebody else may have begun or ended to lead."""
+        """`changed` is woken when another engine may have begun or stopped leading."""
         self.spec, self.compute, self.options = spec, compute, spec.options
         self.name, self.runtime, self.bus, self.streams = spec.options.name, spec.runtime, spec.bus, spec.streams
         self.model = ModelInForce(spec.graph, spec.wanted)

@@ -96,7 +96,7 @@ class Election:
         return self._seat in self._member.yielding()
 
     def leader(self) -> str | None:
-        """The member that leads, as far as this engine knows; None: nobody."""
+        """The member that leads, as far as this engine knows; None if there is none."""
         return self._member.group_state.seat(self._seat).owner
 
     def others(self) -> list[str]:

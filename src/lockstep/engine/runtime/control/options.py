@@ -51,7 +51,7 @@ class EngineOptions:
     session: SparkSession | None = field(default=None, repr=False, compare=False)
     """Run in this session's Spark, which is yours to stop, instead of starting one."""
     warm_batches: int = 0
-    """Empty micro-batches before it is ready: the first ones of a new JVM are slow, and nobody should wait for them."""
+    """Empty micro-batches before it is ready: the first ones of a new JVM are slow, and events should not wait."""
     ticks: bool = True
     """Let the model's clock follow this machine's; without, it stands still."""
     verbose: bool = False

@@ -115,7 +115,7 @@ class EngineSpec:
         )
 
     def publisher(self, spools: list[Spool], me: str, start: SequencePosition) -> Publisher:
-        """It follows until it is told to lead. What models since `start` published may still have to go out."""
+        """It follows until it becomes the leader. What models since `start` published may still have to go out."""
         nodes: dict[str, Node] = {}
         for states in statements_since(self.bus, self.streams, start):
             nodes |= {node.path: node for node in published_nodes(states, compiled(states))}

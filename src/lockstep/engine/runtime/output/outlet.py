@@ -111,7 +111,7 @@ class Outlet:
         self._do(Follow())
 
     def learn(self, out: OutState, at: int) -> None:
-        """Somebody told what is on the stream: there is no need to read up to there."""
+        """Take over what is known of the stream up to `at`, so that it is not read; raises if digests differ."""
         if out.last == self.out.last and not agree(out.digest, self.out.digest):
             raise self._differs(out.last, out.digest, self.out.digest)
         if at > self.at:
@@ -168,9 +168,7 @@ class Outlet:
             while stored := self._log.read(self.at, max_bytes=_READ_BYTES):
                 for entry in stored:
                     self._observe(BatchView(entry.base, entry.data, self._log.name))
-        except (
-            Trimmed
-        ):  # by somebody, below what was read: what is known stays known, the rest comes after a new barrier
+        except Trimmed:  # beyond the position: what is known stays, the rest comes after a new barrier
             self.at = self._log.bounds().first
             self._do(Reset(self.out))
 

@@ -262,7 +262,7 @@ class RequestHandlers:
         return {"block": decided.block}
 
     def _is_out(self, block: int) -> bool:
-        """Whether everything up to a block is published: nobody has to compute it again then."""
+        """Whether everything up to a block is published, so that no engine has to compute it again."""
         published = self._engine.published
         return published is not None and published.block >= block
 

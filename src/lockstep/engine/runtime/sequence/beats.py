@@ -1,4 +1,4 @@
-"""Beats on the control log: what is published, so that nobody has to guess it from an out stream."""
+"""Beats on the control log: what is published, so that no engine has to derive it from an out stream."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Beats:
         self._newest: deque[bytes] = deque(maxlen=_LATE)
 
     def last(self) -> Beat:
-        """The newest fact; an empty one if there is none. Behind it may stand what a leader that slept said late."""
+        """The newest beat, or an empty one; late beats of a leader that was suspended may follow it in the log."""
         try:
             self._read()
         except (Trimmed, TakenBack):  # let go of, and so older than what stays; or lost: what is left counts

@@ -42,7 +42,7 @@ class PersistPoint:
 
 @dataclass(frozen=True, slots=True)
 class TrimPoint:
-    """Below these offsets nobody needs the sequence log and the inputs any more; `inputs` by the paths of sources."""
+    """Below these offsets the sequence log and the inputs are no longer needed; `inputs` by the paths of sources."""
 
     sequence: int
     inputs: Mapping[str, int]
@@ -300,7 +300,7 @@ class BlockCounter:
         return known
 
     def pass_gap(self) -> None:
-        """Records that were gone before anybody took them are one empty block, under which they are reported."""
+        """Records that were trimmed before they were taken are one empty block, under which they are reported."""
         self.block += 1
 
     def _is_copy(self, sender: Sender, source: str) -> bool:

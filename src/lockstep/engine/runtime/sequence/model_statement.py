@@ -42,7 +42,7 @@ def projects_among(logs: Sequence[str], cluster: str) -> list[str]:
 
 
 def check_project(bus: Bus, cluster: str, project: str) -> None:
-    """Refuse a name that nobody has used, with one that may be meant."""
+    """Refuse a name that was never used, and suggest one that may be meant."""
     known = projects(bus, cluster)
     if project in known:
         return
@@ -223,7 +223,7 @@ def check_same_model(found: Statement, graph: Graph, wanted: frozenset[str], pla
 def input_logs(bus: Bus, streams: ProjectStreams, graph: Graph, *, is_own: bool = False) -> dict[str, Log]:
     """The inputs by name, in the order in which the blocks of an entry are numbered.
 
-    With `is_own` without streams that are somebody else's, which an engine never trims.
+    With `is_own`, streams of other programs are left out: an engine never trims those.
     """
     inputs = open_inputs(bus, streams, graph)
     return {each.name: each.log for each in inputs if not (is_own and each.takes_records)}

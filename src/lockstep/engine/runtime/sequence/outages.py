@@ -82,7 +82,7 @@ class LengthCheck:
     def appended(self, base: int, at: int, block: int | None = None) -> None:
         """Raise LogShortened if an append went to an offset below `at`, up to which the log was read before.
 
-        The log may be long enough again by the time somebody looks; where the append went is known at once.
+        The log may be long enough again when its end is read next; the offset of the append is known at once.
         """
         if base < at:
             raise self._shortened(base, at, block)

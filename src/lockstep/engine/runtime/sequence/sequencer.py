@@ -302,7 +302,7 @@ class Sequencer:
         at, record = self._last_read
         try:
             stored = self._sequence.reread(at)
-        except Trimmed:  # what is let go of was read by everybody who needs it
+        except Trimmed:  # every reader that needs it has read what is released
             return
         if stored is None:  # it is too short, which it may be for a moment
             return

@@ -144,7 +144,7 @@ class Input:
 
     @property
     def takes_records(self) -> bool:
-        """Whether its records are events themselves, and it belongs to somebody else."""
+        """Whether its records are events themselves, published by other programs."""
         return takes_records(self.node)
 
 
@@ -165,7 +165,7 @@ class ProjectInputs:
         return {name: ends.get(name, log.bounds().first) for name, log in self.logs.items()}
 
     def begin(self) -> dict[str, int]:
-        """Where each input is taken up if nothing was taken before; a stream of somebody else has a past."""
+        """Where each input is taken up if nothing was taken before; a stream of other programs may not begin at 0."""
         return {each.name: each.log.bounds().first if each.takes_records else 0 for each in self.inputs}
 
 

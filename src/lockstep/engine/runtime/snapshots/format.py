@@ -3,7 +3,7 @@
     magic "LSSN" | version u16 | - u16 | size of the index u32 | index, msgpack | head | pages | CRC-32C u32
 
 Little endian. Whatever the version, the file begins with magic and version and ends with the checksum of everything
-before it: so damage is told from a newer form.
+before it: so damage can be distinguished from a newer form.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Index:
     name: str
     """The snapshot's, which is that of its folder."""
     belongs: str
-    """To whose sequence log it belongs; empty: nobody said."""
+    """The sequence log it belongs to; empty if unknown."""
     shard: int
     shards: int
     made_ns: int

@@ -27,7 +27,7 @@ def trim_point(
     decided: SequencePosition,
     published: SequencePosition,
 ) -> TrimPoint | None:
-    """The offsets below which nobody needs the sequence log and the inputs, or None: too few snapshots to say.
+    """The offsets below which the sequence log and the inputs are not needed; None with too few snapshots to say.
 
     Kept are the entry that states the model in force, the one that states the model of what is published, from where
     an engine starts, and everything after them.

@@ -249,7 +249,7 @@ class SnapshotStore:
                     _log("What a killed writer left was removed", "snapshot_leftover", path, "its writer is gone")
 
     def _remove_unfinished(self, newest: Mapping[str, int]) -> None:
-        """Old ones that miss shards, if a newer good one of the same owner is there: nobody will ever finish them."""
+        """Old ones that miss shards, if a newer good one of the same owner is there: they will never be finished."""
         for candidate in self._candidates():
             is_whole = len(candidate.files) == candidate.shards > 0
             if is_whole or not all(map(self._is_old, (candidate.folder, *candidate.files.values()))):

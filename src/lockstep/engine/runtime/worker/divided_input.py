@@ -111,7 +111,7 @@ def _written(columns: dict[str, pa.Array]) -> pa.Buffer:
 def read_part(path: Path, shares: Mapping[str, InputShare], schemas: Mapping[str, Schema]) -> Range:
     """What a file holds for one shard; DataError if that is not what was written.
 
-    It is read, and not mapped: a file that somebody cuts off ends a process that has it mapped.
+    It is read, not mapped: truncating a file ends a process that has it mapped.
     """
     try:
         with path.open("rb", buffering=0) as file:
@@ -245,7 +245,7 @@ class PartFolder:
         schemas: Mapping[str, Schema],
         read: Callable[[], Range],
     ) -> Range:
-        """A piece for this shard; if nobody has left it, and nobody else is about to, `read` it and leave it.
+        """A piece for this shard; if no shard has stored it, or is about to, `read` it and store it for the others.
 
         Shards take turns by its `place`, so that none reads more than the others if all are at the same place.
         """
@@ -359,7 +359,7 @@ def _events(taken: Range) -> int:
 
 
 def _locked(path: Path) -> int | None:
-    """The descriptor of a file that is locked as long as it is open; None if somebody else has it."""
+    """The descriptor of a file that is locked as long as it is open; None if another process holds the lock."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -139,7 +139,7 @@ def stale_windows(old: Graph, new: Graph, context: ShardContext, *, begun: froze
     """The windows of a shard whose pages do not fit the new model; `begun` are those that were not shown before.
 
     Those that must be rebuilt; those that have other rows on this shard now; and those that kept only the columns that
-    somebody looked at, if somebody may now look at more.
+    were used, if more may be used now.
     """
     before, after, kept = _active(old, context), _active(new, context), compare(old, new).kept
     stale = {path for path, fields in after.items() if path not in kept or before.get(path) != fields}
