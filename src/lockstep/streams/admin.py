@@ -37,7 +37,7 @@ class StreamProgress:
     lag: int
     lag_s: float
     lease_left_s: float | None
-    """Seconds until the owner, if it is not heard again, can be replaced; None if nobody owns the stream."""
+    """Seconds until the owner, if it is not heard again, can be replaced; None if the stream has no owner."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -538,7 +538,7 @@ class Carrier:
         return moved
 
     def _has_idle_workers(self) -> bool:
-        """Workers that were told to end, did not yet, and are not held up by a handler."""
+        """Workers that were asked to end, have not ended yet, and are not held up by a handler."""
         return any(not worker.ended and worker.at_hand is None for worker in self._workers)
 
     def _is_idle(self) -> bool:

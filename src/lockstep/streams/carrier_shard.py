@@ -74,7 +74,7 @@ class CarrierShard:
         return list(self._loads.values())
 
     def pump(self, room: int) -> None:
-        """Read the ledger, append what is wanted, and read that back if it is there already."""
+        """Read the ledger and append the change, or read it back if it is there already."""
         now = self._runtime.monotonic()
         self._read(now)
         entries = self.dispatcher.wants(now, room)

@@ -292,7 +292,7 @@ class Lockstep:
         check_options("a receiver", options, ReceiverSettings.__annotations__)
         arguments.function("handler", handler)
         receiver = Receiver(subscriber, handler, self.runtime, self._open_letters, **options)
-        with self._books:  # it works on when nobody keeps it
+        with self._books:  # it keeps working when no reference to it is kept
             self._receivers = [known for known in self._receivers if not known.is_closed]
             self._receivers.append(receiver)
         return receiver
@@ -316,7 +316,7 @@ class Lockstep:
     def close(self) -> None:
         """Close every publisher and subscriber opened here, then the bus.
 
-        PublishFailed, after all is closed, if records failed that nobody was told of. In a forked child that inherited
+        PublishFailed, after all is closed, if failed records were not yet reported. In a forked child that inherited
         the connection it does nothing: streams, locks and group memberships are the parent's.
         """
         if self._closed:
@@ -347,7 +347,7 @@ class Lockstep:
                 raise
 
     def _default_config(self, name: str) -> StreamConfig:
-        """What a stream is made with if nobody says: seven days, or what comes nearest on this bus, and then say so."""
+        """The default configuration: seven days, or what comes nearest on this bus, which is then logged."""
         extra = {"action": "default_retention", "stream": name, "bus": self.url}
         if "age" not in self.promises.retention:
             logger.warning("Stream %s keeps all records: the bus can't bound it by age", name, extra=extra)
@@ -411,7 +411,7 @@ class Lockstep:
     def _prepare(
         self, name: str, config: StreamConfig | None, create: bool, partitioner: str | None = None
     ) -> list[Log]:
-        """Open a stream, making it if that is wanted; a given configuration must be the stored one."""
+        """Open a stream, creating it if asked to; a given configuration must be the stored one."""
         if config is not None:
             arguments.instance("config", config, StreamConfig)
             config = config if partitioner is None else replace(config, partitioner=partitioner)
@@ -482,7 +482,7 @@ class Lockstep:
 
 
 def _close_dropped(lanes: Sequence[Lane]) -> None:
-    """Wait for what publishers that nobody closed still send; PublishFailed for what they could not."""
+    """Wait for what publishers that were not closed still send; PublishFailed for what they could not."""
     close_lanes(lanes)
     for lane in lanes:
         raise_failures([lane], lane.log.name)

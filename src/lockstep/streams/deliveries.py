@@ -83,7 +83,7 @@ class Deliveries:
             settled = ledger.settled.get(item)
             if settled is not None and settled.outcome in (DONE, SKIPPED):
                 raise IllegalState(what=f"Item {item!r}", action="be skipped", reason=f"it is {settled.outcome}")
-        for log, _ in holding or known:  # of an item that nobody has begun it is not known where it stands
+        for log, _ in holding or known:  # the log of an item that was not begun is not known
             self._order(log, item, SKIP)
 
     def retry(self, item: str) -> int:

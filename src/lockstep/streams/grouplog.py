@@ -38,7 +38,7 @@ _KINDS = {kind.__name__.lower(): kind for kind in (Beat, Claim, Confirm, Leave, 
 
 
 _NOTHING = Leave("", -1)
-"""Stands for a record that is not valid: nobody leaves, so folding it in changes nothing."""
+"""Stands for a record that is not valid: no member leaves, so applying it changes nothing."""
 
 
 def encode(record: Record) -> bytes:
@@ -192,7 +192,7 @@ class GroupLog:
         return {at: known[at] for at in sorted({*deciding[-1:], *list(known)[-1:]})}
 
     def state_in(self, changes: Transaction, known: GroupState) -> GroupState:
-        """What the log says within a transaction, where nobody else writes: the truth at the commit."""
+        """What the log says within a transaction, where no one else can write: this holds at the commit."""
         if changes.identity(self.name) != self.log.identity:
             raise GroupNotFound(name=self.group, bus=self.bus.url)
         first = changes.bounds(self.name).first

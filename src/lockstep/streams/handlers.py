@@ -85,7 +85,7 @@ def pause_for_letter(policy: OnFailure, attempt: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a handler with a second parameter is told about the record it gets."""
+    """What a handler with a second parameter gets with the record."""
 
     epoch: int | None
     """Fencing token of the group: refuse lower ones where you write."""

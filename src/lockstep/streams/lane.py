@@ -180,7 +180,7 @@ class Lane:
 
     @property
     def has_ended(self) -> bool:
-        """True when it is closed, nothing is under way, and everybody who has to know knows what failed."""
+        """True when it is closed, nothing is under way, and every failure was reported."""
         return self._ended and not self._ending.locked() and not self._failed
 
     @property
@@ -376,13 +376,13 @@ class Lane:
     def _complete(
         self, drafts: list[Draft], error: BaseException | None, bases: Iterable[int | None] = repeat(None)
     ) -> None:
-        """Finish drafts that are in nobody's hand any more."""
+        """Finish drafts that no thread works on any more."""
         for draft in drafts:
             draft.forget_payload()
         self._settle(drafts, bases, error)
 
     def _settle(self, drafts: list[Draft], bases: Iterable[int | None], error: BaseException | None) -> None:
-        """Finish those that were not given up meanwhile: a stuck append may return when nobody waits for it."""
+        """Finish those that were not given up meanwhile: a stuck append may return when no caller waits for it."""
         with self._lock:
             mine = [(draft, base) for draft, base in zip(drafts, bases, strict=False) if not draft.settled]
             for draft, _ in mine:
@@ -404,7 +404,7 @@ class Lane:
             draft.finish(None, error)
 
     def take_failures(self) -> tuple[int, BaseException] | None:
-        """How many records failed that nobody was told of, and why the first did; they are told now."""
+        """How many failed records were not reported, and why the first failed; they count as reported now."""
         if os.getpid() != self._pid:
             return None  # the parent's, as is the lock, which one of its threads may have held when this child was made
         with self._lock:
@@ -457,7 +457,7 @@ class Lane:
 def _summed(
     failed: Iterable[Draft], before: tuple[int, BaseException] | None = None
 ) -> tuple[int, BaseException] | None:
-    """Failures that nobody was told of: their number, and the first reason."""
+    """Failures that were not reported: their number, and the first reason."""
     count, first = before if before is not None else (0, None)
     for draft in failed:
         untold = draft.untold_failures()

@@ -159,7 +159,7 @@ class GroupMember:
                 self._pump()
             state = self._state.group.seat(seat)
             if (state.epoch, state.owner) != (epoch, self.id):
-                self._refused.pop(seat, None)  # the caller is told here
+                self._refused.pop(seat, None)  # the caller gets the error here
                 raise self._fenced(seat, epoch)
             if state.confirmed is not None and state.confirmed >= offset:
                 return
@@ -222,7 +222,7 @@ class GroupMember:
 
     @contextmanager
     def _working(self) -> Iterator[None]:
-        """One thread acts for the member at a time. What users are to be told is told after the lock is let go."""
+        """One thread acts for the member at a time. Callbacks of users run after the lock is released."""
         with self._pumping:
             self._depth += 1
             try:

@@ -37,7 +37,7 @@ class Item:
     attempt: int
     """1 for the first."""
     in_doubt: bool
-    """True if an earlier attempt was begun, and nobody knows how it ended."""
+    """True if an earlier attempt was begun and its outcome is unknown."""
     epoch: int
     """Fencing token: grows whenever the shard goes to another carrier."""
 

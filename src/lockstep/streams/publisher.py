@@ -68,7 +68,7 @@ class Publisher(Generic[V, K]):
     ) -> Receipt:
         """Queue a record and return its future at once. Order among all records of this publisher is kept.
 
-        `callback(offset, error)` is called exactly once, from a background thread; nobody has to poll for it.
+        `callback(offset, error)` is called exactly once, from a background thread; no polling is needed.
         """
         if created_ns is not None:
             created_ns = arguments.time_ns("created_ns", created_ns)
@@ -311,7 +311,7 @@ def close_lanes(lanes: Sequence[Lane], timeout: float = _CLOSE_S) -> None:
 
 
 def raise_failures(lanes: Sequence[Lane], stream: str) -> None:
-    """PublishFailed if records failed that nobody was told of."""
+    """Raise PublishFailed if records failed and no caller was notified."""
     found = [failures for lane in lanes if (failures := lane.take_failures()) is not None]
     if found:
         first = found[0][1]
@@ -320,5 +320,5 @@ def raise_failures(lanes: Sequence[Lane], stream: str) -> None:
 
 @atexit.register
 def _send_the_rest() -> None:
-    """What was queued when the program ends, by publishers that nobody closed."""
+    """Send what is queued when the program ends, for publishers that were not closed."""
     close_lanes(list(unsent))

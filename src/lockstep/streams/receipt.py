@@ -166,7 +166,7 @@ class Draft:
             self._told.update(range(self.count))
 
     def untold_failures(self) -> int:
-        """Records that failed, and of which nobody was told yet."""
+        """Records that failed, and for which no caller was notified yet."""
         failed = range(self.count) if self.error is not None else self.failed
         return sum(index not in self._told for index in failed)
 
@@ -300,8 +300,8 @@ class Receipt:
 
         def hand_over(offset: int | None, error: BaseException | None) -> None:
             if finished.done():
-                return  # nobody waits any more, so nobody was told
-            with suppress(RuntimeError):  # the loop is closed: nobody waits either
+                return  # the caller no longer waits, so it was not notified
+            with suppress(RuntimeError):  # the loop is closed: no caller waits
                 loop.call_soon_threadsafe(settle, offset, error)
                 self._draft.tell(self._index)
 

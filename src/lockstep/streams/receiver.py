@@ -304,7 +304,7 @@ class Receiver:
                 publisher.close()
 
     def _has_idle_workers(self) -> bool:
-        """Workers that were told to end, did not yet, and are not held up by the handler."""
+        """Workers that were asked to end, have not ended yet, and are not held up by the handler."""
         return any(not worker.ended and worker.at_hand is None for worker in self._workers)
 
     def _in_flight(self) -> int:

@@ -120,8 +120,8 @@ class Subscriber(Generic[V, K]):
     def records(self, idle_s: float | None = None) -> Iterator[Record[V, K]]:
         """Records one by one, until closed, or until none came for `idle_s` seconds.
 
-        The position is after the last record handed out: confirm() covers that one and those before it, and whoever
-        reads on after a break gets the next. A record that can't be decoded is raised once as DecodeFailed; it counts
+        The position is after the last record handed out: confirm() covers that one and those before it, and a new
+        loop after a break gets the next. A record that can't be decoded is raised once as DecodeFailed; it counts
         as handed out, and the next record is the one after it.
         """
         return _Records(self, None if idle_s is None else arguments.seconds("idle_s", idle_s))

@@ -75,7 +75,7 @@ class SharedTask:
             delay: float | None = None
             try:
                 delay = None if self._stopped else self._step()
-            except BaseException as error:  # noqa: BLE001 - the work ends here, and its owner is told why
+            except BaseException as error:  # noqa: BLE001 - the work ends here, and its owner gets the error
                 logger.error("Background work failed", exc_info=error, extra={"action": "task_failed"})
                 self._on_crash(error)
             if delay is None:

@@ -48,7 +48,7 @@ def bounds(client: Lockstep, name: str) -> list[dict[str, Any]]:
 def stream_row(client: Lockstep, name: str, groups: Iterable[GroupView] | None) -> dict[str, Any]:
     """A stream in a list. `first` and `next` are None for a stream with shards: each has its own.
 
-    `groups` is None where nobody asked for them: to know who reads a stream, the log of every group has to be read.
+    `groups` is None where they were not asked for: to know who reads a stream, the log of every group has to be read.
     """
     shards = bounds(client, name)
     alone = shards[0] if len(shards) == 1 else {"first": None, "next": None}
