@@ -1,4 +1,4 @@
-"""The way to a scheduler for everybody who asks: requests go to its stream, answers come back, reads go to the store.
+"""The client of a scheduler: requests go to its stream, answers come back, reads go to the store.
 
 HTTP, Python, the command line and inflows all use this, so there is one order for the requests of a key.
 """
@@ -226,7 +226,7 @@ class SchedulerClient:
         return tenant in self.tenants()
 
     def control(self, record: ControlRecord) -> None:
-        """Register, remove, pause or resume a tenant; it counts for everybody at once."""
+        """Register, remove, pause or resume a tenant; it holds for all nodes and clients at once."""
         self._check_open()
         if isinstance(record, Registered) and record.tenant.stream is not None:
             self._make_stream(record.tenant.stream)

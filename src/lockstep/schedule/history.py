@@ -21,7 +21,7 @@ from lockstep.streams.client import Lockstep
 __all__ = ["Explanation", "explain", "owner_of"]
 
 SCANNED = 1_000_000
-"""So many of the newest records are looked at, unless told otherwise."""
+"""How many of the newest records are read by default."""
 
 
 def records_of(
@@ -49,7 +49,7 @@ _ENDS = ("fired", "failed", "missed", "replayed", "removed")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
-    """What is known of an event: `event` is None if it is not stored, `node` if nobody owns its shard."""
+    """What is known of an event: `event` is None if it is not stored, `node` if its shard has no owner."""
 
     tenant: str
     id: str

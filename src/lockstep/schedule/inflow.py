@@ -6,7 +6,7 @@ passed by; `inflow_progress` says how. On other buses they are stored again: in 
 but an event that fired and was removed meanwhile fires again.
 
 A record that is not a valid request, or that the scheduler's stream can't take, is stored in the stream NAME.inflow.dlq
-with the reason, and holds up nobody.
+with the reason, and delays no other.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class KafkaInflow:
                         extra={"action": "inflow_retry", "reason": str(error)},
                     )  # fmt: skip
                     self._stopping.wait(RETRY_S)
-        except BaseException as error:  # told to the owner, and the thread ends
+        except BaseException as error:  # the owner gets the error, and the thread ends
             self.error = error
             logger.error("The inflow ended", exc_info=error, extra={"action": "inflow_ended"})
             if not isinstance(error, Exception):
@@ -264,7 +264,7 @@ class KafkaInflow:
             progress.committed(place)
 
     def _note(self, error: KafkaError) -> None:
-        """Log an error that Kafka's client told; one that lasts is told again and again."""
+        """Log an error that Kafka's client reported; it reports a lasting one again and again."""
         now = self._client.bus.runtime.monotonic()
         with self._counting:
             if now - self._told.get(error.name(), -TOLD_S) < TOLD_S:

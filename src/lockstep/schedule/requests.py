@@ -1,4 +1,4 @@
-"""Requests as records of the requests stream: JSON, with the client and number to answer to, if one is wanted."""
+"""Requests as records of the requests stream: JSON, with the client and number to answer to, if any."""
 
 from __future__ import annotations
 

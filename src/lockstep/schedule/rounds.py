@@ -303,7 +303,7 @@ class TenantLimits:
         return stream is not None and self._broken.get(stream, 0.0) > self._runtime.monotonic()
 
     def streams_missing(self, name: str, changes: Sequence[Change]) -> None:
-        """Streams of tenants do not exist: their events wait, and nobody else's do. All are looked for at once."""
+        """Streams of tenants do not exist: their events wait, those of others do not. All are looked up at once."""
         wanted = {record.stream for change in changes for record in change.outgoing}
         missing = {stream_name(name), *(wanted - set(self._bus.bus.names()))}  # the name may be that of a shard
         self._streams.create(self._bus)  # if it is one of the scheduler's own
@@ -316,7 +316,7 @@ class TenantLimits:
             self._has_to_wait(stream)
 
     def streams_refuse(self, error: OutboxBlocked) -> None:
-        """Streams of tenants do not take their events: these wait, and nobody else's do."""
+        """Streams of tenants do not take their events: these wait, those of other tenants do not."""
         if error.params["stream"] in self._streams.own:
             raise error
         for name in cast("list[str]", error.params["streams"]):

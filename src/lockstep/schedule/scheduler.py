@@ -3,7 +3,7 @@
 with lockstep.connect("lmdb:./events") as bus, bus.scheduler("jobs") as scheduler:
     scheduler.after("30m", {"mail": 7}, id="mail-7")
 
-A scheduler runs a node in this process unless it is told not to; then other processes have to.
+A scheduler runs a node in this process unless that is turned off; then other processes have to.
 """
 
 from __future__ import annotations

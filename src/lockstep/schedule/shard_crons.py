@@ -42,7 +42,7 @@ CHUNK_S, CHUNK_MAX_S = 60, 86_400
 TICKS_AT_ONCE, FIRED_AT_ONCE = 2_000_000, 20_000
 """Ticks of a longer time are decided at once up to so many, and up to so many that fire."""
 JUMP_S = BEHIND_S = 60
-"""A mark that is this far from the clock: the computer slept, nobody owned the shard, or the clock was set."""
+"""A mark that is this far from the clock: the computer slept, the shard had no owner, or the clock was set."""
 SET_BACK_AFTER_S = 60.0
 """For so long the clock must be behind the mark before the mark follows it."""
 
@@ -197,7 +197,7 @@ class ShardCrons:
         def rows() -> Iterator[tuple[bytes, CronRow, list[Decision]]]:
             for key, known, seconds in due:
                 row = change.crons.get(key, known)
-                if row is not None and row.ticks_like(known):  # else this step told what became of its ticks
+                if row is not None and row.ticks_like(known):  # else this step reported what became of its ticks
                     yield key, row, decided(row, seconds, second, seconds[-1] if stop == second else None)
 
         return stop, rows()

@@ -1,9 +1,9 @@
 """Tenants: where their events go, and the register of them that every node and client follows.
 
 The control stream holds a record for each registration, removal and pause. All read it in order, so a registration
-counts for everybody who has read up to it. When it is long, the Master writes a snapshot of all tenants as they were at
-an offset, and has what is before that offset trimmed. Whoever has read everything passes the snapshot by; whoever finds
-the beginning trimmed takes it, and reads on from its offset.
+holds for every reader that has come to it. When it is long, the Master writes a snapshot of all tenants as they were at
+an offset, and has what is before that offset trimmed. A reader that has read everything ignores the snapshot; one
+that finds the beginning trimmed loads it, and reads on from its offset.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ NewId = Callable[[], bytes]
 
 
 def event_id(new_id: NewId, option: Option) -> str:
-    """Return an id for an event; that of one whose payload alone is delivered can be told by its prefix."""
+    """Return an id for an event; that of one whose payload alone is delivered is recognised by its prefix."""
     made = str(UUID(bytes=new_id(), version=4))
     return PAYLOAD_PREFIX + made if option is Option.PAYLOAD_ONLY else made
 

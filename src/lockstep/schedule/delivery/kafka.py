@@ -251,7 +251,7 @@ class KafkaCourier:
 
 @dataclass(slots=True)
 class _Note:
-    """The last error that a client told, for the one who gets only a time-out."""
+    """The last error that a client reported, to explain a time-out."""
 
     text: str = ""
 
@@ -292,7 +292,7 @@ class _Sender:
     def _serve(self) -> None:
         try:
             self._producer = self._make()
-        except Exception as error:  # noqa: BLE001 - all that wait for the producer are told
+        except Exception as error:  # noqa: BLE001 - every caller that waits for the producer gets it
             self._loop.call_soon_threadsafe(self._end, error)
             return
         self._loop.call_soon_threadsafe(_set, self.ready, None)
@@ -323,7 +323,7 @@ class _Sender:
         """The thread has ended: because it was stopped, or because there is no producer any more."""
         if error is not None and not self.ready.done():
             self.ready.set_exception(error)
-            self.ready.exception()  # seen, even if nobody waits for it
+            self.ready.exception()  # marked as retrieved, even if no caller waits for it
         for future in self._open:
             _set(future, KafkaError(KafkaError._DESTROY))
         self._on_end(self)

@@ -51,7 +51,7 @@ class MinuteRow:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What fires in a time, its busiest minutes first, and all hours if they are wanted."""
+    """What fires in a time, its busiest minutes first, and all hours if asked for."""
 
     events: int
     ticks: int

@@ -62,7 +62,7 @@ def by_hour(
     stop: int | None = None,
     parquet: str | None = None,
 ) -> list[HourRow]:
-    """Return the figures of each hour and tenant, by the time at which things happened; also as Parquet if wanted."""
+    """Return the figures of each hour and tenant, by the time of the events; with `parquet` also write them there."""
     records = _records(spark, url, stream)
     if tenant is not None:
         records = records.where(f.col("tenant") == tenant)

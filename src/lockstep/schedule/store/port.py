@@ -1,4 +1,4 @@
-"""The port that carries every store of a scheduler: rows of a shard are written by its owner alone, read by anybody."""
+"""The port that carries every store of a scheduler: rows of a shard are written by its owner, and read by all."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Store(ABC):
     """Rows of events and crons by shard.
 
     Contract (checked by tests/contract for every backend): `commit` stores a change as a whole or not at all; a change
-    whose fence was claimed by a later epoch is refused and changes nothing; what was committed is read by everybody
+    whose fence was claimed by a later epoch is refused and changes nothing; what was committed is read by every handle
     from then on; a store that is away raises Unavailable, and nothing is half done. After Unavailable from `commit`
     each change is stored or not: claim the shard again to learn which. OutboxBlocked is the exception: it names streams
     that do not take records, and nothing was stored.
