@@ -60,7 +60,7 @@ _LETTER_S = 30.0
 _KINDS_TOLD = 100
 _END_S = 10.0
 _LATE_S = 30.0
-"""For so long what a lost shard's work came to is offered to its ledger."""
+"""How long the outcome of a lost shard's work is offered to its ledger."""
 
 ItemHandler = Callable[[Item], Awaitable[None] | None]
 H = TypeVar("H", bound=ItemHandler)
@@ -86,7 +86,7 @@ class CarrierOptions:
     dead_letters: str | None = None
     """Stream for dead letters; by default the outbox with .dlq added."""
     remember: int = REMEMBER
-    """The ends of so many items are remembered: a copy of one of them is not carried out."""
+    """How many finished items are remembered: a copy of one of them is not carried out."""
 
     def __post_init__(self) -> None:
         if self.on_doubt not in (AGAIN, SKIP):
@@ -158,7 +158,7 @@ class Carrier:
         self._told: set[str] = set()
         self._calls_seen = 0
         self.error: BaseException | None = None
-        """Why it ended, if it did not end because it was closed."""
+        """The error that ended it; None while it runs, or if it was closed."""
 
     def on(self, kind: str, handler: H | None = None) -> Any:
         """Have items of a kind carried out by a function, sync or async; "*" stands for all other kinds.
@@ -466,7 +466,7 @@ class Carrier:
         return DONE, ""
 
     def _is_still_ours(self, shard: CarrierShard) -> bool:
-        """Whether the lease runs: asked right before a handler is called."""
+        """Whether the lease is valid; checked right before a handler is called."""
         subscriber = self._subscriber
         if subscriber is None or subscriber.is_closed or subscriber._member is None or shard.lost_at is not None:
             return False
@@ -583,7 +583,7 @@ class _Worker:
         self._task = runtime.spawn("lockstep-carrier-worker", self._step, self._waiter, carrier._crashed)
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Wake it: there may be something to do."""
         self._waiter.wake()
 
     def end(self) -> None:

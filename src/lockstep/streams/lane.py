@@ -40,12 +40,12 @@ _IDLE_S, _LEAST_WAIT_S, _STOP_S = 3600.0, 0.001, 0.05
 _FAILED_KEPT = 1000
 
 unsent: set[Lane] = set()
-"""Lanes with something to send. The end of the program finds them here, also if their publishers were forgotten."""
+"""Lanes with something to send. They are flushed at exit, even if no reference to their publishers is left."""
 os.register_at_fork(after_in_child=unsent.clear)  # what the parent queued is the parent's to send
 
 
 class Lane:
-    """The way of one publisher into one log."""
+    """Stores the records of one publisher in one log, in order, from a bounded buffer."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Lane:
             last.wait(timeout)
 
     def begin_close(self, timeout: float) -> None:
-        """Take no more, and send what is queued."""
+        """Accept no more records, and send what is queued."""
         if os.getpid() != self._pid:
             return  # a child inherited it; what is queued is the parent's to store
         with self._lock:
@@ -164,7 +164,7 @@ class Lane:
         self._waiter.wake()
 
     def end_close(self) -> None:
-        """Wait for that. What could not be stored in time fails."""
+        """Wait until it is closed; records that are not stored in time fail."""
         if os.getpid() != self._pid:
             return
         with self._ending:  # a second caller waits for the first
@@ -189,7 +189,7 @@ class Lane:
         return self._records >= self._buffer_records or self._bytes >= self._buffer_bytes
 
     def wait_for_room(self, timeout: float) -> None:
-        """Return when something left the buffer, or after `timeout` seconds; failing what is overdue on the way."""
+        """Return when the buffer has shrunk, or after `timeout` seconds; drafts past their deadlines fail meanwhile."""
         with self._lock:
             self._close_draft()
         self._waiter.wake()
@@ -265,12 +265,12 @@ class Lane:
                 self._waiter.wake()
 
     def _lacks_room(self, size: int, records: int) -> bool:
-        """What is larger than the whole buffer is let in when the buffer is empty: it can't be split."""
+        """Whether there is no room; an empty buffer accepts any size, since a record can't be split."""
         is_too_much = self._records + records > self._buffer_records or self._bytes + size > self._buffer_bytes
         return is_too_much and self._records > 0 and not self._closed
 
     def _make_room(self, size: int, records: int = 1) -> None:
-        """Called with the lock held, which is let go while waiting."""
+        """Called with the lock held, which is released while waiting."""
         policy, seconds, end = self._options.when_full, self._options.delivery_timeout_s, self._deadline()
         while self._lacks_room(size, records):
             if policy == "drop-oldest" and self._drop_oldest():
