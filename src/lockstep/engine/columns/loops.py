@@ -48,7 +48,7 @@ def frame(looked, opcode, order, index, codes, table, count, last, group, sign, 
     """The steps of a batch: a look at each group that exists, then the events, an update's old row before its new one.
 
     `order` is empty if there are no updates, `index` if the rows are those of the events in order. A row's group is
-    `table[codes[row]]`. Filled in are for each step its group, sign and row, whether what it leaves behind is shown,
+    `table[codes[row]]`. Filled in are for each step its group, sign and row, whether its result is shown,
     the members of the group after it, whether that makes it empty, and the step its last output came from.
     """
     looks = len(looked)

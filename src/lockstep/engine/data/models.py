@@ -194,4 +194,4 @@ CASES: Mapping[str, Case] = {
     "join": Case(stream_to_table, "desk/Trades", trades, ("desk/Traders", traders)),
     "join_kept": Case(stream_and_table, "desk/Trades", trades, ("desk/Traders", traders)),
 }
-"""The models by name, so that other processes can look one up."""
+"""The cases by name, so that other processes can look one up."""

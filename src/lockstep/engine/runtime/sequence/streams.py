@@ -165,7 +165,7 @@ class ProjectInputs:
         return {name: ends.get(name, log.bounds().first) for name, log in self.logs.items()}
 
     def begin(self) -> dict[str, int]:
-        """Where each input is taken up if nothing was taken before; a stream of other programs may not begin at 0."""
+        """Where each input is taken up if nothing was taken before; a stream of other programs need not begin at 0."""
         return {each.name: each.log.bounds().first if each.takes_records else 0 for each in self.inputs}
 
 

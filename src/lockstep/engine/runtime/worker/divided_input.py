@@ -145,7 +145,7 @@ def _checked(file: FileIO, start: int, size: int, checksum: int | None) -> bytes
 
 
 def _bytes(file: FileIO, start: int, size: int) -> bytes:
-    """Some bytes; what a damaged size asks for beyond the end of the file is not even tried."""
+    """Read `size` bytes at an offset; raises DataError before reading if the file is shorter."""
     whole = os.fstat(file.fileno()).st_size
     if start + size > whole:
         raise DataError(reason=f"it has {whole} bytes, and should have {start + size} or more")
@@ -197,12 +197,12 @@ _SUFFIX, _VERSION = ".part", 1
 
 @dataclass(slots=True)
 class PartCounts:
-    """How many events came from where."""
+    """How many events were read from each place."""
 
     made: int = 0
-    """Read from the logs, and left for the others."""
+    """Read from the logs, and stored for the others."""
     found: int = 0
-    """Taken from what another shard had left."""
+    """Read from what another shard had stored."""
     alone: int = 0
     """Read from the logs for itself."""
 
@@ -221,7 +221,7 @@ class PartFolder:
         self._come()
 
     def others_here(self) -> bool:
-        """Whether another shard is at work on this machine: for oneself alone nothing need be divided."""
+        """Whether another shard is at work on this machine; if none is, nothing is divided."""
         if not self._is_here:
             self._come()
         others = (shard for shard in range(self._shards) if shard != self._shard)
@@ -293,7 +293,7 @@ class PartFolder:
     def _make(
         self, path: Path, shares: Mapping[str, InputShare], schemas: Mapping[str, Schema], read: Callable[[], Range]
     ) -> Range:
-        """Read a piece from the logs, and leave it; what is left is taken from there, so that no more is held."""
+        """Read a piece from the logs and store it; the result is read from the file, so that memory is freed."""
         taken = read()
         self.counts.made += _events(taken)
         temporary = path.with_suffix(f".{self._shard}.tmp")
@@ -303,7 +303,7 @@ class PartFolder:
             with temporary.open("wb", buffering=0) as file:
                 write_all(file, chunks)
             temporary.replace(path)
-        except OSError as error:  # a full disk: everybody reads the logs
+        except OSError as error:  # such as a full disk: every shard reads the logs itself
             logger.debug("A part was not written", extra={"action": "part", "reason": str(error)})
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
@@ -325,7 +325,7 @@ class PartFolder:
             room += each
 
     def _claim(self, name: str) -> int | None:
-        """A descriptor that is held while this shard reads a piece; None: another one does.
+        """A descriptor that is held while this shard reads a piece; None if another shard reads it.
 
         Who is killed lets go of it.
         """
@@ -345,7 +345,7 @@ def divided(taken: Range, shares: Mapping[str, InputShare]) -> Range:
 def part_name(
     start: SequencePosition, last: int, digest: str, shares: Mapping[str, InputShare], fingerprint: str
 ) -> str:
-    """What a piece is called: by all that its content follows from."""
+    """The name of a piece: a digest of everything that determines its content."""
     plan = {
         path: (share.share.fields, share.share.shards, sorted(share.looked_at), sorted(share.needed))
         for path, share in sorted(shares.items())
@@ -391,7 +391,7 @@ An entry of a backlog is mostly larger, and so a piece: whatever entries a batch
 
 
 _WORTH_EVENTS = 4096
-"""Of fewer nothing is left for others."""
+"""Ranges with fewer events are not stored for other shards."""
 
 
 class Reader(Protocol):
