@@ -1,7 +1,7 @@
 """A publisher connector at work: blocks of its source onto the input stream of a window, each once.
 
-The numbers of its client are places in the source. So the input stream itself tells how far it is: whoever leads next
-goes on behind the last number there, and engines drop what two of them sent.
+The numbers of its client are positions in the source, so the input stream itself shows how far it is: the next leader
+continues after the last number there, and engines drop what was sent twice.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Feeding:
         return True
 
     def close(self) -> None:
-        """Let go; what was sent is on the stream, or will be sent again by whoever leads."""
+        """Close source and publisher; blocks that did not reach the stream are sent again by the next leader."""
         try:
             self._sender.close()
             if self._plain is not None:

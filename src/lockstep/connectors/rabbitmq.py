@@ -146,18 +146,18 @@ class RabbitSource:
         self._waiting: list[tuple[int, int, bytes]] = []
 
     def pieces(self, after: int, note: Note | None) -> Iterator[Piece | None]:
-        """See Source."""
+        """Yield the blocks after `after` or the noted offset; raises if the broker cannot be reached."""
         offset = after or (note.at if note is not None else 0)
         with self._place.errors():
             self._open(offset)
         return self._read(offset)
 
     def start(self) -> Note | None:
-        """See Source: a stream queue begins where it begins."""
+        """Return None: a queue is always read from its beginning."""
         return None
 
     def close(self) -> None:
-        """See Source."""
+        """Close the connection."""
         close(self._connection)
         self._connection = None
 
@@ -260,7 +260,7 @@ class RabbitTarget:
         self._channel: Any = None
 
     def open(self, note: Note) -> int | None:
-        """See Target."""
+        """Connect, keeping other senders out; returns the last block published if it can be read, else None."""
         del note  # what is there tells
         place = self._place
         with place.errors():
@@ -272,7 +272,7 @@ class RabbitTarget:
         return block_of(last) if last is not None and self._form.form == BINARY else None
 
     def send(self, blocks: Sequence[Block]) -> None:
-        """See Target."""
+        """Publish blocks as confirmed messages; raises if the broker refuses one."""
         pika, place = client(), self._place
         with place.errors():
             for block in blocks:
@@ -285,16 +285,16 @@ class RabbitTarget:
                 self._channel.basic_publish(place.exchange, place.topic, self._form.message(block), properties)
 
     def mark(self) -> Mapping[str, Any]:
-        """See Target: the last message tells, if it can."""
+        """Return nothing: the last message holds its block's number, if the format has one."""
         return {}
 
     def idle(self) -> None:
-        """See Target."""
+        """Answer heartbeats; raises if the connection is lost."""
         with self._place.errors():
             self._connection.process_data_events(0)
 
     def close(self) -> None:
-        """See Target."""
+        """Close the connection."""
         close(self._connection)
         self._connection = None
 
@@ -312,9 +312,9 @@ def close(connection: Any) -> None:
 
 
 class LastValueQueue:
-    """Made when it is missing, and bound to the topic; from then on it holds the last message.
+    """A queue bound to the topic that holds its last message from then on; created if it is missing.
 
-    Whoever reads looks at it alone: give each reader a queue of its own name.
+    It serves one reader at a time: give each reader a queue with its own name.
     """
 
     def __init__(self, channel: Any, exchange: str, routing_key: str, name: str) -> None:

@@ -158,7 +158,7 @@ class _Runner:
         path = self._planned.path
         if not self._goes_on():
             self.close()
-            self._is_over = False  # whoever leads again looks again
+            self._is_over = False  # once this engine leads again, it looks again
             if not self._all.is_stopping:
                 self._all.is_at(path, STOPPED)
             return None if self._all.is_stopping else _IDLE_S
@@ -217,7 +217,7 @@ class _Runner:
             return
         try:
             work.close()
-        except LockstepError as error:  # what it could not send is sent again by whoever leads next
+        except LockstepError as error:  # what it could not send is sent again by the next leader
             words = "Connector %s could not end well: %s"
             logger.warning(words, self._planned.path, error, extra={"action": "connector"})
 

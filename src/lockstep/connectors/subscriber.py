@@ -132,7 +132,7 @@ IS_NEW, BEGUN, AHEAD = "is_new", "begun", "ahead"
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where to go on: behind block `sent`, reading from the noted position or, if that is too far, from the start."""
+    """Where to go on: after block `sent`, reading from the noted position or, if that is too far, from the start."""
 
     sent: int
     from_start: bool = False
