@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TCP, LISTEN = "tcp://", "listen://"
 LOOK_S = 0.05
-"""A wait is never longer: somebody may have to be told to end, and standbys have work of their own."""
+"""The longest wait, so that a stop is noticed soon and standbys can do their own work."""
 _READ = 1 << 20
 _CONNECT_S = _SEND_S = 30.0
 
@@ -184,7 +184,7 @@ class SocketOutlet:
         self._link, self._name = link, name
 
     def write(self, data: bytes) -> None:
-        """See Outlet."""
+        """Send all bytes; raises TimedOut if the other side stops reading, Unreachable if the connection is lost."""
         try:
             self._link.sendall(data)
         except TimeoutError as error:

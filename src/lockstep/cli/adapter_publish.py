@@ -153,29 +153,29 @@ class PlainFeed:
     blocks: int = 0
 
     def send(self, batch: EventBatch) -> None:
-        """See Feed."""
+        """Publish the batch; what is still buffered is sent by `finish` or `stop`."""
         sent = self.publisher.publish_batch(batch)
         self.events, self.blocks = self.events + sent.events, self.blocks + sent.blocks
 
     def rest(self) -> None:
-        """See Feed."""
+        """Sleep briefly."""
         time.sleep(LOOK_S)
 
     def finish(self, *, is_whole: bool) -> None:
-        """See Feed."""
+        """Return when everything given is on the stream."""
         del is_whole  # nobody else reads it
         self.publisher.flush()
 
     def stop(self) -> None:
-        """See Feed."""
+        """Return when everything given is on the stream."""
         self.publisher.flush()
 
     def close(self) -> None:
-        """See Feed."""
+        """Close the publisher."""
         self.publisher.close()
 
     def tree(self) -> dict[str, Any]:
-        """See Feed."""
+        """Return nothing: a plain publisher has no role."""
         return {}
 
 
@@ -188,7 +188,7 @@ class FailoverFeed:
     blocks: int = 0
 
     def send(self, batch: EventBatch) -> None:
-        """See Feed."""
+        """Offer each block of the batch to the group, and send what may be sent now."""
         from lockstep.events.rows import single_blocks
 
         for block in single_blocks(batch):
@@ -197,24 +197,24 @@ class FailoverFeed:
         self.publisher.pump()
 
     def rest(self) -> None:
-        """See Feed."""
+        """Send what may be sent now, then wait briefly."""
         self.publisher.pump()
         self.publisher.wait()
 
     def finish(self, *, is_whole: bool) -> None:
-        """See Feed."""
+        """Return when all blocks are on the stream, whichever publisher of the group sends them."""
         self.publisher.finish(is_whole=is_whole)
 
     def stop(self) -> None:
-        """See Feed."""
+        """Stop taking part in the group, after trying to bring all blocks onto the stream."""
         self.publisher.stop()
 
     def close(self) -> None:
-        """See Feed."""
+        """Close the publisher."""
         self.publisher.close()
 
     def tree(self) -> dict[str, Any]:
-        """See Feed."""
+        """Return the role of this publisher, its group and the last block it saw on the stream."""
         role = "active" if self.publisher.is_active else "standby"
         return {"role": role, "group": self.publisher.name, "last": self.publisher.relay.seen}
 

@@ -61,7 +61,7 @@ _MAIL_S = 10.0
 
 
 class _Asked(Exception):
-    """Somebody asked for the end."""
+    """The engine was asked to stop."""
 
 
 class Stopping:
@@ -286,7 +286,7 @@ def _in_force(
 
 
 def _persist(client: Lockstep, streams: ProjectStreams, output: Output) -> None:
-    """Before a planned stop one engine writes a snapshot, so that whoever starts next has little to replay."""
+    """Before a planned stop one engine writes a snapshot, so that the next start has little to replay."""
     from lockstep.engine.runtime.requests.channel import RequestClient
 
     try:

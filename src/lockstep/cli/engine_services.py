@@ -60,7 +60,7 @@ class View:
         return self._engine.wanted
 
     def ask(self, kind: str, params: Mapping[str, Any], timeout_s: float) -> Reply:
-        """Ask whoever leads, over the bus."""
+        """Send a request to the active engine, over the bus."""
         from lockstep.engine.runtime.requests.channel import RequestClient
         from lockstep.runtime import ThreadRuntime
 
@@ -225,7 +225,7 @@ class DocumentLines(logging.Formatter):
         super().__init__(_DOCUMENT)
 
     def format(self, record: logging.LogRecord) -> str:
-        """See Formatter."""
+        """Return the record as a line, with the level and the thread as the document writes them."""
         shown = logging.makeLogRecord(record.__dict__)
         shown.levelname = _WORDS.get(record.levelname, record.levelname)
         shown.__dict__["thread_id"] = f"{(record.thread or 0) % 100_000_000:08d}"
@@ -242,7 +242,7 @@ class _Telling(logging.StreamHandler):  # type: ignore[type-arg]
         self.addFilter(lambda record: getattr(record, "action", "") in TOLD)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See Handler."""
+        """Write the record if its level is high enough."""
         if self._as_document and record.getMessage() == _GOES_ACTIVE and record.levelno < logging.WARNING:
             record = logging.makeLogRecord(record.__dict__)
             record.levelno, record.levelname = logging.WARNING, "WARNING"

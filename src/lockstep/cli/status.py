@@ -1,4 +1,4 @@
-"""How the projects of a cluster stand: who leads, how far behind the others are, what is off."""
+"""The state of a cluster's projects: which engine is active, how far the others lag behind, and what is wrong."""
 
 from __future__ import annotations
 

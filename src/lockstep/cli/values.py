@@ -59,7 +59,7 @@ def iso(time_ns: int) -> str:
     try:
         moment = _EPOCH + timedelta(seconds=seconds)
     except OverflowError:
-        return f"@{time_ns}ns"  # a label somebody else set; shown, not understood
+        return f"@{time_ns}ns"  # a label that was set elsewhere: shown as it is
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
 
 
