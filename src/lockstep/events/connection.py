@@ -94,7 +94,7 @@ class ProjectEvents:
     ) -> WindowPublisher:
         """A publisher to a source window, by its name or path.
 
-        A client that has a name numbers its blocks, and engines take each number once. It goes on behind its last
+        A client that has a name numbers its blocks, and engines take each number once. It goes on after its last
         number on the stream; or, to send everything again, give next_id=1.
         """
         node = self.source(window)

@@ -109,7 +109,7 @@ class FailoverPublisher:
         self._waiter.wait(_REST_S)
 
     def finish(self, timeout: float | None = None, *, is_whole: bool = True) -> None:
-        """The source has ended: return when all its blocks are on the stream, whoever sends them.
+        """Return when all blocks are on the stream, whichever publisher sends them; raises TimedOut after `timeout`.
 
         A source that could have gone on is not `is_whole`: others may have read more of it.
         """
@@ -130,7 +130,7 @@ class FailoverPublisher:
         if self.is_active:
             try:
                 self.finish(_STOP_S, is_whole=False)
-            except TimedOut as error:  # whoever takes over has the same blocks
+            except TimedOut as error:  # the publisher that takes over has the same blocks
                 logger.warning("Left blocks to others", extra={"action": "failover_stop", "reason": str(error)})
 
     def close(self) -> None:
@@ -310,7 +310,7 @@ class Relay:
         self.is_active, self.sent = True, self.seen
 
     def follow(self) -> None:
-        """Somebody else is active."""
+        """Note that another publisher is active."""
         self.is_active = False
 
     def to_send(self) -> list[bytes]:

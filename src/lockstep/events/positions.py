@@ -81,7 +81,7 @@ class HeldRows:
         self.apply(block.events())
 
     def apply(self, events: Iterable[Event]) -> None:
-        """Apply events in order; the delete behind an update block is its old half."""
+        """Apply events in order; the delete after an update block is its old half."""
         is_old = False
         for event in events:
             key = self._schema.key_of(event.values)
