@@ -99,7 +99,7 @@ class ActRunner:
     def _given(self, request: Request, principal: Principal) -> Mapping[str, Any]:
         """The fields of a body: JSON with a token, a form with a session."""
         if request.is_api:
-            if principal.session:  # a page of somebody else may have had the browser send it
+            if principal.session:  # another site's page may have had the browser send it
                 raise SignInNeeded()
             tree = parse_json(request.body) if request.body else {}
             check_tree(tree)

@@ -32,7 +32,7 @@ _TOO_LARGE = "The page is too large to be followed. Show fewer rows, or load it 
 
 @dataclass(slots=True)
 class _Shared:
-    """A page that somebody looks at, or looked at within the last second."""
+    """A page that is open in a browser, or was within the last second."""
 
     changed: asyncio.Condition
     task: asyncio.Task[None] | None = None

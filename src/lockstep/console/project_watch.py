@@ -29,7 +29,7 @@ KEPT_S = 1.0
 """A status is read anew after so long."""
 LISTEN_S = 1.0
 LISTENED_MAX = 50
-"""Projects that are listened to in the background; others from when somebody looks at them."""
+"""How many projects are watched in the background; others are watched once a page shows them."""
 LEADS_MAX = 50
 """Epochs that the history of a project shows."""
 NAMES_MAX = 1_000

@@ -477,6 +477,6 @@ def _change(progress: StreamProgress | None, log: Log, after: int) -> dict[str, 
 
 
 def _check_not_own(stream: str) -> None:
-    """An act on the server's own records could make somebody an admin, or take something out of the audit log."""
+    """Changing the server's own records could make a user an admin, or remove entries from the audit log."""
     if is_own(stream):
         raise StreamReserved(stream=stream)

@@ -75,7 +75,7 @@ class Guard:
         self._at_work = self._coming_in = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Pass the request to the app if it is allowed, else answer with an error document."""
         if scope["type"] != "http":
             return
         request, sending = Request(scope), _Sending(send)
@@ -110,7 +110,7 @@ class Guard:
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
             raise OriginRefused(host=host, origin=origin)
-        if self._token is None and not is_loopback(_name_of(host)):  # a name that somebody made to mean this machine
+        if self._token is None and not is_loopback(_name_of(host)):  # DNS rebinding: a foreign name for this machine
             raise OriginRefused(host=host, origin=origin or "elsewhere")
         given = request.headers.get("authorization")
         if self._token is not None:

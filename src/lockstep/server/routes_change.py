@@ -52,7 +52,7 @@ class ModelChecks:
 
 
 class ChangeRoutes:
-    """Routes that ask whoever leads the project to do something, and answer when it is done."""
+    """Routes that send a change to the project's active engine, and answer when it is done."""
 
     def __init__(self, site: Site) -> None:
         self._site = site

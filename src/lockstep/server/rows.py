@@ -48,7 +48,7 @@ class RowsOfWindows:
         self._known: OrderedDict[tuple[str, str, str], WindowRows] = OrderedDict()
 
     def now(self, log: Log, node: Node, model: str) -> tuple[int, list[Row]]:
-        """The last block on the stream, and the rows behind it in the order in which they came."""
+        """Return the last block on the stream, and the rows after that block in the order in which they came."""
         if not node.is_indexed:
             raise RowsUnknown(window=node.path, reason="it keeps no rows by key")
         key = (log.name, log.identity, model)

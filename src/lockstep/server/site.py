@@ -76,7 +76,7 @@ class Site:
         return {path: WindowCounts.load(dumped) for path, dumped in self.view.report().counts.items()}
 
     def ask(self, kind: str, params: Mapping[str, Any]) -> Reply:
-        """Ask whoever leads."""
+        """Send a request to the active engine, and return its reply."""
         return self.view.ask(kind, params, ASK_S)
 
 

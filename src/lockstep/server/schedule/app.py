@@ -121,7 +121,7 @@ class Timing:
         self._node = node.encode("ascii", "replace")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Run the app, count the status of its answer, and add the headers with the times and the node."""
         wall, begun = self._runtime.wall_ns() // 10**6, self._runtime.monotonic()
 
         async def timed(message: Message) -> None:

@@ -24,7 +24,7 @@ AWAY = "the bus is away; the log says why"
 
 
 class OperationRoutes:
-    """See module. `requests` counts what the server answered."""
+    """The routes for operators; `requests` counts the server's answers by status."""
 
     def __init__(self, site: ScheduleSite) -> None:
         self._site = site
