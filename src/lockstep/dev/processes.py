@@ -30,7 +30,7 @@ class Pid:
 
 
 def spawn(command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> Pid:
-    """Start a command in a folder and in a session of its own, so that it outlives whoever started it."""
+    """Start a command in a folder and in a session of its own, so that it outlives the process that started it."""
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),

@@ -155,7 +155,7 @@ def start(
             return server
         if not tries_left or all(map(is_free, ports)):
             raise failure
-        shutil.rmtree(folder)  # somebody took one of the ports meanwhile, and nothing is in there yet
+        shutil.rmtree(folder)  # another process took one of the ports meanwhile, and the folder holds no data yet
 
 
 def _failure(server: RunningServer) -> ServerDidNotStart | None:
