@@ -170,7 +170,7 @@ def _found(kind: Fault, name: str, url: str | None, folder: Path | None, environ
 
 
 def _place(url: str) -> str:
-    """Without the options behind it."""
+    """Return the URL without its options."""
     return url.partition("?")[0].rstrip("/")
 
 

@@ -212,7 +212,7 @@ class Faults:
         for seat in self._stage.seats:
             if seat.name in self._stage.down and not seat.is_alive:
                 if seat.child is not None:
-                    seat.child.kill()  # what it left behind
+                    seat.child.kill()  # child processes that it left behind
                 seat.start()
                 self._telling.say(f"{seat.name} was started again.")
 

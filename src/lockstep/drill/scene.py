@@ -174,7 +174,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 
 def _delete(client: Lockstep, cluster: str) -> None:
-    """Everything that was made for a drill on a bus of somebody else's."""
+    """Delete every stream that the drill created on a bus that is not its own."""
     for name in client.bus.names():
         if name.startswith((f"{cluster}.", f"_group.{cluster}.")):
             client.bus.delete(name)
