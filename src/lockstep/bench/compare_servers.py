@@ -109,7 +109,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def _fields(status: Path) -> list[str]:
-    """What stands behind the name of the command, which may hold anything; nothing if the process has ended."""
+    """Return the fields after the command's name, which may hold any character; empty if the process has ended."""
     try:
         return status.read_text().rpartition(")")[2].split()
     except OSError:

@@ -63,7 +63,7 @@ def publish(link: Link, plan: Plan, stage: Stage, number: int) -> None:
 
 
 def subscribe(link: Link, plan: Plan, stage: Stage, number: int) -> dict[str, int]:
-    """Receive everything and check every record; whoever waits in vain is told to come to an end."""
+    """Receive and check every record, until all have come or the run is over."""
     checker = Checker(PUBLISHERS, SIZE, BURST)
     with lockstep.connect(plan.url) as bus, bus.subscriber(SOURCE, initial="earliest") as subscriber:
         link.ready()

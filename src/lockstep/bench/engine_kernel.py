@@ -32,7 +32,7 @@ class Kept:
         self.source, self.batch = source, batch
 
     def read(self, source: str, first_block: int, last_block: int) -> EventBatch:
-        """See History."""
+        """Return the events of the blocks from `first_block` to `last_block`, both included."""
         assert source == self.source
         low, high = np.searchsorted(self.batch.block, [first_block, last_block + 1])
         return self.batch.slice(int(low), int(high))

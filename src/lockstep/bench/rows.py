@@ -158,7 +158,7 @@ _BAR_EVERY_S, _LINE_EVERY_S = 0.1, 2.0
 
 
 class Progress:
-    """Shows how far something is; never more often than somebody could read."""
+    """Shows progress, no more often than a person can read."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
