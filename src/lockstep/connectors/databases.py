@@ -77,7 +77,7 @@ class Database:
 
     @property
     def mark(self) -> str:
-        """What stands for a value in a statement."""
+        """Return the placeholder of a value in a statement."""
         return "%s" if self.driver == POSTGRESQL else "?"
 
     def quoted(self, name: str) -> str:
@@ -354,7 +354,7 @@ class Table:
 class TableTarget:
     """A table that holds the rows of a window: each block is one transaction with what it changes.
 
-    A row is updated by its key, and inserted if there is none. So blocks that come twice, after a kill, change nothing.
+    A row is updated by its key, and inserted if there is none. Blocks that are sent again after a kill change nothing.
     """
 
     def __init__(self, table: Table, schema: Schema, connector: str) -> None:

@@ -32,7 +32,7 @@ class Growing:
         self._buffer = b""
 
     def read(self, size: int = -1) -> bytes:
-        """What is there, at most so many bytes."""
+        """Return the bytes available now, at most as many as asked for."""
         if not self._buffer:
             self._buffer = self._more()
         most = len(self._buffer) if size < 0 else size
@@ -111,9 +111,9 @@ def piece_of(batch: EventBatch, first: int, form: ReadForm) -> Piece:
 
 
 class FileTarget:
-    """A file to which blocks are added; one process at a time. What was not noted is cut off, and sent again.
+    """A file that one process at a time appends blocks to. What was not noted is cut off, and sent again.
 
-    Of binary blocks the file itself tells which it has: only what is torn at its end is cut off.
+    Binary blocks carry their numbers, so only a torn end is cut off.
     """
 
     def __init__(self, path: Path, form: WriteForm, connector: str) -> None:

@@ -63,7 +63,7 @@ class Place:
         return cls(properties.connector, servers, planned.topic(), partition, client)
 
     def settings(self, **own: Any) -> dict[str, Any]:
-        """For a client of confluent-kafka; it keeps its words to itself, errors come with the calls."""
+        """Return the settings of a confluent-kafka client that logs nothing: each call raises its own errors."""
         quiet = {"log_level": 0, "error_cb": _silent, "topic.metadata.refresh.interval.ms": 5_000}
         return {"bootstrap.servers": self.servers, **quiet, **self.client, **own}
 
@@ -117,7 +117,7 @@ def client() -> Any:
 
 
 def _silent(_error: Any) -> None:
-    """Connection errors come with the calls that they concern."""
+    """Drop the client's own error messages: each call raises its own errors."""
 
 
 class KafkaSource:
@@ -321,7 +321,7 @@ def _last_in(place: Place) -> int | None:
 
 
 def _last_of(consumer: Any, place: Place) -> int | None:
-    """The last block from where a consumer stands to the end."""
+    """Return the last block between the consumer's position and the end."""
     kafka, found = client(), None
     while True:
         messages = consumer.consume(_MOST, TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""What a connector of any kind is to the rest, and the notes of how far it has come."""
+"""The interface of connectors, and the notes that record how far each has come."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Piece:
     numbers: Int64s
     transactional: bool = False
     frame: bytes | None = field(default=None, repr=False)
-    """A frame with a client and numbers of its own, to be passed on as it is."""
+    """A frame with its own client and numbers, to be passed on unchanged."""
     at: int = 0
     """How far the source was read with this, where that is not the number of a block."""
     frame_events: int = 0
@@ -86,14 +86,14 @@ class Source(Protocol):
         """Return where reading began, if the next leader must begin at the same position; else None."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close what is open."""
 
 
 class Target(Protocol):
     """Where a subscriber connector writes blocks; `open` keeps other writers out as far as the target allows."""
 
     def open(self, note: Note) -> int | None:
-        """Cut off a torn end and return the last block; None if the target does not know it, so that the note counts."""
+        """Cut off a torn end and return the last block; None if the target does not know it and the note counts."""
 
     def send(self, blocks: Sequence[Block]) -> None:
         """Write blocks; they are in the target when this returns."""
@@ -105,13 +105,13 @@ class Target(Protocol):
         """Keep the connection alive while there is nothing to send."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close what is open."""
 
 
 NOTES = StreamConfig(capacity=1_000)
 """The newest one says all."""
 _LATE = 8
-"""Of so many at the end the furthest counts: a leader that slept may write one late."""
+"""Of this many notes at the end the furthest counts: a former leader that was paused may write one late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ EVENTS = "events"
 
 @dataclass(slots=True)
 class Count:
-    """The events that were taken so far; `most` of 0 sets no limit."""
+    """Counts the events taken; a `most` of 0 sets no limit."""
 
     most: int
     taken: int = 0
@@ -190,7 +190,7 @@ class Count:
         return self.is_limited and self.taken >= self.most
 
     def take(self, piece: Piece) -> Piece:
-        """The part of a piece that is within the limit. A frame with numbers of its own can't be cut."""
+        """Return the part of a piece within the limit; a frame with its own numbers is never cut."""
         left = self.most - self.taken
         if self.is_limited and piece.frame is None and left < len(piece.batch):
             piece = first_events(piece, left)

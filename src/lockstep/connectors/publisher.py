@@ -36,7 +36,7 @@ class FeedOptions:
 
 
 class Feeding:
-    """Publishes from a source until it ends. `step` does what is there, and says whether the source has ended."""
+    """Publishes from a source until it ends; `step` sends what is available, and returns whether it has ended."""
 
     def __init__(
         self, project: ProjectEvents, node: Node, connector: str, source: Source, notes: Notes, pace: Pace,
@@ -66,7 +66,7 @@ class Feeding:
         self._unsettled = 0
 
     def step(self) -> bool:
-        """Send what is there; true when the source has ended and everything is on the stream."""
+        """Send what is available; returns True when the source has ended and everything is on the stream."""
         if self._count.is_full:
             return True
         for piece in self._pieces:
@@ -111,7 +111,7 @@ class Feeding:
         self.last = int(piece.numbers[-1])
 
     def _send_frame(self, frame: bytes, at: int) -> None:
-        """A frame has numbers of its own: the input does not tell how far the source was read, so notes must."""
+        """A frame has its own numbers, so the input does not show how far the source was read: write a note."""
         if self._plain is None:
             self._plain = self._connection.publisher(self._stream, create=False)
         self._unsure.append(self._plain.publish(frame))
@@ -131,7 +131,7 @@ class Feeding:
             self._sender.publish_batch(nothing, numbers=numbers, frame_events=FILL)
 
     def _settle(self) -> None:
-        """Have everything on the stream, and note how far that is where the stream can't tell."""
+        """Flush, and note how far the source was read if the stream cannot show it."""
         self._sender.flush()
         if self._plain is not None:
             self._plain.flush()

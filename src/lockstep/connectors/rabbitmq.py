@@ -46,7 +46,7 @@ class Place:
 
     @classmethod
     def of(cls, planned: Planned, environ: Mapping[str, str]) -> Place:
-        """As the properties say; a password that is not there comes from the environment."""
+        """Return the place that the properties name; a missing password is read from the environment."""
         properties = planned.properties
         files = {"cafile": "rmqsslcacert", "certfile": "rmqsslcert", "keyfile": "rmqsslkey"}
         tls = {name: properties.text(key) for name, key in files.items() if properties.text(key)}
@@ -65,7 +65,7 @@ class Place:
 
     @property
     def server(self) -> str:
-        """For people."""
+        """The server's address, for messages."""
         return f"RabbitMQ {self.host}:{self.port}"
 
     def connect(self) -> Any:
@@ -99,7 +99,7 @@ class Place:
         return ConnectorDown(connector=self.connector, server=self.server, reason=reason)
 
     def channel(self, connection: Any) -> Any:
-        """A channel on which the exchange exists: as it is, or made now."""
+        """Return a channel, after creating the exchange if it is missing."""
         pika, channel = client(), connection.channel()
         try:
             channel.exchange_declare(self.exchange, "topic", passive=True)
@@ -176,7 +176,7 @@ class RabbitSource:
         channel.basic_consume(self._queue, self._came, arguments=arguments)
 
     def _with_stream(self, channel: Any) -> Any:
-        """A channel on which the queue exists: as it is, perhaps with limits of its own, or made now."""
+        """Return a channel, after creating the queue if it is missing; an existing one keeps its own limits."""
         try:
             channel.queue_declare(self._queue, passive=True)
         except client().exceptions.ChannelClosedByBroker as error:
@@ -246,9 +246,9 @@ def _offset_of(properties: Any) -> int:
 
 
 class RabbitTarget:
-    """A routing key that one engine at a time sends to: it holds a queue that nobody else can have.
+    """A routing key that one engine at a time sends to: it holds an exclusive queue as a lock.
 
-    Beside it stands a queue of one message, the last one: of a binary message it tells the number of the block.
+    A second queue keeps only the last message, from which the block number of a binary message is read.
     """
 
     def __init__(self, place: Place, form: WriteForm, *, content_type: str = "", headers: str = "") -> None:
@@ -325,7 +325,7 @@ class LastValueQueue:
         channel.queue_bind(name, exchange, routing_key)
 
     def last(self) -> bytes | None:
-        """The last message, which stays where it is; None if there was none since the queue was made."""
+        """Return the last message and leave it in the queue; None if there was none since the queue was created."""
         method, _, body = self._channel.basic_get(self.name)
         if method is None:
             return None

@@ -101,7 +101,7 @@ class Wanted:
 
 
 def _check_own_window(properties: Properties) -> None:
-    """An adapter can read any window; a connector reads the one that it stands in."""
+    """An adapter can read any window; a connector reads the one it belongs to."""
     named, own = _window(properties.text("url")), properties.connector.rpartition("/")[0]
     if named and named != own:
         reason = f"its url names the window {named}, and it stands in {own}"

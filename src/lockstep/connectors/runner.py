@@ -1,4 +1,4 @@
-"""The connectors of an engine: they run while it leads, each in a thread of its own."""
+"""The connectors of an engine: they run while it leads, each in its own thread."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Connectors:
 
     @property
     def workshop(self) -> Workshop:
-        """What makes them."""
+        """Return the factory of connectors."""
         return self._workshop
 
 
@@ -179,7 +179,7 @@ class _Runner:
             return _IDLE_S
 
     def crashed(self, error: BaseException) -> None:
-        """A defect: the connector stands still, and the engine goes on."""
+        """Record an unexpected exception: the connector stops, and the engine goes on."""
         self._all.is_at(self._planned.path, FAILED)
         self._work = None
         words = "Connector %s has failed: %s"
@@ -211,7 +211,7 @@ class _Runner:
         return rest
 
     def close(self) -> None:
-        """Let go of what it has open."""
+        """Close the source or target that it has open."""
         work, self._work = self._work, None
         if work is None:
             return

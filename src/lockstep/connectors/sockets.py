@@ -1,7 +1,7 @@
 """Sockets as sources and targets of connectors: HOST:PORT is connected to, :PORT waits for others.
 
-What goes over a socket can't be asked for again: after a takeover some may be lost on the way in, and some may come
-twice on the way out.
+What goes over a socket cannot be read again: after a takeover, input may be lost, and output may be
+duplicated.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Links:
 
 
 class _Incoming:
-    """The bytes of a connection as they come."""
+    """The bytes of a connection as they arrive."""
 
     def __init__(self, links: Links, pace: Pace) -> None:
         self._links, self._pace = links, pace
@@ -108,7 +108,7 @@ class _Incoming:
         return given
 
     def readline(self) -> bytes:
-        """A line, or what is left."""
+        """Return a line, or the rest of the input if it has no newline."""
         while b"\n" not in self._buffer and (more := self._more()):
             self._buffer += more
         line, end, self._buffer = self._buffer.partition(b"\n")

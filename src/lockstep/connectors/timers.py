@@ -1,6 +1,6 @@
 """Timers as sources: an event at a base time and then once in each interval, with its number, its time and a label.
 
-An engine that leads later goes on with the next moment: what fell due while nobody led is not made up for.
+After a takeover the next leader continues with the next time: those due while no engine led are not made up for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Web servers that are asked again and again: every answer is a block, of the events that functions make of it.
+"""Web servers that are polled: every answer becomes a block of the events that functions extract from it.
 
-What a server said once can't be asked for again: after a takeover it is asked anew.
+An answer cannot be fetched again: after a takeover the server is simply polled again.
 """
 
 from __future__ import annotations

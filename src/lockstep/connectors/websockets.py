@@ -1,6 +1,6 @@
-"""Web sockets as sources: every message of the server is a block, of the events that functions make of it.
+"""WebSockets as sources: every message of the server becomes a block of the events that functions extract from it.
 
-A message can't be asked for again: what comes while no engine leads is lost.
+A message cannot be read again: those sent while no engine leads are lost.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CONTENTS = ("json", "xml", "")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Where a websocket connector connects to, and what makes events of the messages."""
+    """Where a WebSocket connector connects to, and how it converts messages to events."""
 
     connector: str
     url: str = field(repr=False)
