@@ -71,7 +71,7 @@ def reset(options: argparse.Namespace, output: Output) -> None:
 
 
 def trim(options: argparse.Namespace, output: Output) -> None:
-    """Let go of what no snapshot and no window needs."""
+    """Trim what no snapshot and no window needs."""
     options.project = _project(options)
     if options.dry_run:
         _show_held(options, output, "Would remove what neither two snapshots nor a window needs, of at most")

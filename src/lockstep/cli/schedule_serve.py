@@ -273,7 +273,7 @@ class Supervisor:
         return {**os.environ, **named}
 
     def _relay(self, child: _Child, process: subprocess.Popen[bytes]) -> None:
-        """Pass on what a node tells; what its processors print goes to standard error."""
+        """Pass on a node's own output; what its processors print goes to standard error."""
         assert process.stdout is not None
         with process.stdout as lines:
             while line := lines.readline(_LINE_BYTES):

@@ -64,7 +64,7 @@ def iso(time_ns: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """A span for people: 850ms, 12s, 3m20s, 2h5m, 4d3h."""
+    """Format a duration: 850ms, 12s, 3m20s, 2h5m, 4d3h."""
     if seconds < 1:
         return f"{round(seconds * 1000)}ms"
     whole = int(seconds)
