@@ -25,7 +25,7 @@ from lockstep.streams.client import connect as connect_bus
 
 
 def connect(url: str, cluster: str = "local", *, create: bool = False, runtime: Runtime | None = None) -> Events:
-    """Open the bus at a URL for the projects of a cluster. A bus that does not exist is made only with `create`."""
+    """Open the bus at a URL for the projects of a cluster. A bus that does not exist is created only with `create`."""
     return Events(connect_bus(url, create=create, runtime=runtime), cluster)
 
 
@@ -113,7 +113,7 @@ class ProjectEvents:
         return tail.last
 
     def input(self, node: Node) -> str:
-        """The stream of a source window, which is made if no engine did."""
+        """Return the stream of a source window, which is created if no engine has created it yet."""
         stream, bus = own_input(self.streams, node), self.connection.bus
         if stream not in set(bus.names()):
             bus.create(stream, EVENT_STREAM)

@@ -24,10 +24,10 @@ class Position:
 
     stream: str
     identity: str
-    """Of the stream: one that was deleted and made anew is another."""
+    """The identity of the stream, which changes when it is deleted and created again."""
     offset: int
     last: int | None
-    """None: nothing yet, and what comes first is taken as it is."""
+    """None before the first block, which is accepted whatever its number."""
     digest: str = ""
     """Of the sequence that block `last` was computed from; empty if the stream did not say."""
     record: int | None = None

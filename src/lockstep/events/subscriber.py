@@ -40,7 +40,7 @@ class SubscribeOptions:
     rmretdel: bool = False
     """Deletes caused by retention are left out."""
     begin: str = "now"
-    """Without a position: `now`, with what comes from now on, or `start`, with everything on the stream."""
+    """Where to begin without a position: `now` for new events only, `start` for everything on the stream."""
     patience_s: float = 10.0
     """How long a block that is missing may take to appear before that is an error."""
 
@@ -172,7 +172,7 @@ class Subscription:
             yield from rows[-1:]
 
     def close(self) -> None:
-        """Let go."""
+        """Close the subscriber."""
         self._waiter.close()
 
     def __enter__(self) -> Subscription:
@@ -238,7 +238,7 @@ class Subscription:
         return Block(int(found.block[-1]), batch, self._tail.position)
 
     def _check_published(self) -> None:
-        """A block that was published and does not come is missing."""
+        """Raise BlocksMissing if a block that was published does not arrive in time."""
         out, last = self._source.beat().out(self.node.path), self._tail.position.last
         self._tail.compare(out)
         wanted = 0 if out.part else out.last
@@ -253,7 +253,7 @@ class Subscription:
 
 
 class OutTail:
-    """Reads from a position on. A block that comes in pieces is held back until it is whole.
+    """Reads on from a position. A block that is written in pieces is returned once it is whole.
 
     A gap may be filled by a later write; if it is not within `patience_s`, it is an error. So is a stream
     that stays shorter than what was read from it, and at once a block of another sequence than those before it. While
