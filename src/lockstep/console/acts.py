@@ -134,7 +134,7 @@ def _unread(
 def _read(
     act: Act, request: Request, names: Mapping[str, str], principal: Principal, given: Mapping[str, Any]
 ) -> Asked:
-    """The same with the fields read and checked; FormInvalid tells all faults at once."""
+    """Return the request with its fields parsed; raises FormInvalid with all errors at once."""
     known = {field.name for field in act.fields}
     faults = [f"{name}: unknown field; known: {', '.join(sorted(known)) or 'none'}"
               for name in given if name not in known | _OWN]  # fmt: skip

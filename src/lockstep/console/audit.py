@@ -1,4 +1,4 @@
-"""The audit log: one record before a change and one after it, on a stream that nobody alters."""
+"""The audit log: one record before a change and one after it, on an append-only stream."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _PART = re.compile(r"\{(\w+)\}")
 ORIGIN = "\0"
 """Stands in commands and requests for the address of this server, as the browser has it."""
 _NO_BUS = ("lockstep cron check",)
-"""Commands that ask nobody."""
+"""Commands that use no bus."""
 
 
 class PageContext:

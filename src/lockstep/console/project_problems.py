@@ -51,7 +51,7 @@ class _Found:
         )  # fmt: skip
 
     def no_engine(self) -> Problem:
-        """Nobody leads: because all ended in order, because they are silent, or because nobody took over yet."""
+        """Report that no engine leads: all were stopped, all are silent, or none has taken over yet."""
         rows, what = self._status.engines, "has no active engine"
         start = "lockstep engine run MODEL"
         if not rows:

@@ -121,7 +121,7 @@ class SettingsViews:
         }  # fmt: skip
 
     def bundle(self, _asked: Asked) -> Download:
-        """The file; BundleBusy while another one is made."""
+        """Return the bundle's file; raises BundleBusy while another one is being created."""
         if not self._at_work.acquire(blocking=False):
             raise BundleBusy()
         try:

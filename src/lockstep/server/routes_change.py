@@ -31,7 +31,7 @@ ProjectState = Literal["running", "stopped", "persisted", "restored", "modified"
 
 
 class ModelChecks:
-    """Tells the faults of models, one model at a time."""
+    """Finds the errors of models, one model at a time."""
 
     def __init__(self) -> None:
         self._one_at_a_time = asyncio.Lock()
@@ -96,7 +96,7 @@ class ChangeRoutes:
         return await run_in_threadpool(self._change, request, name, value, path, url, body)
 
     def load(self, name: InPath) -> Response:
-        """Another project needs an engine of its own; `dfesp_xml_server` without -model starts one for each."""
+        """Refuse: another project needs its own engine; `dfesp_xml_server` without -model starts one for each."""
         running = self._site.name
         how = f"PUT projects/{running}/state?value=modified changes its model"
         more = "start dfesp_xml_server without -model to load projects over REST"

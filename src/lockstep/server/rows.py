@@ -160,7 +160,7 @@ class WindowRows:
             self._bytes += _weight(row)
 
     def _refuse(self, reason: str) -> RowsUnknown:
-        """Give up for good, and let go of what was kept."""
+        """Give up for good, and drop the rows."""
         self._rows, self._bytes, self._fold = {}, 0, None
         self._refusal = RowsUnknown(window=self._node.path, reason=reason)
         return self._refusal

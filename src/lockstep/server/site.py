@@ -81,7 +81,7 @@ class Site:
 
 
 def model_element(project: Project) -> Element:
-    """The model as a project element, without what is secret in it."""
+    """Return the model as a project element, without secrets."""
     return without_secrets(parse_element(to_xml(replace(project, port=None)), "the model"))
 
 

@@ -1,4 +1,4 @@
-"""The app of a scheduler's API: routes, errors as documents, and the headers that tell how long an answer took."""
+"""The app of a scheduler's API: routes, errors as documents, and the headers that show how long an answer took."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lockstep.server.schedule.site import ScheduleSite
 from lockstep.server.schedule.tenants import TenantRoutes
 
 OPEN_PATHS = frozenset({HEALTHZ, READYZ, PING})
-"""Open to everybody, and outside the limits."""
+"""Needs no token and is outside the limits."""
 CHANGE_THREADS, READ_THREADS = 32, 8
 
 
