@@ -135,7 +135,7 @@ _MOST_TRIES = 1_000
 
 
 def free_ports(count: int, random: Callable[[], float]) -> tuple[int, ...]:
-    """So many different ports on loopback that nobody listens on."""
+    """Return different free ports on loopback; another process may still take one before it is used."""
     found: dict[int, None] = {}
     for _ in range(_MOST_TRIES):
         if len(found) == count:

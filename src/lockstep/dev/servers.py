@@ -234,7 +234,7 @@ def _launch(command: Sequence[str], folder: Path, environ: Mapping[str, str], ou
 
 
 def _kill(nodes: tuple[Node, ...]) -> None:
-    """End all before the first is awaited: a cluster that loses its members one by one begins to mend itself."""
+    """Signal all before waiting for the first: a cluster that loses members one by one starts to rebalance."""
     for node in nodes:
         node.signal(signal.SIGKILL)
     for node in nodes:
