@@ -122,7 +122,7 @@ class Faults:
             child.kill()
 
     def _stop(self, victim: EngineSeat) -> int:
-        """Stop it where it does not hold the bus: else everybody would wait, and nothing would be shown."""
+        """Pause it where it holds no lock of the bus: else all processes would wait, and nothing would be shown."""
         assert victim.child is not None
         for again in range(_STOPS_MAX):
             victim.child.pause()

@@ -30,7 +30,7 @@ SETTLE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process, as the system tells it."""
+    """A process, as the operating system reports it."""
 
     pid: int
     parent: int

@@ -37,7 +37,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class FaultFigures:
-    """One fault, for people and programs."""
+    """The figures of one fault."""
 
     kind: str
     engine: str

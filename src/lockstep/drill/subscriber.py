@@ -73,7 +73,7 @@ def _last_note(notes: BinaryIO) -> Arrival | None:
 
 
 def follow(bus: Bus, scene: Scene, taking: Taking) -> None:
-    """Read until all is there, or nobody needs it any more."""
+    """Read until everything has arrived or the drill has ended."""
     log, waiter, is_alone = bus.open(scene.output), bus.waiter(), orphaned()
     try:
         waiter.watch(log)
