@@ -164,7 +164,7 @@ def _newest(log: Log) -> list[bytes]:
 
 
 EVENTS = "events"
-"""Of a note: the events up to its place."""
+"""Key in a note: the number of events up to its position."""
 
 
 @dataclass(slots=True)

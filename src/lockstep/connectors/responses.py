@@ -43,7 +43,7 @@ Complain = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for. A URL may hold secrets, so it is not shown."""
+    """A request to send; its URL may hold secrets, so it is left out of the repr."""
 
     name: str
     url: str = field(repr=False)

@@ -47,7 +47,7 @@ _LEAVING = frozenset({Opcode.DELETE, Opcode.SAFEDELETE})
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is posted where, and which answers count."""
+    """Where to post which events, and which answers to accept."""
 
     properties: Properties
     url: str = field(repr=False)

@@ -154,7 +154,7 @@ class _Runner:
         self._is_over = False
 
     def step(self) -> float | None:
-        """What is due; how long to rest then."""
+        """Do what is due, and return how many seconds to wait then."""
         path = self._planned.path
         if not self._goes_on():
             self.close()

@@ -100,7 +100,7 @@ class _Incoming:
         self._buffer = b""
 
     def read(self, size: int = -1) -> bytes:
-        """What is there, at least one byte; nothing at the end."""
+        """Return the bytes available, at least one; empty at the end."""
         if not self._buffer:
             self._buffer = self._more()
         most = len(self._buffer) if size < 0 else size
