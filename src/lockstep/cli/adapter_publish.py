@@ -132,7 +132,7 @@ def _failover(project: ProjectEvents, node: Node, options: argparse.Namespace, o
 
 
 def say_role(output: Output, change: RoleChange) -> None:
-    """Who is active, on stderr; on stdout for programs."""
+    """Report the active publisher on stderr, or on stdout with --json."""
     if output.json:
         output.json_line({"event": "role", "role": change.role, "epoch": change.epoch, "last": change.last,
                           "current": change.built})  # fmt: skip

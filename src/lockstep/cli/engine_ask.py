@@ -248,7 +248,7 @@ def state_folders(root: Path) -> list[Path]:
 
 
 def row(folder: Path) -> dict[str, Any]:
-    """What is known of a state folder."""
+    """Return the known facts about a state folder."""
     running = is_locked(folder)
     pid = _pid(folder / "lock") if running else None
     return {"name": folder.name, "running": running, "pid": pid, "state": str(folder)}

@@ -52,7 +52,7 @@ def add(options: argparse.Namespace, output: Output) -> None:
 
 
 def _standard_input() -> str | bytes:
-    """What is piped in: text if it is UTF-8, else bytes."""
+    """Return standard input: text if it is UTF-8, else bytes."""
     given = sys.stdin.buffer.read()
     try:
         return given.decode()

@@ -1,4 +1,4 @@
-"""What is done to a running cluster, and what has to be so before the next fault."""
+"""The faults injected into a running cluster, and the conditions to meet before the next one."""
 
 from __future__ import annotations
 

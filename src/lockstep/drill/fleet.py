@@ -49,7 +49,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FleetDrillOptions:
-    """What is done. Faults come one after the other, evenly over the run."""
+    """The plan of a run: faults one after the other, evenly spaced."""
 
     agents: int = 50
     transitions: int = 200

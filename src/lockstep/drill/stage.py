@@ -117,7 +117,7 @@ class Stage:
         return self.arrivals[-1].last if self.arrivals else 0
 
     def leader(self) -> EngineSeat | None:
-        """Who leads."""
+        """Return the active engine, or None."""
         return leader(self.seats)
 
     def is_in_step(self, seat: EngineSeat) -> bool:
