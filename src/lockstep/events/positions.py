@@ -29,7 +29,7 @@ class Position:
     last: int | None
     """None before the first block, which is accepted whatever its number."""
     digest: str = ""
-    """Of the sequence that block `last` was computed from; empty if the stream did not say."""
+    """The digest of the sequence that block `last` was computed from; empty if the stream does not state it."""
     record: int | None = None
     """Where block `last` ends on the stream; None if that is not known."""
 

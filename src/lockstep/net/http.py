@@ -86,7 +86,7 @@ class Endpoint:
 
 
 class HttpConnection(http.client.HTTPConnection):
-    """A connection over a socket that was made elsewhere. It is cut when its time is up, however it drips."""
+    """A connection over a given socket; it is cut when its time is up, however slowly data arrives."""
 
     def __init__(
         self,
