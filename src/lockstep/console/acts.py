@@ -125,7 +125,7 @@ class ActRunner:
 def _unread(
     act: Act, request: Request, names: Mapping[str, str], principal: Principal, given: Mapping[str, Any]
 ) -> Asked:
-    """What is asked, with the fields as they were sent."""
+    """A requested action, with the fields as they were sent."""
     values = {field.name: given.get(field.name, field.default) for field in act.fields}
     path = path_of(act.path, names)
     return Asked(path=path, names=names, values=values, principal=principal, address=request.address)

@@ -1,4 +1,4 @@
-"""Who asks: tokens, sessions of pages, what a caller may do, and how often."""
+"""Callers: their tokens and sessions, what they may do, and how often."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def path_of(template: str, names: Mapping[str, str]) -> str:
 
 
 def scope_of(act: Act, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of some values those that say which of several is meant."""
+    """Return the values that identify one item among several."""
     return {field.name: values[field.name] for field in act.fields if field.is_scope and field.name in values}
 
 

@@ -93,7 +93,7 @@ class CredentialStore:
         return matching[0]
 
     def bearer(self, secret: str) -> Principal | None:
-        """Who has this token."""
+        """Return the owner of this token."""
         with self._lock:
             known = self._found(self._tokens, secret)
         return None if known is None else known.principal()

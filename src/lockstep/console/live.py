@@ -41,7 +41,7 @@ class _Shared:
     message: bytes = b""
     digest: bytes = b""
     is_over: bool = False
-    """It has no viewer left, and is rendered no more."""
+    """The page has ended, and is not rendered again."""
 
 
 class LivePages:

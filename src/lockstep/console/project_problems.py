@@ -70,7 +70,7 @@ class _Found:
         return self.problem(CRITICAL, what, reason, start, for_s=last.report_age_s)
 
     def of_engine(self, row: EngineRow) -> Iterator[Problem]:
-        """What is wrong with one engine."""
+        """Return the problems of one engine."""
         if row.role == SILENT:
             reason = (
                 f"Nothing was heard of it on host {row.host}, pid {row.pid}: killed, paused or cut off from the bus."

@@ -55,7 +55,7 @@ class Past:
 
 @dataclass(slots=True)
 class _Known:
-    """What is kept of one project."""
+    """The cached state of one project."""
 
     status: ProjectStatus | None = None
     looked_s: float = 0.0
@@ -124,7 +124,7 @@ class ProjectWatch:
             return known.status
 
     def problems(self, project: str) -> list[Problem]:
-        """What is wrong with a project."""
+        """Return the problems of a project."""
         status = self.status(project)
         with self._lock:
             known = self._known.get(project) or _Known(looked_ms=self._runtime.wall_ns() // 10**6)

@@ -146,7 +146,7 @@ class ProjectViews:
         }  # fmt: skip
 
     def _takeovers(self, status: ProjectStatus) -> dict[str, Any]:
-        """Who led when; and whether epochs before are not known any more."""
+        """Return who led when, and whether earlier epochs are no longer known."""
         leads, names = self._watch.history(status)
         now = {row.incarnation: row for row in status.engines}
         rows: list[dict[str, Any]] = []
@@ -368,7 +368,7 @@ class ProjectViews:
         return figures
 
     def problems(self) -> list[Problem]:
-        """What is wrong with the first projects; of the others it says that they were not looked at."""
+        """Return the problems of the first projects, and a note that the others were not checked."""
         names = self._watch.names()
         found: list[Problem] = []
         for name in names[:PROJECTS_MAX]:

@@ -281,7 +281,7 @@ class ScheduleViews:
         return found
 
     def problems(self) -> list[Problem]:
-        """What is wrong with each scheduler."""
+        """Return the problems of each scheduler."""
         return [one for name in self.schedulers.names()[:SCHEDULERS_LOOKED_AT] for one in self._problems_of(name)]
 
     def _problems_of(self, name: str) -> list[Problem]:

@@ -34,7 +34,7 @@ EXTRAS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "cassandra": ("schedules in Cassandra", ("cassandra",)),
     "zookeeper": ("monitors that elect by ZooKeeper", ("kazoo",)),
 }
-"""Of each extra what it gives a server, and the packages that it needs."""
+"""What each extra adds to a server, and the packages that it needs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

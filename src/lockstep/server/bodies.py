@@ -22,7 +22,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is answered."""
+    """An HTTP answer."""
 
     body: bytes
     status: int = 200

@@ -224,7 +224,7 @@ def below(given: str, root: Path | None) -> Path:
 
 
 def _content(path: Path, limit: int) -> bytes:
-    """What is in a plain file. A link that came there after the path was checked is not followed."""
+    """Read a plain file; a symbolic link created after the path was checked is not followed."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
