@@ -63,7 +63,7 @@ class _Sender:
             raise RuntimeError(self._failed.str())
 
     def _told(self, error: KafkaError | None, _message: Message) -> None:
-        """Only failures are told; that a flush ended tells of everything else."""
+        """Only failures are reported; a completed flush confirms all other messages."""
         self._failed = self._failed or error
 
 

@@ -34,14 +34,14 @@ class Row:
 
     @property
     def target(self) -> str:
-        """The target for people."""
+        """The target as text."""
         if self.limit is None:
             return "-"
         return f"{'≥' if self.at_least else '≤'} {shown(self.limit)} {self.unit}"
 
     @property
     def measured(self) -> str:
-        """The figure for people."""
+        """The figure as text."""
         return f"{shown(self.value)} {self.unit}"
 
     @property
