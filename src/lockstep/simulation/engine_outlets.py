@@ -102,7 +102,7 @@ class Outlet:
         self.buffer.append(piece)
 
     def drop(self) -> None:
-        """Let go of what is out, and of nothing else."""
+        """Drop what is published, and nothing else."""
         reached = self.known
         while self.buffer and further(reached, self.buffer[0].state) == reached:
             del self.buffer[0]

@@ -51,7 +51,7 @@ class Store:
         return None if found is None else next(each for each in self.saved if each.snapshot.name == found.name)
 
     def trimmable(self, cursors: list[Reach]) -> Reach:
-        """What lies below is needed by nobody."""
+        """Return the positions below which nothing is needed any more."""
         return snapshots.trimmable(self._all(), cursors)
 
     def _all(self) -> list[Snapshot]:

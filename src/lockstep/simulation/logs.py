@@ -60,7 +60,7 @@ class SimLog(Generic[R]):
         return max(self.offsets[-1] + 1, self.first) if self.offsets else self.first
 
     def trim(self, below: int) -> None:
-        """Let go of what is below an offset."""
+        """Trim the records below an offset."""
         self.first = min(max(self.first, below), self.end)
 
     def lose(self, count: int) -> int:
