@@ -37,10 +37,10 @@ class Means(Protocol):
     SETTINGS: str
 
     def make(self, url: str, stream: str) -> None:
-        """Make the stream."""
+        """Create the stream."""
 
     def remove(self, url: str, stream: str) -> None:
-        """Take it away."""
+        """Delete the stream."""
 
     def sender(self, url: str, stream: str) -> AbstractContextManager[Sender]:
         """A connected publisher."""
@@ -78,14 +78,14 @@ _EMBEDDED_CAPACITY = 100_000
 
 
 def make(url: str, stream: str) -> None:
-    """See Means."""
+    """Create the stream."""
     capacity = _EMBEDDED_CAPACITY if url.startswith(_EMBEDDED) else None
     with lockstep.connect(url) as bus:
         bus.create(stream, lockstep.StreamConfig(capacity=capacity, compression="none"))
 
 
 def remove(url: str, stream: str) -> None:
-    """See Means."""
+    """Delete the stream."""
     with lockstep.connect(url) as bus:
         bus.delete(stream)
 
@@ -114,14 +114,14 @@ class _Reader:
 
 @contextmanager
 def sender(url: str, stream: str) -> Iterator[_Sender]:
-    """See Means."""
+    """Yield a connected publisher, and close it afterwards."""
     with lockstep.connect(url) as bus, bus.publisher(stream, batch_bytes=_OPTIONS.batch_bytes) as publisher:
         yield _Sender(publisher)
 
 
 @contextmanager
 def reader(url: str, stream: str) -> Iterator[_Reader]:
-    """See Means."""
+    """Yield a connected subscriber at the start of the stream, and close it afterwards."""
     with (
         lockstep.connect(url) as bus,
         bus.subscriber(

@@ -40,14 +40,14 @@ class Served:
 
 
 class Shares:
-    """Who keeps the machine busy beside a run: its server, and everybody else."""
+    """The CPU used beside a run: by its server, and by all other processes."""
 
     def __init__(self, server: Served) -> None:
         self._server, self._others = server, measure.Others()
         self._at, self._cpu_s = time.monotonic(), server.cpu_s()
 
     def cores(self) -> dict[str, float]:
-        """Cores on average since it was made; to be asked when the processes of the run have ended."""
+        """Return the average cores used since creation; call it once the processes of the run have ended."""
         server = (self._server.cpu_s() - self._cpu_s) / (time.monotonic() - self._at)
         return {
             "others_cores": round(max(0.0, self._others.cores() - server), 2),
@@ -109,7 +109,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def _fields(status: Path) -> list[str]:
-    """What stands behind the name of the command, which may hold anything; nothing if the process has ended."""
+    """Return the fields after the command's name, which may hold any character; empty if the process has ended."""
     try:
         return status.read_text().rpartition(")")[2].split()
     except OSError:

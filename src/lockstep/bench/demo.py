@@ -122,7 +122,7 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result for people."""
+    """Return the result as a table."""
     lines = [f"{'':28}{'records':>10}{'lost':>8}{'duplicated':>12}{'out of order':>14}"]
     lines.append(f"{f'published by {PUBLISHERS}':28}{result['published']:>10}")
     for number, each in enumerate(result["subscribers"], 1):

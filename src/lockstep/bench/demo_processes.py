@@ -23,7 +23,7 @@ BATCH_RECORDS = 500
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What is played: so many bursts of each publisher, spread over so many seconds."""
+    """The load of a demo: the bursts of each publisher, spread over the duration."""
 
     url: str
     bursts: int
@@ -36,7 +36,7 @@ class Plan:
 
 
 class Stage:
-    """Counters that everybody sees, also of a process that was killed. Each has one writer."""
+    """Counters in shared memory, which outlive a killed process; each has one writer."""
 
     def __init__(self) -> None:
         self.sent = CONTEXT.RawArray("Q", PUBLISHERS)
@@ -63,7 +63,7 @@ def publish(link: Link, plan: Plan, stage: Stage, number: int) -> None:
 
 
 def subscribe(link: Link, plan: Plan, stage: Stage, number: int) -> dict[str, int]:
-    """Receive everything and check every record; whoever waits in vain is told to come to an end."""
+    """Receive and check every record, until all have come or the run is over."""
     checker = Checker(PUBLISHERS, SIZE, BURST)
     with lockstep.connect(plan.url) as bus, bus.subscriber(SOURCE, initial="earliest") as subscriber:
         link.ready()

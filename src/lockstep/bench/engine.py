@@ -257,7 +257,7 @@ def _profile(runs: Runs) -> Iterator[Row]:
 
 
 def spark_share(found: dict[str, Any]) -> dict[str, Any]:
-    """Of the batches behind the first: how long Spark says they took, and what of it workers were busy with windows."""
+    """For the batches after the first: how long Spark reports for them, and how much of it workers spent on windows."""
     batches = found["batch_ms"][1:] or found["batch_ms"]
     parts = sorted({name for batch in batches for name in batch})
     return {

@@ -32,7 +32,7 @@ class Kept:
         self.source, self.batch = source, batch
 
     def read(self, source: str, first_block: int, last_block: int) -> EventBatch:
-        """See History."""
+        """Return the events of the blocks from `first_block` to `last_block`, both included."""
         assert source == self.source
         low, high = np.searchsorted(self.batch.block, [first_block, last_block + 1])
         return self.batch.slice(int(low), int(high))
@@ -46,7 +46,7 @@ class Kept:
         return Kept(self.source, EventBatch(batch.schema, batch.block, batch.opcode, batch.flags, columns))
 
     def spans(self, size: int = SPAN_EVENTS) -> Iterator[Span]:
-        """Everything in pieces of so many events, in blocks of one."""
+        """Yield all events in pieces of a given size, in blocks of one."""
         for start in range(0, len(self.batch), size):
             part = self.batch.slice(start, min(start + size, len(self.batch)))
             yield Span(int(part.block[0]), int(part.block[-1]), {self.source: part})

@@ -55,7 +55,7 @@ def live(case: str, wanted: str, say: Say, *, rate: int = 10_000, seconds: float
 
 
 def _figures(sent: Times, read: Times, warm: int) -> dict[str, Any]:
-    """Latencies in milliseconds of all events behind the warm-up."""
+    """Latencies in milliseconds of all events after the warm-up."""
     latencies = latencies_ms(sent, read)[warm:]
     paced = [(first, at) for first, _, at in sent if first > warm]
     achieved = (paced[-1][0] - paced[0][0]) / max(paced[-1][1] - paced[0][1], 1e-9)

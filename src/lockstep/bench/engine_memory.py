@@ -54,7 +54,7 @@ def shard_seconds(run: str) -> dict[str, float]:
 def _environment(entry: Path) -> dict[str, str]:
     try:
         text = (entry / "environ").read_bytes().decode(errors="replace")
-    except OSError:  # it ended meanwhile, or is somebody else's
+    except OSError:  # it ended meanwhile, or belongs to another user
         return {}
     return dict(each.partition("=")[::2] for each in text.split("\0"))
 

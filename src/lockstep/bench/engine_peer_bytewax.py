@@ -37,7 +37,7 @@ class Vwap:
         self.money, self.volume = 0.0, 0
 
     def add(self, trade: Trade) -> float:
-        """Take a trade, let go of what is too old, and return the price."""
+        """Add a trade, drop those that are too old, and return the price."""
         second, price, quantity = trade
         rows = self.rows
         rows.append(trade)

@@ -63,7 +63,7 @@ def _measure(link: Link, url: str, form: str, events: int) -> dict[str, Any]:
 
 
 def measure(url: str, form: str, events: int) -> dict[str, Any]:
-    """Publish, sequence and read so many records, in this process."""
+    """Publish, sequence and read records in this process."""
     runtime, graph = ThreadRuntime(), _graph(form)
     streams = ProjectStreams(cluster=CLUSTER, project=graph.project.name)
     with Lockstep(open_bus(url, runtime), runtime) as connection:

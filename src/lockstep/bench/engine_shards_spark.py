@@ -16,7 +16,7 @@ FEW_EVENTS = 300_000
 
 
 def on_spark(job: Job, numbers: Sequence[int], say: Say) -> dict[str, Any]:
-    """The same events with several numbers of shards: processor seconds of each for those behind the first few."""
+    """The same events with several numbers of shards: CPU seconds of each, for the events after the first few."""
     found = {}
     for number in numbers:
         few, many = (_run(replace(job, shards=number, events=events), say) for events in (FEW_EVENTS, job.events))

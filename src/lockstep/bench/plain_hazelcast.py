@@ -32,13 +32,13 @@ def _client(url: str) -> Iterator[Any]:
 
 
 def make(url: str, stream: str) -> None:
-    """See Means."""
+    """Create the ring buffer."""
     with _client(url) as client:
         client.get_ringbuffer(stream).capacity().result()
 
 
 def remove(url: str, stream: str) -> None:
-    """See Means."""
+    """Destroy the ring buffer."""
     with _client(url) as client:
         client.get_ringbuffer(stream).destroy()
 
@@ -83,13 +83,13 @@ class _Reader:
 
 @contextmanager
 def sender(url: str, stream: str) -> Iterator[_Sender]:
-    """See Means."""
+    """Yield a connected publisher, and close its client afterwards."""
     with _client(url) as client:
         yield _Sender(client.get_ringbuffer(stream))
 
 
 @contextmanager
 def reader(url: str, stream: str) -> Iterator[_Reader]:
-    """See Means."""
+    """Yield a connected subscriber at the start of the ring buffer, and close its client afterwards."""
     with _client(url) as client:
         yield _Reader(client.get_ringbuffer(stream))

@@ -39,7 +39,7 @@ def make(url: str, stream: str, config: dict[str, str] | None = None) -> None:
 
 
 def remove(url: str, stream: str) -> None:
-    """See Means."""
+    """Delete the topic; raises if the broker does not confirm it in time."""
     admin = AdminClient(_client(url))
     for removed in admin.delete_topics([stream]).values():
         removed.result(_WAIT_S)
@@ -63,7 +63,7 @@ class _Sender:
             raise RuntimeError(self._failed.str())
 
     def _told(self, error: KafkaError | None, _message: Message) -> None:
-        """Only failures are told; that a flush ended tells of everything else."""
+        """Only failures are reported; a completed flush confirms all other messages."""
         self._failed = self._failed or error
 
 
@@ -89,7 +89,7 @@ def _value(message: Message) -> bytes:
 
 @contextmanager
 def sender(url: str, stream: str) -> Iterator[_Sender]:
-    """See Means."""
+    """Yield a connected producer, and flush it afterwards."""
     producer = Producer({
         **_client(url), "acks": "all", "enable.idempotence": True, "linger.ms": _LINGER_MS,
         "batch.size": _BATCH_BYTES, "batch.num.messages": _BATCH_MESSAGES, "delivery.report.only.error": True,
@@ -101,7 +101,7 @@ def sender(url: str, stream: str) -> Iterator[_Sender]:
 
 @contextmanager
 def reader(url: str, stream: str) -> Iterator[_Reader]:
-    """See Means."""
+    """Yield a consumer assigned to the start of the partition, and close it afterwards."""
     consumer = Consumer({**_client(url), "group.id": stream, "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(stream, 0, OFFSET_BEGINNING)])

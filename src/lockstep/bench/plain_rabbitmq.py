@@ -24,7 +24,7 @@ def _where(url: str) -> dict[str, Any]:
 
 
 def make(url: str, stream: str) -> None:
-    """See Means."""
+    """Create the stream."""
     asyncio.run(_make(url, stream))
 
 
@@ -34,7 +34,7 @@ async def _make(url: str, stream: str) -> None:
 
 
 def remove(url: str, stream: str) -> None:
-    """See Means."""
+    """Delete the stream."""
     asyncio.run(_remove(url, stream))
 
 
@@ -94,7 +94,7 @@ class _Reader:
 
 @contextmanager
 def sender(url: str, stream: str) -> Iterator[_Sender]:
-    """See Means."""
+    """Yield a connected producer, and close it afterwards."""
     with asyncio.Runner() as runner:
         producer = Producer(**_where(url))
         runner.run(producer.start())
@@ -106,7 +106,7 @@ def sender(url: str, stream: str) -> Iterator[_Sender]:
 
 @contextmanager
 def reader(url: str, stream: str) -> Iterator[_Reader]:
-    """See Means."""
+    """Yield a connected consumer at the start of the stream, and close it afterwards."""
     with asyncio.Runner() as runner:
         consumer, found = Consumer(**_where(url)), _Reader(runner)
         runner.run(_subscribe(consumer, stream, found))

@@ -29,14 +29,14 @@ def _client(url: str) -> redis.Redis:
 
 
 def make(url: str, stream: str) -> None:
-    """See Means: the first XADD makes it; here the server is only asked whether it is there."""
+    """Check that the server answers; the first XADD creates the stream."""
     del stream
     with closing(_client(url)) as client:
         client.ping()
 
 
 def remove(url: str, stream: str) -> None:
-    """See Means."""
+    """Delete the stream."""
     with closing(_client(url)) as client:
         client.delete(stream)
 
@@ -75,7 +75,7 @@ class _Reader:
 
 @contextmanager
 def sender(url: str, stream: str) -> Iterator[_Sender]:
-    """See Means."""
+    """Yield a connected publisher, and close its client afterwards."""
     with closing(_client(url)) as client:
         client.ping()
         yield _Sender(client, stream)
@@ -83,7 +83,7 @@ def sender(url: str, stream: str) -> Iterator[_Sender]:
 
 @contextmanager
 def reader(url: str, stream: str) -> Iterator[_Reader]:
-    """See Means."""
+    """Yield a connected subscriber at the start of the stream, and close its client afterwards."""
     with closing(_client(url)) as client:
         client.ping()
         yield _Reader(client, stream)

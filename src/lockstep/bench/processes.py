@@ -34,7 +34,7 @@ class Link:
         self._connection.send(("told", what))
 
     def is_over(self) -> bool:
-        """Whether the crew was told to finish."""
+        """Return whether the processes were asked to finish."""
         return self._connection.poll()
 
 
@@ -76,12 +76,12 @@ class Crew:
         return started
 
     def finish(self) -> None:
-        """Tell all that are still there to come to an end."""
+        """Ask all running processes to finish."""
         for number in range(len(self._links)):
             self.finish_one(number)
 
     def finish_one(self, number: int) -> None:
-        """Tell one to come to an end, if it is still there."""
+        """Ask one process to finish, if it still runs."""
         if self._links[number].closed:
             return
         with contextlib.suppress(OSError):  # killed on purpose
@@ -100,7 +100,7 @@ class Crew:
         return [self.answer(number, max(end - time.monotonic(), 0.1)) for number in range(len(self._links))]
 
     def hear(self, number: int, timeout: float) -> tuple[str, Any]:
-        """The next thing a process says: ready, told or done; its failure is raised here."""
+        """Return the next message of a process (ready, told or done); raises the failure it reports."""
         link = self._links[number]
         if not link.poll(timeout):
             message = f"process {number} said nothing for {timeout:.0f} s"

@@ -34,14 +34,14 @@ class Row:
 
     @property
     def target(self) -> str:
-        """The target for people."""
+        """The target as text."""
         if self.limit is None:
             return "-"
         return f"{'≥' if self.at_least else '≤'} {shown(self.limit)} {self.unit}"
 
     @property
     def measured(self) -> str:
-        """The figure for people."""
+        """The figure as text."""
         return f"{shown(self.value)} {self.unit}"
 
     @property
@@ -158,7 +158,7 @@ _BAR_EVERY_S, _LINE_EVERY_S = 0.1, 2.0
 
 
 class Progress:
-    """Shows how far something is; never more often than somebody could read."""
+    """Shows progress, no more often than a person can read."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out

@@ -94,7 +94,7 @@ class Board:
         return int(sum(self.sent) - min(self.received))
 
     def is_complete(self, received: int) -> bool:
-        """True for whoever received everything that will ever be sent."""
+        """Return whether `received` is everything that will ever be sent."""
         return all(self.done) and received >= sum(self.sent)
 
 
@@ -134,7 +134,7 @@ def _place(options: BenchOptions) -> Iterator[tuple[str, str, str]]:
 
 
 def hush() -> None:
-    """Keep warnings about servers to whoever asked for them: else every process of a run writes each of them."""
+    """Keep warnings about servers off standard error, where every process of a run would print each of them."""
     logging.getLogger("lockstep").addHandler(logging.NullHandler())
 
 

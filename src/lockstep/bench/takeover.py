@@ -62,7 +62,7 @@ def _end(crew: Crew, reader: int, kill: bool) -> float:
 
 
 def _next_reader(crew: Crew) -> tuple[int, float]:
-    """Who got a first record, and when."""
+    """The reader that got a first record, and when."""
     end = time.monotonic() + _TRIAL_S_MAX
     while time.monotonic() < end:
         for number, kind, what in crew.hear_any(0.1):

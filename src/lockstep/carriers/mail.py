@@ -89,7 +89,7 @@ def content_of(item: Item) -> dict[str, str]:
 
 
 def compose(content: Content, item: str, kind: str = "") -> EmailMessage:
-    """The message of an item, always the same; DeliveryRefused if an address or a header could not be told apart."""
+    """The message of an item, always the same; raises DeliveryRefused if an address or a header is ambiguous."""
     message = EmailMessage(policy=SMTP)
     try:
         message["Message-ID"] = f"<{sha256(item.encode()).hexdigest()[:40]}@lockstep>"

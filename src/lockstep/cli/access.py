@@ -1,4 +1,4 @@
-"""Tokens of the console: made, listed, given a new secret, revoked; and the audit log."""
+"""Tokens of the console: create, list, rotate and revoke them; and the audit log."""
 
 from __future__ import annotations
 

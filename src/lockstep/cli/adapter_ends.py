@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TCP, LISTEN = "tcp://", "listen://"
 LOOK_S = 0.05
-"""A wait is never longer: somebody may have to be told to end, and standbys have work of their own."""
+"""The longest wait, so that a stop is noticed soon and standbys can do their own work."""
 _READ = 1 << 20
 _CONNECT_S = _SEND_S = 30.0
 
@@ -184,7 +184,7 @@ class SocketOutlet:
         self._link, self._name = link, name
 
     def write(self, data: bytes) -> None:
-        """See Outlet."""
+        """Send all bytes; raises TimedOut if the other side stops reading, Unreachable if the connection is lost."""
         try:
             self._link.sendall(data)
         except TimeoutError as error:
@@ -193,7 +193,7 @@ class SocketOutlet:
             raise _unreachable(self._name, error) from error
 
     def close(self) -> None:
-        """Tell the other side that nothing more comes."""
+        """Close the sending side, so that the other side sees the end."""
         with suppress(OSError):
             self._link.shutdown(socket.SHUT_WR)
 
@@ -234,7 +234,7 @@ class ResumedFile:
             self.size += len(data)
 
     def save(self, position: Position | None) -> None:
-        """Say that everything up to a position is in the file; None: it is to be begun anew."""
+        """Record that everything up to a position is in the file; None means that the file starts over."""
         from dataclasses import asdict
 
         from lockstep.engine.events.atomic_files import new_file, unwritable
@@ -247,7 +247,7 @@ class ResumedFile:
             file.write(json.dumps(tree).encode())
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def _load(self) -> tuple[Position | None, int] | None:

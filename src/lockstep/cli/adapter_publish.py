@@ -32,7 +32,7 @@ _PIECES_A_SECOND = 20
 
 
 def publish(options: argparse.Namespace, output: Output) -> int:
-    """Publish until the source ends, or until it is told to end."""
+    """Publish until the source ends or the command is stopped."""
     from lockstep.engine.runtime.sequence.model_statement import projects
 
     model = model_of(options)
@@ -87,22 +87,22 @@ class Feed(Protocol):
     blocks: int
 
     def send(self, batch: EventBatch) -> None:
-        """Send, or keep to be sent."""
+        """Send the batch, or buffer it until it may be sent."""
 
     def rest(self) -> None:
-        """Nothing to do for a moment."""
+        """Wait briefly; called while the source has nothing new."""
 
     def finish(self, *, is_whole: bool) -> None:
-        """Everything was given: return when it is on the stream. It is not whole if more could have come."""
+        """Return when everything given is on the stream; pass `is_whole=False` if more could have come."""
 
     def stop(self) -> None:
-        """Told to end: bring on the stream what can be."""
+        """Stop: bring as much as possible onto the stream."""
 
     def close(self) -> None:
-        """Let go."""
+        """Close the publisher."""
 
     def tree(self) -> dict[str, Any]:
-        """More to tell about it."""
+        """Return more fields for the report."""
 
 
 def _feed(project: ProjectEvents, node: Node, options: argparse.Namespace, output: Output) -> Feed:
@@ -132,7 +132,7 @@ def _failover(project: ProjectEvents, node: Node, options: argparse.Namespace, o
 
 
 def say_role(output: Output, change: RoleChange) -> None:
-    """Who is active, on stderr; on stdout for programs."""
+    """Report the active publisher on stderr, or on stdout with --json."""
     if output.json:
         output.json_line({"event": "role", "role": change.role, "epoch": change.epoch, "last": change.last,
                           "current": change.built})  # fmt: skip
@@ -153,29 +153,29 @@ class PlainFeed:
     blocks: int = 0
 
     def send(self, batch: EventBatch) -> None:
-        """See Feed."""
+        """Publish the batch; what is still buffered is sent by `finish` or `stop`."""
         sent = self.publisher.publish_batch(batch)
         self.events, self.blocks = self.events + sent.events, self.blocks + sent.blocks
 
     def rest(self) -> None:
-        """See Feed."""
+        """Sleep briefly."""
         time.sleep(LOOK_S)
 
     def finish(self, *, is_whole: bool) -> None:
-        """See Feed."""
+        """Return when everything given is on the stream."""
         del is_whole  # nobody else reads it
         self.publisher.flush()
 
     def stop(self) -> None:
-        """See Feed."""
+        """Return when everything given is on the stream."""
         self.publisher.flush()
 
     def close(self) -> None:
-        """See Feed."""
+        """Close the publisher."""
         self.publisher.close()
 
     def tree(self) -> dict[str, Any]:
-        """See Feed."""
+        """Return nothing: a plain publisher has no role."""
         return {}
 
 
@@ -188,7 +188,7 @@ class FailoverFeed:
     blocks: int = 0
 
     def send(self, batch: EventBatch) -> None:
-        """See Feed."""
+        """Offer each block of the batch to the group, and send what may be sent now."""
         from lockstep.events.rows import single_blocks
 
         for block in single_blocks(batch):
@@ -197,31 +197,31 @@ class FailoverFeed:
         self.publisher.pump()
 
     def rest(self) -> None:
-        """See Feed."""
+        """Send what may be sent now, then wait briefly."""
         self.publisher.pump()
         self.publisher.wait()
 
     def finish(self, *, is_whole: bool) -> None:
-        """See Feed."""
+        """Return when all blocks are on the stream, whichever publisher of the group sends them."""
         self.publisher.finish(is_whole=is_whole)
 
     def stop(self) -> None:
-        """See Feed."""
+        """Stop taking part in the group, after trying to bring all blocks onto the stream."""
         self.publisher.stop()
 
     def close(self) -> None:
-        """See Feed."""
+        """Close the publisher."""
         self.publisher.close()
 
     def tree(self) -> dict[str, Any]:
-        """See Feed."""
+        """Return the role of this publisher, its group and the last block it saw on the stream."""
         role = "active" if self.publisher.is_active else "standby"
         return {"role": role, "group": self.publisher.name, "last": self.publisher.relay.seen}
 
 
 @dataclass(slots=True)
 class _Work:
-    """One run of the command: what is read, how fast, and what is told."""
+    """One run of the command: its source, its rate and its reports."""
 
     options: argparse.Namespace
     output: Output
@@ -237,7 +237,7 @@ class _Work:
         self.progress = self.output.progress("events")
 
     def batches(self, node: Node, feed: Feed) -> Iterator[EventBatch]:
-        """Whole blocks, as often as the file is to be read, up to the most events that are wanted."""
+        """Yield whole blocks, repeating the file as often as asked, up to the limit of events."""
         from lockstep.events.rows import limited
 
         def all_rounds() -> Iterator[EventBatch]:
@@ -266,7 +266,7 @@ class _Work:
         self.output.note(f"Listening on {address}.")
 
     def send(self, feed: Feed, batch: EventBatch) -> None:
-        """Send at the rate that is wanted."""
+        """Send at the requested rate."""
         rate = self.options.rate
         while rate is not None and self.began + feed.events / rate > time.monotonic() and not self.stopping:
             feed.rest()
@@ -291,7 +291,7 @@ class _Work:
 def read_blocks(
     source: Inlet, node: Node, options: argparse.Namespace, on_bad: Callable[[BadLine], None]
 ) -> Iterator[EventBatch]:
-    """The blocks of a source, in batches: large ones where nobody waits for the first of them."""
+    """The blocks of a source, in batches: large ones unless latency matters."""
     from typing import cast
 
     from lockstep.engine.events.csv_format import CsvOptions, read_csv

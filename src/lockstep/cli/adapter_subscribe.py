@@ -152,7 +152,7 @@ def _subscription(project: ProjectEvents, options: argparse.Namespace, file: Res
 
 
 class _Writer:
-    """Gathers blocks and writes them in the form that is wanted."""
+    """Buffers blocks and writes them in the requested format."""
 
     def __init__(
         self, options: argparse.Namespace, subscription: Subscription, outlet: Outlet, file: ResumedFile | None
@@ -242,7 +242,7 @@ def _form(options: argparse.Namespace, schema: Schema) -> Callable[[Sequence[Blo
 def _blocks(
     subscription: Subscription, options: argparse.Namespace, stopping: Stopping, writer: _Writer
 ) -> Iterator[Block]:
-    """The blocks that are wanted; what was gathered is written whenever nothing more is there."""
+    """Yield the requested blocks; buffered output is written whenever no more input is available."""
     heard_at = time.monotonic()
     while not stopping:
         block = subscription.next_block(timeout=0)

@@ -230,7 +230,7 @@ def _tell(output: Output) -> Callable[[str], None]:
 
 
 def flat(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested figures as names with dots and values for people."""
+    """Return nested figures as dotted names with readable values."""
     for name, value in figures.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{name}.")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lockstep.schedule.scheduler import Scheduler
 
 MARK = ".lockstep-demo"
-"""A file in folders that a demo made, so that it empties no other one."""
+"""Marks folders that a demo created, so that it empties no other folder."""
 EVENTS, RATE = 400_000, 200
 STOP_S, LOOK_S = 20.0, 2.0
 MODEL = """\

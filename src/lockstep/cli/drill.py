@@ -145,7 +145,7 @@ def _draw(wanted: DrillOptions, result: Result, output: Output) -> str | None:
 
 
 def show(result: Result, output: Output, picture: str | None) -> None:
-    """Tables for people."""
+    """Print the result as tables."""
     from lockstep.drill import report
 
     if result.faults:

@@ -71,7 +71,7 @@ def reset(options: argparse.Namespace, output: Output) -> None:
 
 
 def trim(options: argparse.Namespace, output: Output) -> None:
-    """Let go of what no snapshot and no window needs."""
+    """Trim what no snapshot and no window needs."""
     options.project = _project(options)
     if options.dry_run:
         _show_held(options, output, "Would remove what neither two snapshots nor a window needs, of at most")
@@ -248,7 +248,7 @@ def state_folders(root: Path) -> list[Path]:
 
 
 def row(folder: Path) -> dict[str, Any]:
-    """What is known of a state folder."""
+    """Return the known facts about a state folder."""
     running = is_locked(folder)
     pid = _pid(folder / "lock") if running else None
     return {"name": folder.name, "running": running, "pid": pid, "state": str(folder)}

@@ -57,11 +57,11 @@ _RESTARTS, _RESTARTS_S = "LOCKSTEP_RESTARTS", 600.0
 """Restarts are counted over ten minutes, through the environment of the process itself."""
 _PERSIST_S = 15.0
 _MAIL_S = 10.0
-"""With --until-idle, messages to people are waited for at most so long: their server may be away."""
+"""With --until-idle, the longest wait for messages to be delivered: the mail server may be down."""
 
 
 class _Asked(Exception):
-    """Somebody asked for the end."""
+    """The engine was asked to stop."""
 
 
 class Stopping:
@@ -150,7 +150,7 @@ def _run(options: argparse.Namespace, output: Output) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """Where an engine can be asked over HTTP: REST, and the port of its figures. None for what is not wanted."""
+    """The HTTP servers of an engine: REST, and the metrics port; None for one that is not enabled."""
 
     rest: Rest | None
     metrics: socket.socket | None
@@ -244,7 +244,7 @@ def _check_snapshots(options: argparse.Namespace, graph: Graph) -> None:
 
 @contextmanager
 def _taken_port(port: int | None) -> Iterator[socket.socket | None]:
-    """Take the port for figures before Spark starts; None if none is wanted."""
+    """Reserve the metrics port before Spark starts; None if metrics are not enabled."""
     if port is None:
         yield None
         return
@@ -255,7 +255,7 @@ def _taken_port(port: int | None) -> Iterator[socket.socket | None]:
 
 
 def check_folder(option: str, folder: Path) -> None:
-    """Refuse a folder that can't be made or written to."""
+    """Raise if a folder cannot be created or written to."""
     known = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     if not known.is_dir():
         raise UsageError(reason=f"{option} {str(folder)!r} can't be used: {str(known)!r} is no folder.")
@@ -286,7 +286,7 @@ def _in_force(
 
 
 def _persist(client: Lockstep, streams: ProjectStreams, output: Output) -> None:
-    """Before a planned stop one engine writes a snapshot, so that whoever starts next has little to replay."""
+    """Before a planned stop one engine writes a snapshot, so that the next start has little to replay."""
     from lockstep.engine.runtime.requests.channel import RequestClient
 
     try:
@@ -413,7 +413,7 @@ def published_windows(graph: Graph, names: Sequence[str]) -> list[Node]:
 
 
 class Telling:
-    """Says what an engine does: sentences and a line that changes for people, lines of JSON for programs."""
+    """Reports what an engine does: sentences and a status line on a terminal, JSON lines for programs."""
 
     def __init__(
         self,

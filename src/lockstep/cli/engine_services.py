@@ -60,7 +60,7 @@ class View:
         return self._engine.wanted
 
     def ask(self, kind: str, params: Mapping[str, Any], timeout_s: float) -> Reply:
-        """Ask whoever leads, over the bus."""
+        """Send a request to the active engine, over the bus."""
         from lockstep.engine.runtime.requests.channel import RequestClient
         from lockstep.runtime import ThreadRuntime
 
@@ -82,7 +82,7 @@ class Rest:
 
 @contextmanager
 def prepared_rest(options: argparse.Namespace, state: Path) -> Iterator[Rest | None]:
-    """Find everything that is wrong with the REST options before Spark starts; None if no REST is wanted.
+    """Check the REST options before Spark starts; None if REST is not enabled.
 
     Without --token-file everybody on this machine may look, and changes need the token that is made here: it will be in
     the state folder, which only its owner can read.
@@ -208,7 +208,7 @@ def drained(connectors: Connectors, engine: Engine, tell: OnStatus) -> None:
 
 
 TOLD = frozenset({"role", "takeover", "buffer", "persist", "replace", "gate", "preflight", "connector"})
-"""The actions of which an engine tells everybody."""
+"""The actions that are always reported on standard error."""
 _PLAIN = "%(asctime)s; %(levelname)s; %(message)s"
 _WHERE = "%(thread_id)s; %(name)s; (%(filename)s:%(lineno)d); %(funcName)s()"
 _DOCUMENT = f"%(asctime)s; %(levelname)s; {_WHERE}: %(message)s"
@@ -225,7 +225,7 @@ class DocumentLines(logging.Formatter):
         super().__init__(_DOCUMENT)
 
     def format(self, record: logging.LogRecord) -> str:
-        """See Formatter."""
+        """Return the record as a line, with the level and the thread as the document writes them."""
         shown = logging.makeLogRecord(record.__dict__)
         shown.levelname = _WORDS.get(record.levelname, record.levelname)
         shown.__dict__["thread_id"] = f"{(record.thread or 0) % 100_000_000:08d}"
@@ -233,7 +233,7 @@ class DocumentLines(logging.Formatter):
 
 
 class _Telling(logging.StreamHandler):  # type: ignore[type-arg]
-    """Shows what everybody should know; in the document's form an engine that goes active warns, also the first one."""
+    """Shows important events; in the document's format going active is a warning, for the first engine too."""
 
     def __init__(self, least: int, *, as_document: bool) -> None:
         super().__init__()
@@ -242,7 +242,7 @@ class _Telling(logging.StreamHandler):  # type: ignore[type-arg]
         self.addFilter(lambda record: getattr(record, "action", "") in TOLD)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See Handler."""
+        """Write the record if its level is high enough."""
         if self._as_document and record.getMessage() == _GOES_ACTIVE and record.levelno < logging.WARNING:
             record = logging.makeLogRecord(record.__dict__)
             record.levelno, record.levelname = logging.WARNING, "WARNING"
@@ -252,7 +252,7 @@ class _Telling(logging.StreamHandler):  # type: ignore[type-arg]
 
 @contextmanager
 def told(level: int, *, verbose: bool, as_document: bool = False) -> Iterator[None]:
-    """What an engine has to say about its role, on standard error; with --verbose everything is there anyway."""
+    """Report changes of an engine's role on standard error; with --verbose all log lines already are."""
     log, before = logging.getLogger("lockstep"), logging.getLogger("lockstep").level
     handler = logging.NullHandler() if verbose else _Telling(level, as_document=as_document)
     log.addHandler(handler)

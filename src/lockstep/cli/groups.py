@@ -32,7 +32,7 @@ def ls(options: argparse.Namespace, output: Output) -> None:
 
 
 def _counted(row: dict[str, Any]) -> str | int:
-    """The number of members; those that were not heard within their lease are told apart."""
+    """Return the number of members; those not heard from within their lease are counted separately."""
     return f"{row['members']} ({row['silent']} silent)" if row["silent"] else row["members"]
 
 

@@ -103,7 +103,7 @@ def _missing(error: ModuleNotFoundError, given: Sequence[str]) -> LockstepError:
 
 @contextmanager
 def _log_lines(verbose: bool) -> Iterator[None]:
-    """The library's log lines are for programs; people see them if they ask.
+    """Show the library's log lines only with --verbose.
 
     Warnings of Spark's client are left out: it logs a traceback for each call that a stop interrupts.
     """

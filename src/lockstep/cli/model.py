@@ -47,7 +47,7 @@ def check(options: argparse.Namespace, output: Output) -> int:
 
 
 def _checked(reading: Reading, file: str, *, sound: bool) -> dict[str, Any]:
-    """What else there is to say about a model; most of it of a sound one only."""
+    """Return the further findings about a model, most of them only for a valid one."""
     from lockstep.engine.model.blockers import without_effect
     from lockstep.engine.model.guard import clock_dependence
     from lockstep.engine.model.modules import missing_modules

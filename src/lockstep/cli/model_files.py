@@ -69,7 +69,7 @@ def check_readable(path: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a place where no file can be made, before anything is done."""
+    """Raise if no file can be created there, before anything is done."""
     from lockstep.engine.events.atomic_files import is_plain, unwritable
 
     if path.is_dir():

@@ -55,7 +55,7 @@ def amqp_options(options: argparse.Namespace, settings: Settings | None) -> Any:
 
 
 def _transport(options: argparse.Namespace, settings: Settings) -> tuple[Transport, str]:
-    """The transport, and where it goes, for people."""
+    """Describe the transport and its destination."""
     brokers = amqp_options(options, settings)
     if brokers is None:
         from lockstep.log.urls import split_url, without_secret

@@ -279,7 +279,7 @@ def _tell(output: Output, event: Mapping[str, Any], sentence: str) -> None:
 
 
 def drill(options: argparse.Namespace, output: Output) -> int:
-    """Kill and pause servers while checks change state, and count what was told."""
+    """Kill and pause servers while checks change state, and count the notifications sent."""
     from lockstep.drill.fleet import FleetDrill, FleetDrillOptions
 
     wanted = FleetDrillOptions(

@@ -1,4 +1,4 @@
-"""`lockstep monitor validate`, `transport` and `try`: settings, and what others would have told."""
+"""`lockstep monitor validate`, `transport` and `try`: settings, and what others would have sent."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ _SHOWN = 100
 
 
 def try_settings(options: argparse.Namespace, output: Output) -> int:
-    """Compare what the settings in force told with what other ones would have told."""
+    """Compare the notifications of the settings in force with those that other settings would have sent."""
     from lockstep.monitor.transport.streams import MonitorStreams
     from lockstep.monitor.trial import History, compare
 

@@ -83,7 +83,7 @@ class Output:
         self.line(f"{_BOLD}{text}{_PLAIN}" if self._bold else text)
 
     def note(self, sentence: str) -> None:
-        """A message to stderr, for people."""
+        """Print a message on stderr; programs read stdout."""
         if not self.quiet and not self.json:
             self._err.write(clean(sentence) + "\n")
             self._err.flush()
@@ -100,7 +100,7 @@ class Output:
         return Progress(self._err if wanted else None, what, total)
 
     def clear(self) -> None:
-        """Begin a screen anew, if a person looks at one."""
+        """Clear the screen if the output is a terminal."""
         if not self.json and self._on_screen:
             self._out.write(_HOME)
 

@@ -52,7 +52,7 @@ def add(options: argparse.Namespace, output: Output) -> None:
 
 
 def _standard_input() -> str | bytes:
-    """What is piped in: text if it is UTF-8, else bytes."""
+    """Return standard input: text if it is UTF-8, else bytes."""
     given = sys.stdin.buffer.read()
     try:
         return given.decode()
@@ -113,7 +113,7 @@ def ls(options: argparse.Namespace, output: Output) -> None:
 
 
 def _pages(scheduler: Scheduler, options: argparse.Namespace) -> Iterator[Page]:
-    """Pages with as many events as are wanted; one may be short before the end."""
+    """Yield pages up to the requested number of events; a page may be short before the end."""
     cursor, left = options.cursor, options.limit
     while left > 0:
         page = _page(scheduler, options, cursor, max(left, _PAGE) if options.all else left)
@@ -375,5 +375,5 @@ def shown(ms: int | None) -> str | None:
 
 
 def late_text(ms: int | None) -> str | None:
-    """How late, for people."""
+    """Return the delay as text."""
     return None if ms is None else span(ms / 1000)

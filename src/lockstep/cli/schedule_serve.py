@@ -135,7 +135,7 @@ def _inflows(scheduler: Scheduler, settings: Settings) -> Iterator[list[KafkaInf
 
 
 def _close_inflow(inflow: KafkaInflow) -> None:
-    """End an inflow; one whose broker hangs is left behind, as what it has not committed is read again."""
+    """Close an inflow; one whose broker hangs is abandoned, as messages it has not committed are read again."""
     try:
         inflow.close(_INFLOW_S)
     except TimedOut as error:
@@ -177,7 +177,7 @@ def _tell(output: Output, fields: dict[str, Any], sentence: str) -> None:
 
 
 def _told(line: bytes) -> dict[str, Any] | None:
-    """What a node tells in a line of its output; None if somebody else printed the line."""
+    """Parse a line of a node's output; None if the line is not from the node itself."""
     try:
         told = json.loads(line)
     except (ValueError, RecursionError):
@@ -273,7 +273,7 @@ class Supervisor:
         return {**os.environ, **named}
 
     def _relay(self, child: _Child, process: subprocess.Popen[bytes]) -> None:
-        """Pass on what a node tells; what its processors print goes to standard error."""
+        """Pass on a node's own output; what its processors print goes to standard error."""
         assert process.stdout is not None
         with process.stdout as lines:
             while line := lines.readline(_LINE_BYTES):

@@ -1,4 +1,4 @@
-"""Amounts of bytes as people type and read them."""
+"""Byte sizes as text: parse and format them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def parse_size(text: str) -> int:
 
 
 def size(count: int) -> str:
-    """Bytes for people: 812 B, 64.0 KiB, 1.5 GiB."""
+    """Format a number of bytes: 812 B, 64.0 KiB, 1.5 GiB."""
     amount = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:

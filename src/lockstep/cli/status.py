@@ -1,4 +1,4 @@
-"""How the projects of a cluster stand: who leads, how far behind the others are, what is off."""
+"""The state of a cluster's projects: which engine is active, how far the others lag behind, and what is wrong."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def status(options: argparse.Namespace, output: Output) -> int:
 
 
 def watch(bus: Bus, options: argparse.Namespace, output: Output, runtime: Runtime, wait: Wait) -> int:
-    """Show it again and again; each time takes a bounded number of reads, and a missed second is not made up for."""
+    """Refresh the status; each round takes a bounded number of reads, and a missed second is not made up for."""
     from lockstep.engine.runtime.control.status import ClusterWatcher
 
     listening = ClusterWatcher(bus, options.cluster, runtime)
@@ -65,7 +65,7 @@ def watch(bus: Bus, options: argparse.Namespace, output: Output, runtime: Runtim
 
 
 def _wait(options: argparse.Namespace, listening: ClusterWatcher, wait: Wait) -> None:
-    """Wait for the next look, and listen meanwhile: else nobody knows who was silent."""
+    """Wait for the next round and keep listening, so that silent engines are noticed."""
     left = options.every
     while left > PIECE_S:
         wait(PIECE_S)
@@ -152,7 +152,7 @@ def _occupied_rows(status: ProjectStatus) -> Iterable[list[str | int | None]]:
 
 
 def _snapshots(status: ProjectStatus) -> int:
-    """Engines share the folder, or each has one of its own: the largest is told."""
+    """Return the largest figure, as engines may share a folder or have one each."""
     return max((row.snapshots_bytes for row in status.engines), default=0)
 
 
@@ -188,7 +188,7 @@ def _cells(row: EngineRow) -> list[str | int | None]:
 
 
 def _ago(seconds: float | None) -> str:
-    """How long ago, in the unit that people would use."""
+    """Return how long ago, in a readable unit."""
     if seconds is None:
         return "-"
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):

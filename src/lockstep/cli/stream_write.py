@@ -270,7 +270,7 @@ def pieces(source: BinaryIO, end: bytes) -> Iterator[bytes]:
 
 
 def repeated(template: str, count: int) -> Iterator[bytes]:
-    """A value so many times, {n} in it being 1, 2, 3 and so on."""
+    """Yield a value `count` times, with {n} replaced by 1, 2, 3 and so on."""
     return (template.replace("{n}", str(number)).encode() for number in range(1, count + 1))
 
 

@@ -59,12 +59,12 @@ def iso(time_ns: int) -> str:
     try:
         moment = _EPOCH + timedelta(seconds=seconds)
     except OverflowError:
-        return f"@{time_ns}ns"  # a label somebody else set; shown, not understood
+        return f"@{time_ns}ns"  # a label that was set elsewhere: shown as it is
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
 
 
 def span(seconds: float) -> str:
-    """A span for people: 850ms, 12s, 3m20s, 2h5m, 4d3h."""
+    """Format a duration: 850ms, 12s, 3m20s, 2h5m, 4d3h."""
     if seconds < 1:
         return f"{round(seconds * 1000)}ms"
     whole = int(seconds)

@@ -38,7 +38,7 @@ def as_connector(connector: str, kind: str, given: Mapping[str, str]) -> tuple[s
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """What stands between commas; a part without an equals sign goes on with the value before it."""
+    """Return the comma-separated pairs; a part without an equals sign continues the value before it."""
     found: dict[str, str] = {}
     name = ""
     for word in (word.strip() for word in _WORD.findall(text)):

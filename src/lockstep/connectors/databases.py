@@ -77,7 +77,7 @@ class Database:
 
     @property
     def mark(self) -> str:
-        """What stands for a value in a statement."""
+        """Return the placeholder of a value in a statement."""
         return "%s" if self.driver == POSTGRESQL else "?"
 
     def quoted(self, name: str) -> str:
@@ -272,7 +272,7 @@ class TableSource:
         self._link: Any = None
 
     def pieces(self, after: int, note: Note | None) -> Iterator[Piece | None]:
-        """See Source."""
+        """Run the query and yield its rows after block `after`; raises if the database refuses the statement."""
         del note
         database = self._query.database
         self._link = database.connect()
@@ -283,11 +283,11 @@ class TableSource:
         return self._read(cursor, self._places(names), after)
 
     def start(self) -> Note | None:
-        """See Source: a query begins where it begins."""
+        """Return None: a query always starts at its first row."""
         return None
 
     def close(self) -> None:
-        """See Source."""
+        """Close the connection."""
         _close(self._link, self._query.database)
 
     def _places(self, names: list[str]) -> list[int]:
@@ -354,7 +354,7 @@ class Table:
 class TableTarget:
     """A table that holds the rows of a window: each block is one transaction with what it changes.
 
-    A row is updated by its key, and inserted if there is none. So blocks that come twice, after a kill, change nothing.
+    A row is updated by its key, and inserted if there is none. Blocks that are sent again after a kill change nothing.
     """
 
     def __init__(self, table: Table, schema: Schema, connector: str) -> None:
@@ -365,7 +365,7 @@ class TableTarget:
         self._told = 0
 
     def open(self, note: Note) -> int | None:
-        """See Target: a table can't tell, so the note counts."""
+        """Connect and check the columns; returns None, as a table does not record which block came last."""
         del note
         database = self._table.database
         self._link = database.connect()
@@ -378,7 +378,7 @@ class TableTarget:
         return None
 
     def send(self, blocks: Sequence[Block]) -> None:
-        """See Target."""
+        """Write each block in a transaction; raises if the database refuses one and errors are not ignored."""
         assert self._statements is not None, "opened before"
         with self._table.database.errors():
             cursor = self._link.cursor()
@@ -408,14 +408,14 @@ class TableTarget:
             logger.warning(words, self._connector, type(error).__name__, extra={"action": "connector"})
 
     def mark(self) -> Mapping[str, Any]:
-        """See Target."""
+        """Return nothing: the number of the last block is enough."""
         return {}
 
     def idle(self) -> None:
-        """See Target: a connection that was lost is noticed with the next block."""
+        """Do nothing: a lost connection is noticed when the next block is sent."""
 
     def close(self) -> None:
-        """See Target."""
+        """Close the connection."""
         _close(self._link, self._table.database)
 
 

@@ -175,7 +175,7 @@ def _file_source(planned: Planned, form: ReadForm, pace: Pace, bad: OnBad) -> Fi
 
 
 def _told(connector: str) -> OnBad:
-    """What is no event is told, the first ones with their text's reason; all are left out."""
+    """Log input that is not an event, the first few with the reason; all of it is skipped."""
     seen = 0
 
     def bad(line: BadLine) -> None:

@@ -32,7 +32,7 @@ class Growing:
         self._buffer = b""
 
     def read(self, size: int = -1) -> bytes:
-        """What is there, at most so many bytes."""
+        """Return the bytes available now, at most as many as asked for."""
         if not self._buffer:
             self._buffer = self._more()
         most = len(self._buffer) if size < 0 else size
@@ -69,7 +69,7 @@ class FileSource:
         self._file: BinaryIO | None = None
 
     def pieces(self, after: int, note: Note | None) -> Iterator[Piece | None]:
-        """See Source."""
+        """Yield the file's blocks after block `after`; raises at once if the file cannot be opened."""
         del note  # the numbers on the input tell the place
         open_input(self._path).close()  # one that is missing is told now, not when it is first read
         return self._read(after)
@@ -86,11 +86,11 @@ class FileSource:
             yield piece_of(batch.slice(int(starts[known]), len(batch)), first + known, self._form)
 
     def start(self) -> Note | None:
-        """See Source: a file begins where it begins."""
+        """Return None: a file is always read from its beginning."""
         return None
 
     def close(self) -> None:
-        """See Source."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 
@@ -111,9 +111,9 @@ def piece_of(batch: EventBatch, first: int, form: ReadForm) -> Piece:
 
 
 class FileTarget:
-    """A file to which blocks are added; one process at a time. What was not noted is cut off, and sent again.
+    """A file that one process at a time appends blocks to. What was not noted is cut off, and sent again.
 
-    Of binary blocks the file itself tells which it has: only what is torn at its end is cut off.
+    Binary blocks carry their numbers, so only a torn end is cut off.
     """
 
     def __init__(self, path: Path, form: WriteForm, connector: str) -> None:
@@ -122,7 +122,7 @@ class FileTarget:
         self._size = 0
 
     def open(self, note: Note) -> int | None:
-        """See Target."""
+        """Lock the file and cut off what is torn or not noted; returns the last block in it if the format is binary."""
         with unwritable(self._path):
             file = self._file = self._path.open("r+b" if self._path.exists() else "w+b")
         self._lock(file)
@@ -141,7 +141,7 @@ class FileTarget:
         return last
 
     def send(self, blocks: Sequence[Block]) -> None:
-        """See Target."""
+        """Write blocks and fsync the file; raises if it cannot be written."""
         assert self._file is not None
         with unwritable(self._path):
             self._write(b"".join(self._form.part(block) for block in blocks))
@@ -149,14 +149,14 @@ class FileTarget:
             os.fsync(self._file.fileno())
 
     def mark(self) -> Mapping[str, Any]:
-        """See Target."""
+        """Return the size of the file, at which a restart cuts off the rest."""
         return {"bytes": self._size}
 
     def idle(self) -> None:
-        """See Target: there is no connection."""
+        """Do nothing: a file has no connection to keep alive."""
 
     def close(self) -> None:
-        """See Target."""
+        """Close the file, which also releases its lock."""
         if self._file is not None:
             self._file.close()
 
@@ -176,7 +176,7 @@ class FileTarget:
 
 
 def _whole_frames(file: BinaryIO, start: int) -> tuple[int, int | None]:
-    """Where the last whole frame behind a place ends, and its block; None if there is none."""
+    """Return where the last whole frame after `start` ends, and its block; `start` and None if there is none."""
     file.seek(start)
     at, last = start, None
     while len(prefix := file.read(PREFIX)) == PREFIX:

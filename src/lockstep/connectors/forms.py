@@ -32,13 +32,13 @@ _WHOLE = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class ReadForm:
-    """How a publisher connector understands what comes."""
+    """The format in which a publisher connector reads its input."""
 
     form: str
     schema: Schema
     csv: CsvOptions
     place: str
-    """Where it comes from, for errors."""
+    """The name of the source in errors."""
 
     @classmethod
     def of(cls, properties: Properties, schema: Schema, place: str, *, makes_keys: bool = True) -> ReadForm:
@@ -68,7 +68,7 @@ class ReadForm:
         return read_csv(file, self.schema, self.csv, on_bad, chunk=chunk)
 
     def message(self, value: bytes, number: int, on_bad: OnBad) -> tuple[EventBatch, bool]:
-        """A message as the block of that number, and whether it is transactional; what is no event goes to `on_bad`."""
+        """Return a message as the block of that number, and whether it is transactional; bad events go to `on_bad`."""
         if self.form == BINARY:
             return self._frame(value, number, on_bad)
         if self.form == OPAQUE:
@@ -135,7 +135,7 @@ class WriteForm:
         return frame_with_length(block.batch) if self.form == BINARY else self.message(block)
 
     def first(self) -> bytes:
-        """What stands at the beginning of a file."""
+        """Return the header of a file."""
         if self.form != CSV or self.header == "none":
             return b""
         return header_line(self.schema, CsvOutput(header="full" if self.header == "full" else "names"))

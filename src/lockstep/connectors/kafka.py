@@ -63,7 +63,7 @@ class Place:
         return cls(properties.connector, servers, planned.topic(), partition, client)
 
     def settings(self, **own: Any) -> dict[str, Any]:
-        """For a client of confluent-kafka; it keeps its words to itself, errors come with the calls."""
+        """Return the settings of a confluent-kafka client that logs nothing: each call raises its own errors."""
         quiet = {"log_level": 0, "error_cb": _silent, "topic.metadata.refresh.interval.ms": 5_000}
         return {"bootstrap.servers": self.servers, **quiet, **self.client, **own}
 
@@ -117,7 +117,7 @@ def client() -> Any:
 
 
 def _silent(_error: Any) -> None:
-    """Connection errors come with the calls that they concern."""
+    """Drop the client's own error messages: each call raises its own errors."""
 
 
 class KafkaSource:
@@ -135,17 +135,17 @@ class KafkaSource:
         self._begun: Note | None = None
 
     def pieces(self, after: int, note: Note | None) -> Iterator[Piece | None]:
-        """See Source."""
+        """Yield the blocks of the partition after block `after`; raises if the broker cannot be reached."""
         with self._place.errors():
             offset = self._open(after, note)
         return self._read(offset)
 
     def start(self) -> Note | None:
-        """See Source: the newest or the oldest message is another one later."""
+        """Return the offset at which a first read began, as "largest" means another one later; None on a resume."""
         return self._begun
 
     def close(self) -> None:
-        """See Source."""
+        """Close the consumer."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
@@ -229,10 +229,10 @@ def _joined(run: Sequence[tuple[int, Any, bool]]) -> Piece:
 
 
 class KafkaTarget:
-    """A partition that one engine at a time adds to: whoever opens it last shuts the others out.
+    """A partition that one engine at a time writes to: the last one to open it fences the others.
 
-    Blocks are sent in transactions. So whatever an engine left behind is there whole or not at all by the time the
-    next one asks which block was the last.
+    Blocks are sent in transactions, so what an engine sent before it stopped is there whole or not at all when the
+    next one asks for the last block.
     """
 
     def __init__(self, place: Place, form: WriteForm, writer: str) -> None:
@@ -241,7 +241,7 @@ class KafkaTarget:
         self._producer: Any = None
 
     def open(self, note: Note) -> int | None:
-        """See Target."""
+        """Create a missing topic and fence earlier writers; returns the topic's last block, or None if it is empty."""
         del note  # what is there tells
         place = self._place
         with place.errors():
@@ -260,7 +260,7 @@ class KafkaTarget:
             return last_block(place)
 
     def send(self, blocks: Sequence[Block]) -> None:
-        """See Target."""
+        """Send blocks in one transaction; raises if the broker refuses it or a newer writer has fenced this one."""
         place, producer = self._place, self._producer
         with place.errors():
             producer.begin_transaction()
@@ -271,15 +271,15 @@ class KafkaTarget:
             producer.commit_transaction(TIMEOUT_S)
 
     def mark(self) -> Mapping[str, Any]:
-        """See Target: the topic itself tells."""
+        """Return nothing: the topic itself holds the number of its last block."""
         return {}
 
     def idle(self) -> None:
-        """See Target."""
+        """Let the client handle its events."""
         self._producer.poll(0)
 
     def close(self) -> None:
-        """See Target: a transaction that was begun and not finished is dropped by whoever comes next."""
+        """Close the producer; a transaction left open is aborted when the next writer opens the target."""
         producer, self._producer = self._producer, None
         if producer is not None:
             with suppress(client().KafkaException):  # one that was shut out says so again, and has nothing to finish
@@ -307,7 +307,7 @@ def _last_in(place: Place) -> int | None:
     try:
         partition = kafka.TopicPartition(place.topic, place.partition)
         low, high = consumer.get_watermark_offsets(partition, timeout=TIMEOUT_S)
-        back = _BACK  # behind the last message stands the mark of its transaction
+        back = _BACK  # after the last message comes the marker of its transaction
         while high > low:
             start = max(low, high - back)
             consumer.assign([kafka.TopicPartition(place.topic, place.partition, start)])
@@ -321,7 +321,7 @@ def _last_in(place: Place) -> int | None:
 
 
 def _last_of(consumer: Any, place: Place) -> int | None:
-    """The last block from where a consumer stands to the end."""
+    """Return the last block between the consumer's position and the end."""
     kafka, found = client(), None
     while True:
         messages = consumer.consume(_MOST, TIMEOUT_S)

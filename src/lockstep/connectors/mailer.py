@@ -40,7 +40,7 @@ class Mailer:
         self.carrier: Carrier | None = None
 
     def look(self, graph: Graph) -> None:
-        """Start if this model makes messages."""
+        """Start if this model has windows that send messages."""
         if self.carrier is None and any(isinstance(node.window, NotificationWindow) for node in graph.nodes):
             self.start()
         if self.carrier is not None and self.carrier.error is not None:
@@ -60,6 +60,6 @@ class Mailer:
         return self.carrier is None or self.carrier.wait_idle(timeout)
 
     def stop(self) -> None:
-        """Finish what is begun."""
+        """Finish the work at hand, and stop."""
         if self.carrier is not None:
             self.carrier.close()

@@ -110,7 +110,7 @@ def may_start(project: Project, states: Mapping[str, str]) -> frozenset[str]:
 
 
 def _is_there(entries: Iterable[ConnectorEntry], states: Mapping[str, str]) -> bool:
-    """Whether all connectors of a group have reached what is asked of them; one that is not run is no hindrance."""
+    """Return whether all connectors of a group that run here have reached the required state."""
     return all(
         _REACHED[states[entry.connector]] >= _REACHED.get(entry.state.lower(), _REACHED[FINISHED])
         for entry in entries

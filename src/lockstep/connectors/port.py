@@ -1,4 +1,4 @@
-"""What a connector of any kind is to the rest, and the notes of how far it has come."""
+"""The interface of connectors, and the notes that record how far each has come."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from lockstep.runtime import Runtime
 
 NOTHING: Int64s = np.array([], np.int64)
 REST_S = 0.05
-"""A wait is never longer: the lead may be lost, or the engine told to end."""
+"""The longest wait, so that a lost lead or a stop is noticed soon."""
 
 
 class Halted(Exception):
-    """This engine leads no longer, or is to end: what is at hand is dropped, and done by whoever leads."""
+    """Raised when this engine stops or no longer leads: drop the work at hand, as the next leader repeats it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Whether to go on, and how to rest."""
+    """Tells a connector whether to go on, and waits for it."""
 
     goes_on: Callable[[], bool]
     wait: Callable[[float], None]
     monotonic: Callable[[], float]
 
     def check(self) -> None:
-        """Stop here if this engine no longer leads."""
+        """Raise Halted if this engine no longer leads."""
         if not self.goes_on():
             raise Halted
 
     def rest(self, seconds: float = REST_S) -> None:
-        """Rest for a moment; stop if the lead was lost meanwhile."""
+        """Wait briefly; raises Halted if the lead was lost meanwhile."""
         self.check()
         self.wait(min(seconds, REST_S))
         self.check()
@@ -59,7 +59,7 @@ class Piece:
     numbers: Int64s
     transactional: bool = False
     frame: bytes | None = field(default=None, repr=False)
-    """A frame with a client and numbers of its own, to be passed on as it is."""
+    """A frame with its own client and numbers, to be passed on unchanged."""
     at: int = 0
     """How far the source was read with this, where that is not the number of a block."""
     frame_events: int = 0
@@ -71,47 +71,47 @@ class Piece:
 
 
 class Source(Protocol):
-    """Gives blocks."""
+    """Where a publisher connector reads blocks."""
 
     is_numbered: bool
-    """The same place in the source has the same number whoever reads it; else what was read can't be read again."""
+    """Whether each block has a fixed number in the source; if not, what was read cannot be read again."""
 
     def pieces(self, after: int, note: Note | None) -> Iterator[Piece | None]:
-        """Everything behind block `after`; None where nothing is there now. Ends where the source does.
+        """Yield everything after block `after`, and None while nothing is available; ends where the source ends.
 
-        `note` is what was noted last, where the numbers on the input can't tell the place.
+        `note` is the last note, for sources whose position does not follow from the numbers on the input.
         """
 
     def start(self) -> Note | None:
-        """Where a source was begun, if that must not be decided again by whoever leads next."""
+        """Return where reading began, if the next leader must begin at the same position; else None."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close what is open."""
 
 
 class Target(Protocol):
-    """Takes blocks. `open` keeps others from adding to it, as far as it can."""
+    """Where a subscriber connector writes blocks; `open` keeps other writers out as far as the target allows."""
 
     def open(self, note: Note) -> int | None:
-        """The last block that is there; what is torn is cut off. None: it can't tell, so the note counts."""
+        """Cut off a torn end and return the last block; None if the target does not know it and the note counts."""
 
     def send(self, blocks: Sequence[Block]) -> None:
-        """Add blocks; they are there when this returns."""
+        """Write blocks; they are in the target when this returns."""
 
     def mark(self) -> Mapping[str, Any]:
-        """What to note beside the last block."""
+        """Return what to note with the number of the last block."""
 
     def idle(self) -> None:
-        """Nothing to send now: keep the connection alive."""
+        """Keep the connection alive while there is nothing to send."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close what is open."""
 
 
 NOTES = StreamConfig(capacity=1_000)
 """The newest one says all."""
 _LATE = 8
-"""Of so many at the end the furthest counts: a leader that slept may write one late."""
+"""Of this many notes at the end the furthest counts: a former leader that was paused may write one late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +164,12 @@ def _newest(log: Log) -> list[bytes]:
 
 
 EVENTS = "events"
-"""Of a note: the events up to its place."""
+"""Key in a note: the number of events up to its position."""
 
 
 @dataclass(slots=True)
 class Count:
-    """The events that were taken so far; `most` of 0 sets no limit."""
+    """Counts the events taken; a `most` of 0 sets no limit."""
 
     most: int
     taken: int = 0
@@ -190,7 +190,7 @@ class Count:
         return self.is_limited and self.taken >= self.most
 
     def take(self, piece: Piece) -> Piece:
-        """The part of a piece that is within the limit. A frame with numbers of its own can't be cut."""
+        """Return the part of a piece within the limit; a frame with its own numbers is never cut."""
         left = self.most - self.taken
         if self.is_limited and piece.frame is None and left < len(piece.batch):
             piece = first_events(piece, left)
@@ -199,13 +199,13 @@ class Count:
 
 
 def first_events(piece: Piece, count: int) -> Piece:
-    """The first so many events of a piece, at least one, and the blocks up to there."""
+    """Return the first `count` events of a piece, at least one, and the blocks up to there."""
     batch = piece.batch.slice(0, count)
     return replace(piece, batch=batch, numbers=piece.numbers[piece.numbers <= batch.block[-1]])
 
 
 def behind(piece: Piece, last: int) -> Piece:
-    """The blocks of a piece behind block `last`."""
+    """Return the blocks of a piece after block `last`."""
     start = int(np.searchsorted(piece.batch.block, last, "right"))
     batch = piece.batch.slice(start, len(piece.batch))
     return replace(piece, batch=batch, numbers=piece.numbers[piece.numbers > last])

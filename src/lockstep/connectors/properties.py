@@ -110,7 +110,7 @@ _IGNORED: Mapping[str, frozenset[str]] = {
     REST: frozenset({"maxnumthreads", "httpretries", "loglevel", "logconfigfile", "gdconfig", "restartonerror"}),
     EVENTHUBS: frozenset({"eventhubsconsumergroup", "eventhubsincludeindex", "blocksize", "hotfailover"}),
 }  # fmt: skip
-"""What is taken, and means nothing here."""
+"""Properties that are accepted for compatibility and ignored."""
 _FORM_NAMES: Mapping[str, tuple[str, ...]] = {
     FS: ("fstype",), SOCK: ("socktype", "fstype"), KAFKA: ("kafkatype",), RMQ: ("rmqtype",),
     EVENTHUBS: ("eventhubsformat",),

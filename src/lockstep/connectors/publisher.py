@@ -1,7 +1,7 @@
 """A publisher connector at work: blocks of its source onto the input stream of a window, each once.
 
-The numbers of its client are places in the source. So the input stream itself tells how far it is: whoever leads next
-goes on behind the last number there, and engines drop what two of them sent.
+The numbers of its client are positions in the source, so the input stream itself shows how far it is: the next leader
+continues after the last number there, and engines drop what was sent twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FeedOptions:
 
 
 class Feeding:
-    """Publishes from a source until it ends. `step` does what is there, and says whether the source has ended."""
+    """Publishes from a source until it ends; `step` sends what is available, and returns whether it has ended."""
 
     def __init__(
         self, project: ProjectEvents, node: Node, connector: str, source: Source, notes: Notes, pace: Pace,
@@ -66,7 +66,7 @@ class Feeding:
         self._unsettled = 0
 
     def step(self) -> bool:
-        """Send what is there; true when the source has ended and everything is on the stream."""
+        """Send what is available; returns True when the source has ended and everything is on the stream."""
         if self._count.is_full:
             return True
         for piece in self._pieces:
@@ -85,7 +85,7 @@ class Feeding:
         return True
 
     def close(self) -> None:
-        """Let go; what was sent is on the stream, or will be sent again by whoever leads."""
+        """Close source and publisher; blocks that did not reach the stream are sent again by the next leader."""
         try:
             self._sender.close()
             if self._plain is not None:
@@ -111,7 +111,7 @@ class Feeding:
         self.last = int(piece.numbers[-1])
 
     def _send_frame(self, frame: bytes, at: int) -> None:
-        """A frame has numbers of its own: the input does not tell how far the source was read, so notes must."""
+        """A frame has its own numbers, so the input does not show how far the source was read: write a note."""
         if self._plain is None:
             self._plain = self._connection.publisher(self._stream, create=False)
         self._unsure.append(self._plain.publish(frame))
@@ -131,7 +131,7 @@ class Feeding:
             self._sender.publish_batch(nothing, numbers=numbers, frame_events=FILL)
 
     def _settle(self) -> None:
-        """Have everything on the stream, and note how far that is where the stream can't tell."""
+        """Flush, and note how far the source was read if the stream cannot show it."""
         self._sender.flush()
         if self._plain is not None:
             self._plain.flush()

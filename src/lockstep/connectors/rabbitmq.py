@@ -46,7 +46,7 @@ class Place:
 
     @classmethod
     def of(cls, planned: Planned, environ: Mapping[str, str]) -> Place:
-        """As the properties say; a password that is not there comes from the environment."""
+        """Return the place that the properties name; a missing password is read from the environment."""
         properties = planned.properties
         files = {"cafile": "rmqsslcacert", "certfile": "rmqsslcert", "keyfile": "rmqsslkey"}
         tls = {name: properties.text(key) for name, key in files.items() if properties.text(key)}
@@ -65,7 +65,7 @@ class Place:
 
     @property
     def server(self) -> str:
-        """For people."""
+        """The server's address, for messages."""
         return f"RabbitMQ {self.host}:{self.port}"
 
     def connect(self) -> Any:
@@ -99,7 +99,7 @@ class Place:
         return ConnectorDown(connector=self.connector, server=self.server, reason=reason)
 
     def channel(self, connection: Any) -> Any:
-        """A channel on which the exchange exists: as it is, or made now."""
+        """Return a channel, after creating the exchange if it is missing."""
         pika, channel = client(), connection.channel()
         try:
             channel.exchange_declare(self.exchange, "topic", passive=True)
@@ -146,18 +146,18 @@ class RabbitSource:
         self._waiting: list[tuple[int, int, bytes]] = []
 
     def pieces(self, after: int, note: Note | None) -> Iterator[Piece | None]:
-        """See Source."""
+        """Yield the blocks after `after` or the noted offset; raises if the broker cannot be reached."""
         offset = after or (note.at if note is not None else 0)
         with self._place.errors():
             self._open(offset)
         return self._read(offset)
 
     def start(self) -> Note | None:
-        """See Source: a stream queue begins where it begins."""
+        """Return None: a queue is always read from its beginning."""
         return None
 
     def close(self) -> None:
-        """See Source."""
+        """Close the connection."""
         close(self._connection)
         self._connection = None
 
@@ -176,7 +176,7 @@ class RabbitSource:
         channel.basic_consume(self._queue, self._came, arguments=arguments)
 
     def _with_stream(self, channel: Any) -> Any:
-        """A channel on which the queue exists: as it is, perhaps with limits of its own, or made now."""
+        """Return a channel, after creating the queue if it is missing; an existing one keeps its own limits."""
         try:
             channel.queue_declare(self._queue, passive=True)
         except client().exceptions.ChannelClosedByBroker as error:
@@ -246,9 +246,9 @@ def _offset_of(properties: Any) -> int:
 
 
 class RabbitTarget:
-    """A routing key that one engine at a time sends to: it holds a queue that nobody else can have.
+    """A routing key that one engine at a time sends to: it holds an exclusive queue as a lock.
 
-    Beside it stands a queue of one message, the last one: of a binary message it tells the number of the block.
+    A second queue keeps only the last message, from which the block number of a binary message is read.
     """
 
     def __init__(self, place: Place, form: WriteForm, *, content_type: str = "", headers: str = "") -> None:
@@ -260,7 +260,7 @@ class RabbitTarget:
         self._channel: Any = None
 
     def open(self, note: Note) -> int | None:
-        """See Target."""
+        """Connect, keeping other senders out; returns the last block published if it can be read, else None."""
         del note  # what is there tells
         place = self._place
         with place.errors():
@@ -272,7 +272,7 @@ class RabbitTarget:
         return block_of(last) if last is not None and self._form.form == BINARY else None
 
     def send(self, blocks: Sequence[Block]) -> None:
-        """See Target."""
+        """Publish blocks as confirmed messages; raises if the broker refuses one."""
         pika, place = client(), self._place
         with place.errors():
             for block in blocks:
@@ -285,16 +285,16 @@ class RabbitTarget:
                 self._channel.basic_publish(place.exchange, place.topic, self._form.message(block), properties)
 
     def mark(self) -> Mapping[str, Any]:
-        """See Target: the last message tells, if it can."""
+        """Return nothing: the last message holds its block's number, if the format has one."""
         return {}
 
     def idle(self) -> None:
-        """See Target."""
+        """Answer heartbeats; raises if the connection is lost."""
         with self._place.errors():
             self._connection.process_data_events(0)
 
     def close(self) -> None:
-        """See Target."""
+        """Close the connection."""
         close(self._connection)
         self._connection = None
 
@@ -312,9 +312,9 @@ def close(connection: Any) -> None:
 
 
 class LastValueQueue:
-    """Made when it is missing, and bound to the topic; from then on it holds the last message.
+    """A queue bound to the topic that holds its last message from then on; created if it is missing.
 
-    Whoever reads looks at it alone: give each reader a queue of its own name.
+    It serves one reader at a time: give each reader a queue with its own name.
     """
 
     def __init__(self, channel: Any, exchange: str, routing_key: str, name: str) -> None:
@@ -325,7 +325,7 @@ class LastValueQueue:
         channel.queue_bind(name, exchange, routing_key)
 
     def last(self) -> bytes | None:
-        """The last message, which stays where it is; None if there was none since the queue was made."""
+        """Return the last message and leave it in the queue; None if there was none since the queue was created."""
         method, _, body = self._channel.basic_get(self.name)
         if method is None:
             return None

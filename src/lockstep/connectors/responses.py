@@ -43,7 +43,7 @@ Complain = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for. A URL may hold secrets, so it is not shown."""
+    """A request to send; its URL may hold secrets, so it is left out of the repr."""
 
     name: str
     url: str = field(repr=False)
@@ -60,7 +60,7 @@ class Publisher:
 
 
 class EventMaker:
-    """Makes events of texts. Not to be shared between threads: it counts what it has made."""
+    """Converts texts to events; not thread-safe."""
 
     def __init__(self, name: str, schema: Schema, windows: Sequence[FunctionalWindow]) -> None:
         parent = Parent(node=0, name=name)
@@ -156,7 +156,7 @@ def _request(cursor: Cursor, number: int) -> Request:
 
 
 def asciied(url: str) -> str:
-    """A URL as it is sent: what is no ASCII, and blanks, are escaped."""
+    """Return the URL with blanks and non-ASCII characters escaped."""
     return quote(url, safe="!#$%&'()*+,/:;=?@[]~")
 
 

@@ -1,7 +1,7 @@
 """A web server to which each event is posted, as JSON; what it answers can become events of a source window.
 
-Answers have the number of the block that was posted. So the input stream of their window tells how far the connector
-is: whoever leads next goes on with the next block, and engines drop an answer that came twice.
+Answers carry the number of the block that was posted, so the input stream of their window shows how far the connector
+is: the next leader continues with the next block, and engines drop an answer that was sent twice.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LEAVING = frozenset({Opcode.DELETE, Opcode.SAFEDELETE})
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is posted where, and which answers count."""
+    """Where to post which events, and which answers to accept."""
 
     properties: Properties
     url: str = field(repr=False)
@@ -101,7 +101,7 @@ class Wanted:
 
 
 def _check_own_window(properties: Properties) -> None:
-    """An adapter can read any window; a connector reads the one that it stands in."""
+    """An adapter can read any window; a connector reads the one it belongs to."""
     named, own = _window(properties.text("url")), properties.connector.rpartition("/")[0]
     if named and named != own:
         reason = f"its url names the window {named}, and it stands in {own}"
@@ -199,7 +199,7 @@ class RestTarget:
         self._last = self._told = 0
 
     def open(self, note: Note) -> int | None:
-        """See Target: the input stream of the answers tells; without answers the note counts."""
+        """Return the last block whose answers are on their input stream; None without answers."""
         del note
         if self._into is None:
             return None
@@ -213,7 +213,7 @@ class RestTarget:
         return self._last or None
 
     def send(self, blocks: Sequence[Block]) -> None:
-        """See Target."""
+        """Post each event and publish the answers; returns when the answers are on their input stream."""
         for block in blocks:
             answered = [row for at, event in enumerate(block.events()) for row in self._row(block.number, at, event)]
             self._publish(block.number, [Event(Opcode.UPSERT, Flag.NORMAL, row) for row in answered])
@@ -221,14 +221,14 @@ class RestTarget:
             self._sender.flush()
 
     def mark(self) -> Mapping[str, Any]:
-        """See Target."""
+        """Return nothing: the number of the last block is enough."""
         return {}
 
     def idle(self) -> None:
-        """See Target: each request has a connection of its own."""
+        """Do nothing: each request has its own connection."""
 
     def close(self) -> None:
-        """See Target."""
+        """Close the publisher of answers."""
         if self._sender is not None:
             self._sender.close()
 
@@ -247,7 +247,7 @@ class RestTarget:
             return []
 
     def _key(self, block: int, at: int) -> str:
-        """The same for the same event, whoever posts it and however often."""
+        """Return the idempotency key of an event: always the same, also when another engine posts it again."""
         streams = self._project.streams
         text = f"{streams.cluster}.{streams.project}.{self._path}.{block}.{at}"
         return hashlib.sha256(text.encode()).hexdigest()[:32]

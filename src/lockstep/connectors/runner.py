@@ -1,4 +1,4 @@
-"""The connectors of an engine: they run while it leads, each in a thread of its own."""
+"""The connectors of an engine: they run while it leads, each in its own thread."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Connectors:
 
     @property
     def workshop(self) -> Workshop:
-        """What makes them."""
+        """Return the factory of connectors."""
         return self._workshop
 
 
@@ -154,11 +154,11 @@ class _Runner:
         self._is_over = False
 
     def step(self) -> float | None:
-        """What is due; how long to rest then."""
+        """Do what is due, and return how many seconds to wait then."""
         path = self._planned.path
         if not self._goes_on():
             self.close()
-            self._is_over = False  # whoever leads again looks again
+            self._is_over = False  # once this engine leads again, it looks again
             if not self._all.is_stopping:
                 self._all.is_at(path, STOPPED)
             return None if self._all.is_stopping else _IDLE_S
@@ -179,7 +179,7 @@ class _Runner:
             return _IDLE_S
 
     def crashed(self, error: BaseException) -> None:
-        """A defect: the connector stands still, and the engine goes on."""
+        """Record an unexpected exception: the connector stops, and the engine goes on."""
         self._all.is_at(self._planned.path, FAILED)
         self._work = None
         words = "Connector %s has failed: %s"
@@ -211,13 +211,13 @@ class _Runner:
         return rest
 
     def close(self) -> None:
-        """Let go of what it has open."""
+        """Close the source or target that it has open."""
         work, self._work = self._work, None
         if work is None:
             return
         try:
             work.close()
-        except LockstepError as error:  # what it could not send is sent again by whoever leads next
+        except LockstepError as error:  # what it could not send is sent again by the next leader
             words = "Connector %s could not end well: %s"
             logger.warning(words, self._planned.path, error, extra={"action": "connector"})
 

@@ -1,7 +1,7 @@
 """Sockets as sources and targets of connectors: HOST:PORT is connected to, :PORT waits for others.
 
-What goes over a socket can't be asked for again: after a takeover some may be lost on the way in, and some may come
-twice on the way out.
+What goes over a socket cannot be read again: after a takeover, input may be lost, and output may be
+duplicated.
 """
 
 from __future__ import annotations
@@ -93,14 +93,14 @@ class Links:
 
 
 class _Incoming:
-    """The bytes of a connection as they come."""
+    """The bytes of a connection as they arrive."""
 
     def __init__(self, links: Links, pace: Pace) -> None:
         self._links, self._pace = links, pace
         self._buffer = b""
 
     def read(self, size: int = -1) -> bytes:
-        """What is there, at least one byte; nothing at the end."""
+        """Return the bytes available, at least one; empty at the end."""
         if not self._buffer:
             self._buffer = self._more()
         most = len(self._buffer) if size < 0 else size
@@ -108,7 +108,7 @@ class _Incoming:
         return given
 
     def readline(self) -> bytes:
-        """A line, or what is left."""
+        """Return a line, or the rest of the input if it has no newline."""
         while b"\n" not in self._buffer and (more := self._more()):
             self._buffer += more
         line, end, self._buffer = self._buffer.partition(b"\n")
@@ -137,7 +137,7 @@ class SocketSource:
         self._links, self._form, self._pace, self._on_bad = links, form, pace, on_bad
 
     def pieces(self, after: int, note: Note | None) -> Iterator[Piece | None]:
-        """See Source."""
+        """Yield blocks as they arrive, from each connection in turn; what was read cannot be read again."""
         del after, note  # what was read can't be read again
         number = 1
         while True:
@@ -152,11 +152,11 @@ class SocketSource:
                 return
 
     def start(self) -> Note | None:
-        """See Source."""
+        """Return None: a connection has no position."""
         return None
 
     def close(self) -> None:
-        """See Source."""
+        """Close the connection."""
         self._links.close()
 
 
@@ -167,22 +167,22 @@ class SocketTarget:
         self._links, self._form = links, form
 
     def open(self, note: Note) -> int | None:
-        """See Target."""
+        """Connect and send the header of the format, if it has one; returns None, as a socket keeps no block number."""
         del note
         self._links.open()
         self._write(self._form.first())
         return None
 
     def send(self, blocks: Sequence[Block]) -> None:
-        """See Target."""
+        """Hand the blocks to the operating system; raises if the connection is lost."""
         self._write(b"".join(self._form.part(block) for block in blocks))
 
     def mark(self) -> Mapping[str, Any]:
-        """See Target."""
+        """Return nothing: the number of the last block is enough."""
         return {}
 
     def idle(self) -> None:
-        """See Target: a side that has gone is noticed here, not with the next block."""
+        """Raise if the other side has closed the connection, so that this is noticed before the next block."""
         link = self._links.link
         if link is not None and select.select([link], [], [], 0)[0]:
             try:
@@ -193,7 +193,7 @@ class SocketTarget:
                 raise self._links.down(ConnectionResetError("the other side has closed"))
 
     def close(self) -> None:
-        """See Target."""
+        """Close the connection."""
         self._links.close()
 
     def _write(self, data: bytes) -> None:

@@ -21,7 +21,7 @@ _WAIT_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class SendOptions:
-    """What is wanted of the window's blocks; `buffered` is how many a standby was expected to keep."""
+    """Which of the window's blocks to send; `buffered` is how many a standby was expected to keep."""
 
     window: str
     snapshot: bool = False
@@ -39,7 +39,7 @@ def prepare(project: ProjectEvents, window: str, notes: Notes) -> None:
 
 
 class Sending:
-    """Sends blocks as they come."""
+    """Sends blocks as they are published."""
 
     def __init__(
         self, project: ProjectEvents, connector: str, target: Target, notes: Notes, pace: Pace, options: SendOptions
@@ -58,7 +58,7 @@ class Sending:
         self._noted: Position | None = None
         self._subscription = self._subscribed(note, start)
         self.read = 0
-        """The last block that was looked at, and sent if it was wanted."""
+        """The last block that was read, and sent unless it was filtered out."""
         self._target_block, self._gap = self._published(), 0
         self._is_synced = self._target_block <= self.sent
         if not self._is_synced:
@@ -66,7 +66,7 @@ class Sending:
             logger.info(words, self.sent, self._target_block, connector, extra={"action": "takeover"})
 
     def step(self) -> bool:
-        """Send what is there; never at an end."""
+        """Send what is available; returns False, as a window never ends."""
         blocks = self._blocks()
         if not blocks:
             self._sync(None)
@@ -85,7 +85,7 @@ class Sending:
         return False
 
     def close(self) -> None:
-        """Let go."""
+        """Close the subscriber and the target."""
         self._subscription.close()
         self._target.close()
 
@@ -132,7 +132,7 @@ IS_NEW, BEGUN, AHEAD = "is_new", "begun", "ahead"
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where to go on: behind block `sent`, reading from the noted position or, if that is too far, from the start."""
+    """Where to go on: after block `sent`, reading from the noted position or, if that is too far, from the start."""
 
     sent: int
     from_start: bool = False
@@ -141,7 +141,7 @@ class Resume:
 
 
 def resume(told: int | None, note: Note, *, snapshot: bool) -> Resume:
-    """What the target told counts; where it can't tell, the note. A target that lost something gets it again."""
+    """Resume from what the target reports, else from the note; a target that lost blocks gets them again."""
     noted = int(note.more.get("sent", note.at))
     is_new = bool(note.more.get(IS_NEW))
     if snapshot and is_new and (told is None or told < note.at):
@@ -154,7 +154,7 @@ def resume(told: int | None, note: Note, *, snapshot: bool) -> Resume:
 
 
 def check_target(project: ProjectEvents, connector: str, window: str, notes: Notes, note: Note, sent: int) -> None:
-    """TargetAhead if the target has a block that this project has not published: numbers began anew.
+    """Raise TargetAhead if the target has a block that this project has not published: numbers started over.
 
     That is noted. Else the connector would go on as soon as the stream has caught up, and what is below would be lost.
     """
@@ -184,7 +184,7 @@ def position_of(log: Log, connector: str, note: Note, start: Resume) -> Position
 
 
 def _last_block(project: ProjectEvents, window: str) -> int | None:
-    """The last block on the window's stream; None if nothing tells, as all of it was trimmed."""
+    """Return the last block on the window's stream; None if it is unknown because all of it was trimmed."""
     with project.subscribe(window) as subscription:
         return subscription.position.last
 

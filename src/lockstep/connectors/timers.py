@@ -1,6 +1,6 @@
 """Timers as sources: an event at a base time and then once in each interval, with its number, its time and a label.
 
-An engine that leads later goes on with the next moment: what fell due while nobody led is not made up for.
+After a takeover the next leader continues with the next time: those due while no engine led are not made up for.
 """
 
 from __future__ import annotations
@@ -101,16 +101,16 @@ class TimerSource:
             raise properties.refused(reason=reason, remedy=remedy)
 
     def pieces(self, after: int, note: Note | None) -> Iterator[Piece | None]:
-        """See Source."""
+        """Yield one block at each time that is due from now on; times that passed earlier are not made up for."""
         del after, note
         return self._ticking()
 
     def start(self) -> Note | None:
-        """See Source."""
+        """Return None: a timer has no position."""
         return None
 
     def close(self) -> None:
-        """See Source: nothing is open."""
+        """Do nothing: a timer holds nothing open."""
 
     def _ticking(self) -> Iterator[Piece | None]:
         number, due = 0, self._table.next(self._wall_us())
@@ -124,7 +124,7 @@ class TimerSource:
             due = self._table.next(max(due, self._wall_us()))
 
     def _event(self, due: int) -> Event:
-        """Its key is the moment in microseconds: another one for each event, whoever leads."""
+        """Return the event; its key is the time in microseconds, so it is unique even when the lead changes."""
         values: list[Value] = [make(due, self._table.label) for make in self._made if make is not None]
         return Event(self._opcode, Flag.NORMAL, tuple(values))
 

@@ -1,6 +1,6 @@
-"""Web servers that are asked again and again: every answer is a block, of the events that functions make of it.
+"""Web servers that are polled: every answer becomes a block of the events that functions extract from it.
 
-What a server said once can't be asked for again: after a takeover it is asked anew.
+An answer cannot be fetched again: after a takeover the server is simply polled again.
 """
 
 from __future__ import annotations
@@ -151,18 +151,18 @@ class UrlSource:
             wanted.publishers(schema)  # what can be known to be wrong is said before anything starts
 
     def pieces(self, after: int, note: Note | None) -> Iterator[Piece | None]:
-        """See Source."""
+        """Yield a block for each answer that has events; what was read cannot be read again."""
         del after, note  # what was read can't be read again
         now = self._pace.monotonic()
         found = self._wanted.publishers(self._schema)
         return self._asked([_Due(one, publisher, now) for publisher in found for one in publisher.requests])
 
     def start(self) -> Note | None:
-        """See Source."""
+        """Return None: a URL has no position."""
         return None
 
     def close(self) -> None:
-        """See Source: each request has a connection of its own."""
+        """Do nothing: each request has its own connection."""
 
     def _asked(self, dues: list[_Due]) -> Iterator[Piece | None]:
         number = 0

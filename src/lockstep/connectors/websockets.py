@@ -1,6 +1,6 @@
-"""Web sockets as sources: every message of the server is a block, of the events that functions make of it.
+"""WebSockets as sources: every message of the server becomes a block of the events that functions extract from it.
 
-A message can't be asked for again: what comes while no engine leads is lost.
+A message cannot be read again: those sent while no engine leads are lost.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CONTENTS = ("json", "xml", "")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Where a websocket connector connects to, and what makes events of the messages."""
+    """Where a WebSocket connector connects to, and how it converts messages to events."""
 
     connector: str
     url: str = field(repr=False)
@@ -109,17 +109,17 @@ class WebSocketSource:
             wanted.maker(schema)  # what can be known to be wrong is said before anything starts
 
     def pieces(self, after: int, note: Note | None) -> Iterator[Piece | None]:
-        """See Source."""
+        """Yield a block for each message that has events; what was read cannot be read again."""
         del after, note  # what was read can't be read again
         maker = self._wanted.maker(self._schema)
         return self._read(maker, self._opened())
 
     def start(self) -> Note | None:
-        """See Source."""
+        """Return None: a WebSocket has no position."""
         return None
 
     def close(self) -> None:
-        """See Source."""
+        """Close the connection and its event loop."""
         loop, self._loop = self._loop, None
         if loop is None:
             return
@@ -172,7 +172,7 @@ class WebSocketSource:
                 yield Piece(EventBatch.of(self._schema, [(number, events)]), np.array([number], np.int64))
 
     def _message(self) -> str:
-        """The text of what was received; a link that has gone is made again by whoever runs connectors."""
+        """Return the text of the message received; raises if the link is lost, and the runner connects again."""
         assert self._task is not None
         try:
             found, kinds = self._task.result(), self._client.WSMsgType

@@ -99,7 +99,7 @@ class ActRunner:
     def _given(self, request: Request, principal: Principal) -> Mapping[str, Any]:
         """The fields of a body: JSON with a token, a form with a session."""
         if request.is_api:
-            if principal.session:  # a page of somebody else may have had the browser send it
+            if principal.session:  # another site's page may have had the browser send it
                 raise SignInNeeded()
             tree = parse_json(request.body) if request.body else {}
             check_tree(tree)
@@ -125,7 +125,7 @@ class ActRunner:
 def _unread(
     act: Act, request: Request, names: Mapping[str, str], principal: Principal, given: Mapping[str, Any]
 ) -> Asked:
-    """What is asked, with the fields as they were sent."""
+    """A requested action, with the fields as they were sent."""
     values = {field.name: given.get(field.name, field.default) for field in act.fields}
     path = path_of(act.path, names)
     return Asked(path=path, names=names, values=values, principal=principal, address=request.address)
@@ -134,7 +134,7 @@ def _unread(
 def _read(
     act: Act, request: Request, names: Mapping[str, str], principal: Principal, given: Mapping[str, Any]
 ) -> Asked:
-    """The same with the fields read and checked; FormInvalid tells all faults at once."""
+    """Return the request with its fields parsed; raises FormInvalid with all errors at once."""
     known = {field.name for field in act.fields}
     faults = [f"{name}: unknown field; known: {', '.join(sorted(known)) or 'none'}"
               for name in given if name not in known | _OWN]  # fmt: skip

@@ -70,7 +70,7 @@ class ScheduleApis:
         self._pools.close()
 
     def _app(self, name: str) -> ASGIApp:
-        """The app of a scheduler, made anew when its client was closed to make room for others."""
+        """Return the app of a scheduler, created again if its client was closed to make room for others."""
         from lockstep.schedule.client import ANSWER_S
         from lockstep.server.schedule.app import ScheduleApp, Timing
         from lockstep.server.schedule.site import ScheduleSite

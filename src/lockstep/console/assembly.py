@@ -24,7 +24,7 @@ from lockstep.streams.client import Lockstep
 
 @dataclass(slots=True)
 class Parts:
-    """What a console is made of."""
+    """The parts of a console."""
 
     pillars: list[Pillar] = field(default_factory=list)
     mounts: list[Mount] = field(default_factory=list)

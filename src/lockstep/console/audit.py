@@ -1,4 +1,4 @@
-"""The audit log: one record before a change and one after it, on a stream that nobody alters."""
+"""The audit log: one record before a change and one after it, on an append-only stream."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _USER = re.compile(r"(\w+://)[^/\s]+@")
 _SECRET = ("secret", "token", "password", "passwd", "pwd", "digest", "shown_once", "authorization", "api_key",
            "private_key", "access_key", "cookie", "sasl.", "ssl.key")  # fmt: skip
 TEXT_MAX, ITEMS_MAX = 1_000, 50
-"""Of values in records: longer texts and lists are cut."""
+"""The largest values in records: longer texts and lists are cut."""
 
 
 class AuditLog:

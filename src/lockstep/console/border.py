@@ -113,5 +113,5 @@ def error_advice(error: LockstepError) -> str:
 
 
 def refusal(_request: Request, error: LockstepError) -> Response:
-    """An error that the guard tells before the app is asked."""
+    """Return an error of the guard as an answer, before the app is called."""
     return error_reply(error).response()

@@ -1,4 +1,4 @@
-"""Who asks: tokens, sessions of pages, what a caller may do, and how often."""
+"""Callers: their tokens and sessions, what they may do, and how often."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Callers:
         return principal
 
     def _refuse_unknown(self, request: Request, *, changes: bool) -> None:
-        """Note an attempt of somebody without a valid credential; TooFast for too many, so that the log stays small."""
+        """Log a request without a valid credential; raises TooFast for too many, so that the log stays small."""
         self._limits.take(f"unknown {request.address}", UNKNOWN_CHANGES if changes else UNKNOWN_READS)
         if changes:
             self._audit.event(ANONYMOUS, request.address, request.method, request.path, "refused")

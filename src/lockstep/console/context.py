@@ -22,7 +22,7 @@ _PART = re.compile(r"\{(\w+)\}")
 ORIGIN = "\0"
 """Stands in commands and requests for the address of this server, as the browser has it."""
 _NO_BUS = ("lockstep cron check",)
-"""Commands that ask nobody."""
+"""Commands that use no bus."""
 
 
 class PageContext:
@@ -95,7 +95,7 @@ def path_of(template: str, names: Mapping[str, str]) -> str:
 
 
 def scope_of(act: Act, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of some values those that say which of several is meant."""
+    """Return the values that identify one item among several."""
     return {field.name: values[field.name] for field in act.fields if field.is_scope and field.name in values}
 
 

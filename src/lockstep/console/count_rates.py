@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 STEP_S = 1.0
-"""Looks are this far apart at least: what is asked more often is not measured anew."""
+"""The shortest interval between measurements; requests in between get the last one."""
 SPAN_S = 10.0
 """Rates are those of the last seconds."""
 PAUSE_S = 60.0

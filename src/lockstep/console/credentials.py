@@ -56,7 +56,7 @@ class CredentialStore:
     def issue(
         self, name: str, role: Role, scope: Sequence[str] = (), lifetime_s: float | None = None
     ) -> tuple[Credential, str]:
-        """Make a token; its secret is told once, here."""
+        """Create a token; its secret is returned here and never again."""
         check_name("Token", name)
         if len(self.tokens()) >= TOKENS_MAX:
             raise BadArgument(name="name", value=name, reason=f"there are {TOKENS_MAX} tokens, as many as there may be")
@@ -93,7 +93,7 @@ class CredentialStore:
         return matching[0]
 
     def bearer(self, secret: str) -> Principal | None:
-        """Who has this token."""
+        """Return the owner of this token."""
         with self._lock:
             known = self._found(self._tokens, secret)
         return None if known is None else known.principal()
@@ -122,7 +122,7 @@ class CredentialStore:
             self._store(self._session_log, {"revoke": known.id})
 
     def session(self, secret: str) -> Principal | None:
-        """Who has this session; nobody once its token is gone."""
+        """Return the owner of a session; None if it is unknown or its token is no longer valid."""
         with self._lock:
             known = self._found(self._sessions, secret)
             token = None if known is None else self._tokens.by_id.get(known.token)
@@ -154,7 +154,7 @@ class CredentialStore:
             log.follow()
 
     def _found(self, among: Credentials, secret: str) -> Credential | None:
-        """The credential with this secret; one that another server has just made is read now."""
+        """Return the credential with this secret; one that another server has just created is read now."""
         self._follow()
         known = among.find(secret, self.now_ms)
         if known is None:

@@ -51,7 +51,7 @@ DST = Parameter(name="dst", label="When clocks change", kind=Kind.CHOICE, choice
 
 
 class CronViews:
-    """See module."""
+    """The console's pages about crons."""
 
     def __init__(self, site: Site, schedulers: Schedulers) -> None:
         self._site, self._schedulers = site, schedulers

@@ -34,7 +34,7 @@ def left_out(kind: str, known: int, most: int) -> Any:
 
 
 class StreamFigures:
-    """Of streams, groups and dead letters: the first ones by name."""
+    """Metrics of streams, groups and dead letters, for the first ones by name."""
 
     def __init__(self, client: Lockstep, sampler: Sampler) -> None:
         self._client, self._sampler = client, sampler
@@ -89,7 +89,7 @@ class StreamFigures:
 
 
 class ProjectFigures:
-    """Of projects: who leads, how far the others are, and what windows count."""
+    """Metrics of projects: the active engine, the lag of the others, and the counters of windows."""
 
     def __init__(self, watch: ProjectWatch) -> None:
         self._watch = watch
@@ -219,7 +219,7 @@ class ScheduleFigures:
 
 
 class FleetFigures:
-    """Of monitors: what they counted, and what is wrong."""
+    """Metrics of monitors: their counters and problems."""
 
     def __init__(self, fleets: Fleets) -> None:
         self._fleets = fleets

@@ -410,7 +410,7 @@ class FleetViews:
         return found
 
     def problems(self) -> list[Problem]:
-        """Views that do not follow, and events that nobody has silenced, by check."""
+        """Return views that lag, and events that are not silenced, by check."""
         found: list[Problem] = []
         for name in self._fleets.names()[:MONITORS_LOOKED_AT]:
             fleet = self._fleets.open(name)

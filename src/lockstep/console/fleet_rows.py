@@ -134,7 +134,7 @@ def result_row(check: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def transition_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A change of an event, and who was told."""
+    """A change of an event, and the handlers that were notified."""
     return {
         "at_ms": row["time"] * 1000, "check": row["check"], "severity": severity_name(row["status"]),
         "action": row["action"], "occurrences": row["occurrences"], "output": row["output"],
@@ -144,7 +144,7 @@ def transition_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def verdict_rows(why: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """For each handler whether it was told, and what each gate said up to the one that was closed."""
+    """For each handler: whether it was notified, and the result of each gate up to the one that blocked."""
     handlers = () if why is None else why["handlers"]
     return [{"handler": one["handler"], "is_told": one["handled"], "gates": one["gates"]} for one in handlers]
 

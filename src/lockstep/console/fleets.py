@@ -39,7 +39,7 @@ DEFAULT_NAME = "monitor"
 NEEDED = ("lmdb", "numpy", "pyarrow")
 ANSWER_S = 5.0
 STALE_S = 15.0
-"""A fleet that runs tells its counters once a second."""
+"""A running fleet publishes its counters once a second."""
 EVENTS_MAX = 100_000
 """Open events that are looked at; of more it is said that there are more."""
 INDEX_S, INDEX_COST = 1.0, 5.0

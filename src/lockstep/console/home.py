@@ -12,7 +12,7 @@ _ORDER = {"critical": 0, "warning": 1}
 
 
 class HomeView:
-    """Asks every pillar what is wrong. One that can't tell is itself something that is wrong."""
+    """Asks every pillar for its problems; one that does not answer is a problem itself."""
 
     def __init__(self, pillars: Sequence[Pillar]) -> None:
         self._pillars = pillars

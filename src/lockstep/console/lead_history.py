@@ -22,7 +22,7 @@ KEPT_MAX = 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PastLead:
-    """One epoch: who led, where, and since when; None for what nobody has seen."""
+    """One epoch: who led, where, and since when; None for what is not known."""
 
     epoch: int
     incarnation: str
@@ -47,7 +47,7 @@ class LeadHistory:
         self._log: Log | None = None
         self._next = 0
         self._known: dict[str, dict[int, PastLead]] = {}
-        """By the identity of a project's sequence log: one that was made anew is another project."""
+        """Keyed by the identity of a project's sequence log: a log created again is another project."""
         self._lock = threading.Lock()
 
     def merged(self, sequence: str, found: Sequence[PastLead], most: int) -> list[PastLead]:
@@ -101,5 +101,5 @@ class LeadHistory:
 
 
 def _joined(known: PastLead | None, found: PastLead) -> PastLead:
-    """Of two that tell of one epoch what both know; marks on the log are right where they differ."""
+    """Merge two records of one epoch; where they differ, the marks on the log win."""
     return found if known is None or known.incarnation != found.incarnation else found.with_more(known)

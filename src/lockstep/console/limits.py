@@ -13,7 +13,7 @@ CALLERS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many requests a second, and so many at once."""
+    """A limit of requests a second, and of requests at once."""
 
     per_s: float
     burst: int

@@ -19,11 +19,11 @@ VIEWERS_MAX = 512
 RENDERS_MAX = 4
 """Pages that are rendered at the same time, so that threads are left for requests."""
 CONTENT_MAX = 2_000_000
-"""Characters of a page that is followed; of a larger one viewers are told that it is not."""
+"""The largest page, in characters, that is updated live; viewers of a larger one see a notice."""
 PIECE = 65_536
 """Bytes that are given to a connection at a time: one that does not read holds no more than two of these."""
 IDLE_MAX = 32
-"""Pages that are kept for a second though nobody looks any more."""
+"""Pages that are kept for a second after their last viewer left."""
 EVERY_S, ALIVE_S = 1.0, 15.0
 Render = Callable[[], Awaitable[str]]
 StillMay = Callable[[], Awaitable[bool]]
@@ -32,7 +32,7 @@ _TOO_LARGE = "The page is too large to be followed. Show fewer rows, or load it 
 
 @dataclass(slots=True)
 class _Shared:
-    """A page that somebody looks at, or looked at within the last second."""
+    """A page that is open in a browser, or was within the last second."""
 
     changed: asyncio.Condition
     task: asyncio.Task[None] | None = None
@@ -41,7 +41,7 @@ class _Shared:
     message: bytes = b""
     digest: bytes = b""
     is_over: bool = False
-    """Nobody may look at it any more."""
+    """The page has ended, and is not rendered again."""
 
 
 class LivePages:
@@ -122,7 +122,7 @@ class LivePages:
             shared.task.cancel()
 
     async def _keep(self, key: str, shared: _Shared, render: Render) -> None:
-        """Render a page until nobody looks: a viewer that comes back within a second costs nothing."""
+        """Render a page while it has viewers; one that comes back within a second costs nothing."""
         try:
             while not self._is_closing:
                 async with self._rendering:

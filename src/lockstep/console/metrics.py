@@ -18,7 +18,7 @@ from lockstep.server.bodies import TEXT, Reply
 
 PREFIX = "lockstep_serve_"
 KEPT_S = 5.0
-"""What parts say is collected at most once in so many seconds, however often it is asked for."""
+"""The shortest interval, in seconds, between two collections, however often metrics are requested."""
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -28,7 +28,7 @@ def gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
 
 
 def counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
-    """A total that only grows, until the process starts anew."""
+    """A total that only grows until the process restarts."""
     return CounterMetricFamily(f"{PREFIX}{name}", text, labels=labels)
 
 

@@ -39,7 +39,7 @@ class NameIndex:
             return self._names
 
     def derived(self, key: str, make: Callable[[Sequence[str]], T]) -> T:
-        """What `make` makes of all names, made once for as long as they stay the same. A key has one `make`."""
+        """Return `make` of all names, cached while the names stay the same; use one `make` for each key."""
         with self._lock:
             names = self.all()
             if key not in self._derived:

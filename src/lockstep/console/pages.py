@@ -25,7 +25,7 @@ _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 class Pages:
-    """Renders templates. Everything is escaped unless a filter made it."""
+    """Renders templates; everything is escaped except the output of filters."""
 
     def __init__(self) -> None:
         self._environment = Environment(
@@ -100,7 +100,7 @@ def menu_page(path: str, pages: Sequence[View]) -> str:
 
 
 def size_text(count: int | float | None) -> str:
-    """Bytes as people read them."""
+    """Format a number of bytes."""
     if count is None:
         return "-"
     value = float(count)
@@ -112,7 +112,7 @@ def size_text(count: int | float | None) -> str:
 
 
 def span_text(seconds: float | None) -> str:
-    """A length of time in the unit that people would use."""
+    """Format a duration in a readable unit."""
     if seconds is None:
         return "-"
     for length, unit in _SPANS:
@@ -136,7 +136,7 @@ def part_of_path(text: Any) -> str:
 
 
 def json_text(tree: Any) -> str:
-    """Plain data for people."""
+    """Format plain data as indented JSON."""
     return json.dumps(tree, indent=2, ensure_ascii=False, default=str)
 
 

@@ -169,7 +169,7 @@ class Act:
     summary: str
     run: Run
     preview: Load
-    """What it would do, as plain data: `effect` is a sentence, `rows` may hold before and after."""
+    """Return what the action would do: `effect` is a sentence, `rows` may hold values before and after."""
     fields: tuple[Parameter, ...] = ()
     role: Role = Role.OPERATOR
     confirm: str = ""
@@ -231,7 +231,7 @@ class Pillar:
     views: Sequence[View]
     acts: Sequence[Act] = ()
     problems: Callable[[], Sequence[Problem]] = tuple
-    """What is wrong now; bounded in calls, as the home page asks all pillars."""
+    """Returns the current problems with a bounded number of calls, as the home page asks all pillars."""
     figures: Callable[[], Sequence[tuple[str, str, str]]] = tuple
     """Figures of the home page: label, value, link."""
     metrics: Callable[[], Iterable[Any]] = tuple

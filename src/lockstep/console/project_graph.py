@@ -12,7 +12,7 @@ from lockstep.engine.model.graph import Graph, Node
 from lockstep.engine.runtime.control.status import ACTIVE, ProjectStatus
 
 WAIT_S = 2.0
-"""What waits for longer than this, at the rate of the last seconds, is behind."""
+"""A backlog that takes longer than this to clear, at the recent rate, counts as behind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class _Found:
         )  # fmt: skip
 
     def no_engine(self) -> Problem:
-        """Nobody leads: because all ended in order, because they are silent, or because nobody took over yet."""
+        """Report that no engine leads: all were stopped, all are silent, or none has taken over yet."""
         rows, what = self._status.engines, "has no active engine"
         start = "lockstep engine run MODEL"
         if not rows:
@@ -70,7 +70,7 @@ class _Found:
         return self.problem(CRITICAL, what, reason, start, for_s=last.report_age_s)
 
     def of_engine(self, row: EngineRow) -> Iterator[Problem]:
-        """What is wrong with one engine."""
+        """Return the problems of one engine."""
         if row.role == SILENT:
             reason = (
                 f"Nothing was heard of it on host {row.host}, pid {row.pid}: killed, paused or cut off from the bus."

@@ -26,10 +26,10 @@ from lockstep.log.port import Bus
 from lockstep.runtime import Task, logger
 
 KEPT_S = 1.0
-"""A status is read anew after so long."""
+"""How long a status is cached, in seconds."""
 LISTEN_S = 1.0
 LISTENED_MAX = 50
-"""Projects that are listened to in the background; others from when somebody looks at them."""
+"""How many projects are watched in the background; others are watched once a page shows them."""
 LEADS_MAX = 50
 """Epochs that the history of a project shows."""
 NAMES_MAX = 1_000
@@ -55,7 +55,7 @@ class Past:
 
 @dataclass(slots=True)
 class _Known:
-    """What is kept of one project."""
+    """The cached state of one project."""
 
     status: ProjectStatus | None = None
     looked_s: float = 0.0
@@ -105,7 +105,7 @@ class ProjectWatch:
         return ProjectStreams(cluster=self._cluster, project=project)
 
     def status(self, project: str) -> ProjectStatus:
-        """How a project stands, as of a second ago at most; NotFound for a name that nobody has used."""
+        """Return a project's status, at most a second old; raises NotFound for an unknown name."""
         with self._lock:
             known = self._known.get(project) or _Known()
             now = self._runtime.monotonic()
@@ -124,7 +124,7 @@ class ProjectWatch:
             return known.status
 
     def problems(self, project: str) -> list[Problem]:
-        """What is wrong with a project."""
+        """Return the problems of a project."""
         status = self.status(project)
         with self._lock:
             known = self._known.get(project) or _Known(looked_ms=self._runtime.wall_ns() // 10**6)
@@ -210,7 +210,7 @@ def _note(known: _Known, now: float, published: int, events: int, counts: Mappin
 
 
 def _past(known: _Known) -> list[PastLead]:
-    """The epochs that the sequence log tells of, with the names that reports gave."""
+    """Return the epochs on the sequence log, with the names from reports."""
     found = []
     for lead in known.leads[2]:
         past = known.names.get(lead.incarnation)

@@ -146,7 +146,7 @@ class ProjectViews:
         }  # fmt: skip
 
     def _takeovers(self, status: ProjectStatus) -> dict[str, Any]:
-        """Who led when; and whether epochs before are not known any more."""
+        """Return who led when, and whether earlier epochs are no longer known."""
         leads, names = self._watch.history(status)
         now = {row.incarnation: row for row in status.engines}
         rows: list[dict[str, Any]] = []
@@ -185,7 +185,7 @@ class ProjectViews:
         position = last_beat(self._watch.bus.open(streams.control)).position or {}
         ends, found = position.get("ends") or {}, {}
         for node in sources(model.graph):
-            with suppress(LockstepError):  # the stream of somebody else may be gone
+            with suppress(LockstepError):  # a stream of another project may be gone
                 log = self._watch.bus.open(streams.input(node))
                 bounds = log.bounds()
                 found[node.path] = records_between(log, max(bounds.first, ends.get(node.path, 0)), bounds.next)
@@ -265,7 +265,7 @@ class ProjectViews:
     # acts
 
     def _ask(self, asked: Asked, kind: str, params: Mapping[str, Any]) -> Tree:
-        """Ask whoever leads; its refusal is raised here."""
+        """Send a request to the active engine; raises the error that it replies with."""
         from lockstep.engine.runtime.requests.channel import RequestClient
 
         status = self._watch.status(asked.names["project"])
@@ -368,7 +368,7 @@ class ProjectViews:
         return figures
 
     def problems(self) -> list[Problem]:
-        """What is wrong with the first projects; of the others it says that they were not looked at."""
+        """Return the problems of the first projects, and a note that the others were not checked."""
         names = self._watch.names()
         found: list[Problem] = []
         for name in names[:PROJECTS_MAX]:
@@ -476,5 +476,5 @@ def _bad_row(value: bytes) -> dict[str, Any]:
     try:
         tree = json.loads(value)
         return {name: tree[name] for name in ("window", "block", "reason", "detail")}
-    except (ValueError, KeyError, TypeError):  # somebody else's record
+    except (ValueError, KeyError, TypeError):  # a record that another program wrote
         return {"window": "", "block": None, "reason": "", "detail": ""}

@@ -1,4 +1,4 @@
-"""Records as people read them: text, JSON, MsgPack or hex, found by trying, or as asked."""
+"""Records as text, JSON, MsgPack or hex: the format is detected unless it is given."""
 
 from __future__ import annotations
 

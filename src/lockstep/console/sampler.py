@@ -71,7 +71,7 @@ class GroupFacts:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether members are silent, or records wait and nobody reads them."""
+        """Whether members are silent, or records wait without a reader."""
         return bool(self.unheard) or (not self.members and self.lag > 0)
 
 

@@ -34,11 +34,11 @@ COUNTED_MAX = 1000
 OVERDUE_MS = 10_000
 """An event that is due for so long and has not fired is overdue: a node that takes over needs some seconds."""
 LOOK_S = 5.0
-"""What the home page says of a scheduler is looked up once in so many seconds."""
+"""How long the home page caches the state of a scheduler, in seconds."""
 FAILURES_MAX, TAIL_RECORDS, TAIL_AT_ONCE = 200, 5_000, 20_000
 RECENT_MS = 86_400_000
 TRIES_TOLD = 3
-"""An event whose delivery failed so often is told, though it is tried again."""
+"""After this many failed deliveries an event is reported, though it is still retried."""
 LATE_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 3600.0)
 _WHAT, _LATE = re.compile(rb'"what": ?"([a-z ]{1,32})"'), re.compile(rb'"lateMs": ?(-?\d{1,15})')
 _FAILURES = (b'"failed"', b'"missed"', b'"retry"')
@@ -153,7 +153,7 @@ class Backlog:
 
     @property
     def count_text(self) -> str:
-        """How many, for people."""
+        """The number of events as text."""
         return "1 event" if self.count == 1 else f"{'more than ' if self.has_more else ''}{self.count:,} events"
 
 

@@ -249,7 +249,7 @@ class ScheduleViews:
     # nodes
 
     def nodes(self, asked: Asked) -> Tree:
-        """The cards of the nodes that are heard, and the shards that nobody owns."""
+        """Return the cards of the live nodes, and the shards without owner."""
         names = self.schedulers.names()
         if not names and not asked.values["scheduler"]:
             return {"schedulers": [], "scheduler": None, "nodes": [], "shards": 0, "unowned": [], "skew": None}
@@ -281,7 +281,7 @@ class ScheduleViews:
         return found
 
     def problems(self) -> list[Problem]:
-        """What is wrong with each scheduler."""
+        """Return the problems of each scheduler."""
         return [one for name in self.schedulers.names()[:SCHEDULERS_LOOKED_AT] for one in self._problems_of(name)]
 
     def _problems_of(self, name: str) -> list[Problem]:
@@ -468,7 +468,7 @@ def tenant_row(tenant: Tenant) -> dict[str, Any]:
 
 
 def node_row(card: Mapping[str, Any]) -> dict[str, Any]:
-    """A node as its card tells it."""
+    """Return a node's row from its card."""
     return {
         "node": card["node"], "host": card["host"], "port": card["port"], "is_master": card["master"],
         "shards": sorted(card["shards"]), "under_way": card["underWay"], "clock_ms": card["wall"],

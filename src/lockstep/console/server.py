@@ -34,7 +34,7 @@ class ConsoleOptions:
     host: str = "127.0.0.1"
     port: int = 0
     cluster: str = "local"
-    """Of the projects, as engines have it with --cluster."""
+    """The cluster of the projects, as given to engines with --cluster."""
     tls: TlsFiles | None = None
     behind_proxy: bool = False
     """Whether a proxy in front of it does TLS."""
@@ -45,7 +45,7 @@ class ConsoleOptions:
     left_out: Sequence[str] = ()
     """Sentences about parts that are not there."""
     environ: Mapping[str, str] = field(default_factory=dict)
-    """Of the process, for debug bundles."""
+    """The environment of the process, for debug bundles."""
 
     @property
     def encryption(self) -> str:
@@ -131,5 +131,5 @@ class _Everybody:
     """Lets all requests to the app, which checks credentials by route."""
 
     def allows(self, authorization: str | None) -> bool:  # noqa: ARG002
-        """See Check."""
+        """Return True for every request."""
         return True

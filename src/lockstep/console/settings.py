@@ -34,7 +34,7 @@ EXTRAS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "cassandra": ("schedules in Cassandra", ("cassandra",)),
     "zookeeper": ("monitors that elect by ZooKeeper", ("kazoo",)),
 }
-"""Of each extra what it gives a server, and the packages that it needs."""
+"""What each extra adds to a server, and the packages that it needs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,7 +121,7 @@ class SettingsViews:
         }  # fmt: skip
 
     def bundle(self, _asked: Asked) -> Download:
-        """The file; BundleBusy while another one is made."""
+        """Return the bundle's file; raises BundleBusy while another one is being created."""
         if not self._at_work.acquire(blocking=False):
             raise BundleBusy()
         try:

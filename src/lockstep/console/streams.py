@@ -38,7 +38,7 @@ from lockstep.streams.shards import split_log
 GROUPS_MAX = 200
 """Groups that a stream's page looks at; of more it says that it does not."""
 SHOWN = 50
-"""Groups and streams of dead letters that the home page tells one by one; the rest in one sentence."""
+"""How many groups and dead-letter streams the home page lists; the rest are counted in one sentence."""
 PUBLISHED_MAX = 16 << 20
 """Bytes that one request publishes at most."""
 VALUE = Parameter(
@@ -237,7 +237,7 @@ class StreamViews:
         return {"effect": f"{many} appended to {asked.names['stream']}.", "rows": rows}
 
     def alter(self, asked: Asked) -> Tree:
-        """Keep records for so many days."""
+        """Change how many days records are kept."""
         config = self._client.alter(asked.names["stream"], retain_age_s=asked.values["days"] * 86_400.0)
         return {"config": config.to_dict()}
 
@@ -477,6 +477,6 @@ def _change(progress: StreamProgress | None, log: Log, after: int) -> dict[str, 
 
 
 def _check_not_own(stream: str) -> None:
-    """An act on the server's own records could make somebody an admin, or take something out of the audit log."""
+    """Changing the server's own records could make a user an admin, or remove entries from the audit log."""
     if is_own(stream):
         raise StreamReserved(stream=stream)

@@ -1,1 +1,1 @@
-"""Real servers on this machine, for tests and for people who want to try a bus: started, killed, ended by pid."""
+"""Real servers on this machine, for tests and for trying out a bus: started, killed and stopped by pid."""

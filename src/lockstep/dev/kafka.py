@@ -41,7 +41,7 @@ background.threads=2
 
 
 def kafka(brokers: int = 1, advertised: tuple[str, ...] = ()) -> Recipe:
-    """So many brokers; `advertised` are the addresses that clients are told, HOST:PORT for each broker."""
+    """A Kafka cluster; `advertised` are the addresses given to clients, HOST:PORT for each broker."""
     if advertised and len(advertised) != brokers:
         raise BadArgument(name="advertised", value=advertised, reason=f"there must be {brokers}, one for each broker")
 

@@ -74,7 +74,7 @@ class Node:
             self._guard = spawn(words, {}, self.folder, Path(os.devnull))
 
     def wait_ready(self, within_s: float = READY_S, members: int = 1) -> None:
-        """Return when it answers and sees so many members of its cluster."""
+        """Return when it answers and sees `members` members; raises ServerDidNotStart if that takes too long."""
         if not self._wait(lambda: not self.is_alive or self.process.probe(self.port) >= members, within_s):
             reason = f"it did not answer on {self.address} within {within_s:g} s"
             raise ServerDidNotStart(name=self.name, reason=reason, log=self.log, tail=tail(self.log))

@@ -30,7 +30,7 @@ class Pid:
 
 
 def spawn(command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> Pid:
-    """Start a command in a folder and in a session of its own, so that it outlives whoever started it."""
+    """Start a command in a folder and in a session of its own, so that it outlives the process that started it."""
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
@@ -135,7 +135,7 @@ _MOST_TRIES = 1_000
 
 
 def free_ports(count: int, random: Callable[[], float]) -> tuple[int, ...]:
-    """So many different ports on loopback that nobody listens on."""
+    """Return different free ports on loopback; another process may still take one before it is used."""
     found: dict[int, None] = {}
     for _ in range(_MOST_TRIES):
         if len(found) == count:

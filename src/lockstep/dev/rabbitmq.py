@@ -22,7 +22,7 @@ log.console.level = warning
 
 
 def rabbitmq(advertised: str = "") -> Recipe:
-    """One RabbitMQ; `advertised` is the HOST:PORT that stream clients are told."""
+    """One RabbitMQ; `advertised` is the HOST:PORT given to stream clients."""
 
     def plan(site: Site) -> Plan:
         return _plan(site, advertised)

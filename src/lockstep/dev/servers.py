@@ -155,7 +155,7 @@ def start(
             return server
         if not tries_left or all(map(is_free, ports)):
             raise failure
-        shutil.rmtree(folder)  # somebody took one of the ports meanwhile, and nothing is in there yet
+        shutil.rmtree(folder)  # another process took one of the ports meanwhile, and the folder holds no data yet
 
 
 def _failure(server: RunningServer) -> ServerDidNotStart | None:
@@ -234,7 +234,7 @@ def _launch(command: Sequence[str], folder: Path, environ: Mapping[str, str], ou
 
 
 def _kill(nodes: tuple[Node, ...]) -> None:
-    """End all before the first is awaited: a cluster that loses its members one by one begins to mend itself."""
+    """Signal all before waiting for the first: a cluster that loses members one by one starts to rebalance."""
     for node in nodes:
         node.signal(signal.SIGKILL)
     for node in nodes:

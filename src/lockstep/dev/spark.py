@@ -17,7 +17,7 @@ _HEAP = "256m"
 
 
 def spark(workers: int = 2) -> Recipe:
-    """A master and so many workers."""
+    """A master and its workers."""
 
     def plan(site: Site) -> Plan:
         return _plan(site, workers)

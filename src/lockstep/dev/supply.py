@@ -150,7 +150,7 @@ class Supply:
 
 
 def _keep(fetched: Path, kept: Path) -> None:
-    """Move a whole folder to its place, so that nobody ever sees half of it."""
+    """Move a complete folder to its place at once, so that half of it is never seen."""
     try:
         fetched.rename(kept)
     except OSError:

@@ -1,1 +1,1 @@
-"""The drill: real engines, real kills, and a proof that nobody downstream noticed."""
+"""The drill: real engines, real kills, and a check that every block was delivered once and in order."""

@@ -50,7 +50,7 @@ def _arrival(words: Sequence[str]) -> Arrival:
 
 
 def first_behind(arrivals: Iterable[Arrival], block: int, since: float) -> Arrival | None:
-    """The first arrival with a block behind `block`, not before `since`."""
+    """Return the first arrival with a block after `block`, not before `since`; None if there is none."""
     return next((arrival for arrival in arrivals if arrival.last > block and arrival.at >= since), None)
 
 

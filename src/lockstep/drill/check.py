@@ -76,7 +76,7 @@ class Account:
 
 
 def account(arrivals: Iterable[Arrival], blocks: int) -> Account:
-    """Count what was not delivered, what was delivered again, and what came behind a later block."""
+    """Count what was lost, what was delivered twice, and what came after a later block."""
     last = lost = doubled = late = part = 0
     holes: list[tuple[int, int]] = []
     for arrival in arrivals:

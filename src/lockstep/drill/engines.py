@@ -109,7 +109,7 @@ def engine_command(
 
 
 def spark_words(options: DrillOptions) -> list[str]:
-    """What an engine is told of a Spark cluster: to take a slot on each of two workers, if nothing else is said."""
+    """Return an engine's options for a Spark cluster; by default it takes a slot on each of two workers."""
     if options.master is None:
         return [word for name, value in options.conf for word in ("--conf", f"{name}={value}")]
     conf = {"spark.cores.max": "2", "spark.executor.cores": "1", "spark.executor.memory": "768m", **dict(options.conf)}
@@ -170,7 +170,7 @@ def _found(kind: Fault, name: str, url: str | None, folder: Path | None, environ
 
 
 def _place(url: str) -> str:
-    """Without the options behind it."""
+    """Return the URL without its options."""
     return url.partition("?")[0].rstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""What is done to a running cluster, and what has to be so before the next fault."""
+"""The faults injected into a running cluster, and the conditions to meet before the next one."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Faults:
             child.kill()
 
     def _stop(self, victim: EngineSeat) -> int:
-        """Stop it where it does not hold the bus: else everybody would wait, and nothing would be shown."""
+        """Pause it where it holds no lock of the bus: else all processes would wait, and nothing would be shown."""
         assert victim.child is not None
         for again in range(_STOPS_MAX):
             victim.child.pause()
@@ -212,7 +212,7 @@ class Faults:
         for seat in self._stage.seats:
             if seat.name in self._stage.down and not seat.is_alive:
                 if seat.child is not None:
-                    seat.child.kill()  # what it left behind
+                    seat.child.kill()  # child processes that it left behind
                 seat.start()
                 self._telling.say(f"{seat.name} was started again.")
 

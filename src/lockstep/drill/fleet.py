@@ -1,4 +1,4 @@
-"""The drill of a monitor: servers are killed and paused while checks change state; each change is told once.
+"""The drill of a monitor: servers are killed and paused while checks change state; each change is notified once.
 
 Two servers watch simulated agents whose checks fail and recover; results of every other client go through a real agent
 where agents or a broker are killed. Three handlers publish to a stream that is counted, a fourth is a plain command
@@ -49,7 +49,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FleetDrillOptions:
-    """What is done. Faults come one after the other, evenly over the run."""
+    """The plan of a run: faults one after the other, evenly spaced."""
 
     agents: int = 50
     transitions: int = 200
@@ -122,7 +122,7 @@ def result_of(client: str, number: int) -> dict[str, Any]:
 
 
 def notifications(options: FleetDrillOptions) -> set[tuple[str, str, str]]:
-    """What must be told: (client, output, handler)."""
+    """Return the notifications that must be sent: (client, output, handler)."""
     return {
         (client, f"transition {number}", handler)
         for client, number in script(options)

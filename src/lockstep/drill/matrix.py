@@ -29,12 +29,12 @@ class Lines:
     """What happens, as lines on stderr."""
 
     def say(self, text: str) -> None:
-        """See Telling."""
+        """Write the text as a line on stderr."""
         sys.stderr.write(f"  {text}\n")
         sys.stderr.flush()
 
     def show(self, text: str) -> None:
-        """See Telling."""
+        """Ignore progress."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -17,7 +17,7 @@ HEAD_S, SPACING_S = 15.0, 20.0
 
 
 class Fault(StrEnum):
-    """What is done to the running cluster."""
+    """A fault to inject into the running cluster."""
 
     KILL = "kill"
     """kill -9 of the active engine with its JVM and workers, as when a machine dies."""

@@ -68,7 +68,7 @@ def _tail(options: DrillOptions, pace: float) -> int:
 
 
 def allowed(planned: Sequence[Planned], settled: int, events: int) -> int:
-    """How many events may be published when so many faults are over and the next one is done."""
+    """Return how many events may be published, given the number of faults that are over."""
     return planned[settled + 1].gate if settled + 1 < len(planned) else events
 
 
@@ -85,7 +85,7 @@ _BEHIND_S_MAX = 0.25
 
 
 class Pace:
-    """Says how long to wait before the next events; time that was lost by more than a moment is not made up for."""
+    """Returns how long to wait before the next events; more than a moment of lost time is not made up for."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate, self._due = rate, 0.0

@@ -53,7 +53,7 @@ def _rate(ax: Any, result: Result) -> None:
 
 
 def _faults(ax: Any, result: Result) -> None:
-    """Each with a line and, if there are not too many, in words; the silence behind it in colour."""
+    """Draw a line for each fault, a label if there are not too many, and a shaded span for the silence after it."""
     top = ax.get_ylim()[1]
     for number, fault in enumerate(result.faults):
         ax.axvline(fault.at_s, color=_FAULT, linewidth=1.2, linestyle="--")

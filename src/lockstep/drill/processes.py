@@ -30,7 +30,7 @@ SETTLE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process, as the system tells it."""
+    """A process, as the operating system reports it."""
 
     pid: int
     parent: int
@@ -111,7 +111,7 @@ class Child:
         return self._process.poll()
 
     def lines(self) -> list[tuple[float, str]]:
-        """What it printed since the last call, with the time at which each line came."""
+        """Return the lines printed since the last call, each with its time."""
         found = []
         while self._lines:
             found.append(self._lines.popleft())

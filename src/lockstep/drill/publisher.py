@@ -36,7 +36,7 @@ class Permission:
         threading.Thread(target=self._listen, name="permission", daemon=True).start()
 
     def wait_for(self, events: int) -> bool:
-        """Wait until so many may be sent; false if that will never be."""
+        """Wait until that many events may be sent; returns False if that will never be."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self._allowed >= events)
             return self._allowed >= events
@@ -65,7 +65,7 @@ class Progress:
         return int(text) + 1 if text else 1
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def sent(self, begin: int) -> None:
@@ -77,7 +77,7 @@ class Progress:
 
 
 def send(errand: PublishErrand, place: Scene, publisher: EventPublisher, progress: Progress, lines: TextIO) -> None:
-    """Send all blocks from the publisher's next id on, as permitted and at the pace that is wanted."""
+    """Send all blocks from the publisher's next id on, as permitted and at the requested rate."""
     permission, pace, sent, first = Permission(lines), Pace(errand.rate), 0, publisher.next_id
     options = CsvOptions(block_size=errand.block)
     for batch in read_csv(errand.file, place.source.schema, options, _refuse, chunk=errand.piece):

@@ -113,20 +113,20 @@ def _shown(line: str | None) -> str:
 
 
 class Telling(Protocol):
-    """Somebody who listens."""
+    """Receives what a drill reports."""
 
     def say(self, text: str) -> None:
-        """Something happened."""
+        """Report an event."""
 
     def show(self, text: str) -> None:
-        """How far it is; the next one takes its place."""
+        """Report progress; the next report replaces it."""
 
 
 class Silence:
-    """Nobody listens."""
+    """Drops all reports."""
 
     def say(self, text: str) -> None:
-        """See Telling."""
+        """Ignore the text."""
 
     def show(self, text: str) -> None:
-        """See Telling."""
+        """Ignore the progress."""

@@ -37,7 +37,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class FaultFigures:
-    """One fault, for people and programs."""
+    """The figures of one fault."""
 
     kind: str
     engine: str
@@ -45,7 +45,7 @@ class FaultFigures:
     """Seconds from the first event."""
     events: int
     by: str | None
-    """Who took over."""
+    """The engine that took over."""
     last: int | None
     current: int | None
     silence_s: float | None
@@ -83,7 +83,7 @@ class Result:
         return round(self.measured.options.total / self.seconds) if self.seconds > 0 else 0
 
     def silences(self) -> dict[str, float] | None:
-        """Of all faults together."""
+        """Return the figures of all faults together."""
         found = [fault.silence_s for fault in self.faults if fault.silence_s is not None]
         if not found:
             return None

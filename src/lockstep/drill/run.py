@@ -52,7 +52,7 @@ def run_drill(
 
 
 def play(stage: Stage, telling: Telling, servers: Machines) -> tuple[float, list[Injected]]:
-    """Start everybody, do the faults, wait for the last block; when it began, and what was done."""
+    """Start all processes, inject the faults and wait for the last block; returns the start and the faults done."""
     options, planned = stage.options, plan(stage.options)
     telling.say(f"Starting {options.engines} engines, a subscriber and a publisher.")
     stage.start_engines()

@@ -1,4 +1,4 @@
-"""Where a drill happens: its folder, bus, model and streams, and what its processes are told."""
+"""Where a drill happens: its folder, bus, model and streams, and the settings of its processes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def write_model(path: Path) -> None:
 
 
 def scene(model: Path, cluster: str) -> Scene:
-    """From the file, as everybody reads it."""
+    """Return the compiled model and the stream names that all processes of a drill share."""
     graph = compile_project(load_model(model))
     return Scene(graph, ProjectStreams(cluster=cluster, project=graph.project.name))
 
@@ -113,7 +113,7 @@ def load(path: str) -> dict[str, Any]:
 
 
 def orphaned() -> Callable[[], bool]:
-    """Tells whether the process that started this one is gone: then nobody needs it."""
+    """Return a function that is true once the parent process has ended, so that this one is no longer needed."""
     parent = os.getppid()
     return lambda: os.getppid() != parent
 
@@ -135,7 +135,7 @@ class Area:
         return self.folder / MODEL
 
     def scene(self) -> Scene:
-        """The model, as everybody here reads it."""
+        """Return the compiled model and the stream names that all processes of the drill share."""
         return scene(self.model, self.cluster)
 
 
@@ -174,7 +174,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 
 def _delete(client: Lockstep, cluster: str) -> None:
-    """Everything that was made for a drill on a bus of somebody else's."""
+    """Delete every stream that the drill created on a bus that is not its own."""
     for name in client.bus.names():
         if name.startswith((f"{cluster}.", f"_group.{cluster}.")):
             client.bus.delete(name)

@@ -23,7 +23,7 @@ READY_S_MAX, STEP_S_MAX, QUIET_S_MAX, END_S_MAX = 240.0, 240.0, 120.0, 30.0
 """The longest waits: until Spark runs, until an engine is in step, without any arrival, until a process has ended."""
 _LOOK_S, _REPORTS_S = 0.01, 0.25
 _SLACK_S = 2.0
-"""An engine that is no further behind than this is in step: it reports once a second."""
+"""An engine that lags by no more than this is in step: it reports once a second."""
 _PIECE = 10_000
 PIECES_A_SECOND = 20
 
@@ -117,7 +117,7 @@ class Stage:
         return self.arrivals[-1].last if self.arrivals else 0
 
     def leader(self) -> EngineSeat | None:
-        """Who leads."""
+        """Return the active engine, or None."""
         return leader(self.seats)
 
     def is_in_step(self, seat: EngineSeat) -> bool:

@@ -1,7 +1,7 @@
 """The subscriber of a drill, started with the name of its errand's file.
 
 It writes what comes out of a window to a CSV file. Beside it each piece is noted when it is in the file: killed at any
-moment and started again, it cuts the file back to the last note and goes on behind it.
+moment and started again, it cuts the file back to the last note and goes on after it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Taking:
 
 
 def _last_note(notes: BinaryIO) -> Arrival | None:
-    """The last complete one; what a kill left behind it is cut off."""
+    """Return the last complete note; what a kill left after it is cut off."""
     notes.seek(0)
     text = notes.read().decode()
     known = parse(text)
@@ -73,7 +73,7 @@ def _last_note(notes: BinaryIO) -> Arrival | None:
 
 
 def follow(bus: Bus, scene: Scene, taking: Taking) -> None:
-    """Read until all is there, or nobody needs it any more."""
+    """Read until everything has arrived or the drill has ended."""
     log, waiter, is_alone = bus.open(scene.output), bus.waiter(), orphaned()
     try:
         waiter.watch(log)

@@ -156,7 +156,7 @@ def _tokens(text: str, reading: _Reading) -> Iterator[_Token]:
 
 
 def _take(tokens: list[_Token], at: int, reading: _Reading) -> int:
-    """Understand what stands at a place; the place behind it."""
+    """Parse the element at `at`, and return the index after it."""
     token = tokens[at]
     kinds = [one.kind for one in tokens[at : at + 3]] + ["", ""]
     if token.kind == "end":

@@ -67,7 +67,7 @@ class EngineProcess:
 
 
 def run_server(wish: argparse.Namespace, given: Sequence[str]) -> int:
-    """Serve REST until told to end; projects come and go by PUT and DELETE."""
+    """Serve REST until asked to stop; projects are added and removed by PUT and DELETE."""
     if wish.http is None:
         raise UsageError(reason="-model is missing; with -http PORT and without -model, models are loaded over REST.")
     folder = Path(wish.state or Path(".lockstep-engine") / f"server-{wish.http}").absolute()

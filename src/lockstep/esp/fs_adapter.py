@@ -196,7 +196,7 @@ _HEADERS = {"true": "names", "full": "full", "false": "none"}
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be done."""
+    """The work to do, from the command line."""
 
     kind: str
     url: str

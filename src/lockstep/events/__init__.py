@@ -1,4 +1,4 @@
-"""Events for people and programs: publish to the source windows of a project, subscribe to what comes out.
+"""Publish events to the source windows of a project, and subscribe to the output of its windows.
 
 with lockstep.events.connect("lmdb:./bus") as events:
     trades = events.project("trades")

@@ -51,7 +51,7 @@ class ClientTail:
         return cls(log, client, 0, first)
 
     def read(self, most: int | None = None) -> Iterator[tuple[int, int, bytes]]:
-        """What came: first and last number of a frame that counts, and the frame; at most so many frames."""
+        """Yield the new frames that count, each with its first and last number; at most as many as asked for."""
         for offset, value in values_between(self._log, self.at, self._log.bounds().next):
             self.at = offset + 1
             head = head_of(value)

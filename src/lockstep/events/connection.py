@@ -25,7 +25,7 @@ from lockstep.streams.client import connect as connect_bus
 
 
 def connect(url: str, cluster: str = "local", *, create: bool = False, runtime: Runtime | None = None) -> Events:
-    """Open the bus at a URL for the projects of a cluster. A bus that does not exist is made only with `create`."""
+    """Open the bus at a URL for the projects of a cluster. A bus that does not exist is created only with `create`."""
     return Events(connect_bus(url, create=create, runtime=runtime), cluster)
 
 
@@ -94,7 +94,7 @@ class ProjectEvents:
     ) -> WindowPublisher:
         """A publisher to a source window, by its name or path.
 
-        A client that has a name numbers its blocks, and engines take each number once. It goes on behind its last
+        A client that has a name numbers its blocks, and engines take each number once. It goes on after its last
         number on the stream; or, to send everything again, give next_id=1.
         """
         node = self.source(window)
@@ -113,7 +113,7 @@ class ProjectEvents:
         return tail.last
 
     def input(self, node: Node) -> str:
-        """The stream of a source window, which is made if no engine did."""
+        """Return the stream of a source window, which is created if no engine has created it yet."""
         stream, bus = own_input(self.streams, node), self.connection.bus
         if stream not in set(bus.names()):
             bus.create(stream, EVENT_STREAM)

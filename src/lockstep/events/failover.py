@@ -99,19 +99,19 @@ class FailoverPublisher:
         self.relay.build(frame)
 
     def pump(self) -> None:
-        """Look at everything once: what the others wrote, who is active, what is to be sent."""
+        """Do one round: read what the others wrote, follow the election, and send what is due."""
         self._read()
         self._elect()
         self._send()
 
     def wait(self) -> None:
-        """A short rest that ends when something comes."""
+        """Wait briefly, or until something arrives."""
         self._waiter.wait(_REST_S)
 
     def finish(self, timeout: float | None = None, *, is_whole: bool = True) -> None:
-        """The source has ended: return when all its blocks are on the stream, whoever sends them.
+        """Return when all blocks are on the stream, whichever publisher sends them; raises TimedOut after `timeout`.
 
-        A source that could have gone on is not `is_whole`: others may have read more of it.
+        Pass `is_whole=False` for a source that could have gone on: others may have read more of it.
         """
         end = None if timeout is None else self._runtime.monotonic() + timeout
         while True:
@@ -126,11 +126,11 @@ class FailoverPublisher:
         self._write_check(now=True)
 
     def stop(self) -> None:
-        """Told to end: the active one brings what it has made to the stream, the others have nothing to do."""
+        """Stop: an active publisher first tries to bring its blocks onto the stream, a standby has nothing to do."""
         if self.is_active:
             try:
                 self.finish(_STOP_S, is_whole=False)
-            except TimedOut as error:  # whoever takes over has the same blocks
+            except TimedOut as error:  # the publisher that takes over has the same blocks
                 logger.warning("Left blocks to others", extra={"action": "failover_stop", "reason": str(error)})
 
     def close(self) -> None:
@@ -238,7 +238,7 @@ class Relay:
     room: int = 1000
     every: int = 100
     built: int = 0
-    """Blocks made from the source."""
+    """The number of blocks read from the source."""
     seen: int = 0
     """The last block of the group on the input stream."""
     sent: int = 0
@@ -254,7 +254,7 @@ class Relay:
 
     @property
     def has_room(self) -> bool:
-        """Whether another block may be made: a full buffer waits, and never drops."""
+        """Whether another block may be offered: a full buffer makes the source wait, and drops nothing."""
         return len(self._waiting) < self.room
 
     @property
@@ -310,7 +310,7 @@ class Relay:
         self.is_active, self.sent = True, self.seen
 
     def follow(self) -> None:
-        """Somebody else is active."""
+        """Note that another publisher is active."""
         self.is_active = False
 
     def to_send(self) -> list[bytes]:

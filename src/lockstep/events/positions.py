@@ -24,12 +24,12 @@ class Position:
 
     stream: str
     identity: str
-    """Of the stream: one that was deleted and made anew is another."""
+    """The identity of the stream, which changes when it is deleted and created again."""
     offset: int
     last: int | None
-    """None: nothing yet, and what comes first is taken as it is."""
+    """None before the first block, which is accepted whatever its number."""
     digest: str = ""
-    """Of the sequence that block `last` was computed from; empty if the stream did not say."""
+    """The digest of the sequence that block `last` was computed from; empty if the stream does not state it."""
     record: int | None = None
     """Where block `last` ends on the stream; None if that is not known."""
 
@@ -81,7 +81,7 @@ class HeldRows:
         self.apply(block.events())
 
     def apply(self, events: Iterable[Event]) -> None:
-        """Apply events in order; the delete behind an update block is its old half."""
+        """Apply events in order; the delete after an update block is its old half."""
         is_old = False
         for event in events:
             key = self._schema.key_of(event.values)

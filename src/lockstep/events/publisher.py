@@ -68,7 +68,7 @@ class WindowPublisher:
                 self._send_collected()
 
     def publish_block(self, items: Iterable[Item]) -> Receipt:
-        """Publish events as one block; the receipt tells when it is stored."""
+        """Publish events as one block; the receipt shows when it is stored."""
         events = [event_of(item, self.schema, self.stream) for item in items]
         self._send_collected()
         return self._send(events)
@@ -78,7 +78,7 @@ class WindowPublisher:
         return self._send_all([batch], BadLines())
 
     def publish_csv(self, lines: Lines, options: CsvOptions | None = None) -> Sent:
-        """Publish CSV lines `opcode,flag,fields...`. Those that are no events are left out, and told in the answer."""
+        """Publish CSV lines `opcode,flag,fields...`; lines that are not events are skipped and listed in the result."""
         bad = BadLines()
         wish = replace(options or CsvOptions(), block_size=self._block, transactional=self._transactional)
         return self._send_all(read_csv(_file(lines), self.schema, wish, partial(bad.add, "csv")), bad)
@@ -95,12 +95,12 @@ class WindowPublisher:
         return self._send_all([batch_of(made, self.schema, self._block, self.stream)], BadLines())
 
     def flush(self) -> None:
-        """Send what is collected and wait until everything is on the stream; raises what kept it from there."""
+        """Send what is buffered and wait until all of it is on the stream; raises the error that prevented it."""
         self._send_collected()
         self._sender.flush()
 
     def close(self) -> None:
-        """Flush and let go."""
+        """Flush, and close the publisher."""
         if self._is_closed:
             return
         self._is_closed = True

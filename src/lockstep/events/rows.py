@@ -1,4 +1,4 @@
-"""Events as people have them: dictionaries by field name, Arrow tables, JSON and binary files."""
+"""Events in other forms: dictionaries by field name, Arrow tables, JSON and binary files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def row_of(event: Event, block: int, schema: Schema) -> Row:
 
 
 def event_of(item: Item, schema: Schema, stream: str) -> Event:
-    """The event that is meant, checked; BadRecord says what is wrong with it."""
+    """Return the record as an event; raises BadRecord with what is wrong with it."""
     try:
         return _event(item, schema)
     except BadText as fault:
@@ -113,7 +113,7 @@ def _is_whole(given: Any) -> bool:
 
 
 def batch_of(table: pa.Table, schema: Schema, block: int, stream: str) -> EventBatch:
-    """The rows of a table as blocks of so many events, numbered from 1 on. A missing column is null."""
+    """Return the rows of a table as blocks of equal size, numbered from 1; a missing column is null."""
     own = own_names(schema)
     unknown = [name for name in table.column_names if name not in schema and name not in own]
     if unknown:
@@ -196,7 +196,7 @@ class _Blocks:
 
 
 def read_json_blocks(file: BinaryIO, schema: Schema, form: JsonForm, on_bad: OnBad) -> Iterator[EventBatch]:
-    """The events of JSON objects, each batch one block; what is no event goes to `on_bad`."""
+    """Yield the events of JSON objects, each batch as one block; objects that are not events go to `on_bad`."""
     return event_blocks(read_json, file, schema, form, on_bad)
 
 
@@ -242,7 +242,7 @@ def _read(file: BinaryIO, size: int) -> bytes:
 
 
 def limited(batches: Iterable[EventBatch], most: int | None) -> Iterator[EventBatch]:
-    """The first so many events."""
+    """Yield batches up to the given number of events."""
     left = most
     for batch in batches:
         if left is not None and len(batch) >= left:

@@ -40,7 +40,7 @@ class SubscribeOptions:
     rmretdel: bool = False
     """Deletes caused by retention are left out."""
     begin: str = "now"
-    """Without a position: `now`, with what comes from now on, or `start`, with everything on the stream."""
+    """Where to begin without a position: `now` for new events only, `start` for everything on the stream."""
     patience_s: float = 10.0
     """How long a block that is missing may take to appear before that is an error."""
 
@@ -53,7 +53,7 @@ class SubscribeOptions:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of a window, or its rows at the beginning, and the position behind it."""
+    """One block of a window, or its rows at the beginning, and the position after it."""
 
     number: int
     batch: EventBatch = field(repr=False)
@@ -97,7 +97,7 @@ class OutSource:
 class Subscription:
     """Reads a window's blocks. Iterate for rows, or for blocks if that was asked for. Not to be shared by threads.
 
-    `position` lies behind the last block that was handed out whole: save it together with what you did with it.
+    `position` is after the last block that was returned whole: save it together with the results of processing it.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Subscription:
             yield from rows[-1:]
 
     def close(self) -> None:
-        """Let go."""
+        """Close the subscriber."""
         self._waiter.close()
 
     def __enter__(self) -> Subscription:
@@ -238,7 +238,7 @@ class Subscription:
         return Block(int(found.block[-1]), batch, self._tail.position)
 
     def _check_published(self) -> None:
-        """A block that was published and does not come is missing."""
+        """Raise BlocksMissing if a block that was published does not arrive in time."""
         out, last = self._source.beat().out(self.node.path), self._tail.position.last
         self._tail.compare(out)
         wanted = 0 if out.part else out.last
@@ -253,9 +253,9 @@ class Subscription:
 
 
 class OutTail:
-    """Reads from a position on. A block that comes in pieces is held back until it is whole.
+    """Reads on from a position. A block that is written in pieces is returned once it is whole.
 
-    A gap may be filled by what somebody writes later; if it is not within `patience_s`, it is an error. So is a stream
+    A gap may be filled by a later write; if it is not within `patience_s`, it is an error. So is a stream
     that stays shorter than what was read from it, and at once a block of another sequence than those before it. While
     nothing comes, the last block is read again every `patience_s`: a stream that lost it may be as long as before.
     """
@@ -276,7 +276,7 @@ class OutTail:
         """Where the last block was not found at the last look."""
 
     def read(self) -> Iterator[EventBatch]:
-        """The blocks that are there and were not read yet; `position` is then the one behind the last given."""
+        """Yield the blocks not read yet; `position` is then after the last of them."""
         gap: tuple[int, OutputBroken] | None = None
         for offset, value in self._values():
             try:
@@ -288,7 +288,7 @@ class OutTail:
             if not len(batch):
                 self._note_copy(offset, value)
             if len(batch):
-                if gap is not None:  # what was missing has come: look again at what stood behind it
+                if gap is not None:  # the gap was filled: read again what comes after it
                     yield from self._whole(batch, offset, gap[0])
                     self._gap_since = None
                     return
@@ -321,7 +321,7 @@ class OutTail:
             raise HistoryTrimmed(what="A reader", stream=self._log.name, needed=self._at, first=first) from error
 
     def _whole(self, batch: EventBatch, offset: int, then: int) -> Iterator[EventBatch]:
-        """The blocks that are whole with this frame; reading goes on at `then` behind the last of them."""
+        """Yield the blocks that are whole with this frame; after the last of them reading continues at `then`."""
         blocks = list(single_blocks(batch))
         for at, block in enumerate(blocks, 1):
             is_last = at == len(blocks)

@@ -20,7 +20,7 @@ LOOK_S = 30
 WAITING_WARNING, WAITING_CRITICAL = 1_000, 10_000
 """Notices that no carrier has begun."""
 RECENT_S = 3_600
-"""A dead letter is told for so long."""
+"""How long a dead letter is reported, in seconds."""
 SKEW_WARNING_S, SKEW_CRITICAL_S = 5, 30
 OWN_CLIENT = "lockstep"
 
@@ -65,7 +65,7 @@ class Health:
         return task.stop
 
     def look(self) -> list[Reading]:
-        """Tell the fleet what is wrong, and what is right again; return what was told."""
+        """Report problems and recoveries to the fleet; returns what was reported."""
         told = []
         for reading in self._readings():
             if reading.status or self._is_open(reading.name):

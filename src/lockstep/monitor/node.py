@@ -161,7 +161,7 @@ class MonitorNode:
         }
 
     def status(self) -> dict[str, Any]:
-        """What this server does, for people."""
+        """Describe what this server does."""
         return {
             "name": self.engine.name,
             "hostname": socket.gethostname(),

@@ -23,7 +23,7 @@ _SECOND_NS = 1_000_000_000
 
 
 class Told(NamedTuple):
-    """A notification: what a handler is told of an event, and when."""
+    """A notification: what a handler receives about an event, and when."""
 
     time: int
     client: str

@@ -265,7 +265,7 @@ class FleetView:
         writing.put(_ANSWERS, str(number + 1).encode(), db=self._facts)
 
     def _prune(self, writing: lmdb.Transaction, now_s: int) -> None:
-        """Let go of transitions that are older than `HISTORY_S`, some at a time."""
+        """Drop transitions older than `HISTORY_S`, some at a time."""
         prefix = _prefix(TRANSITION, None)
         with writing.cursor(db=self._rows) as cursor:
             more = cursor.set_range(prefix)

@@ -57,7 +57,7 @@ class AddressRules:
         return None if _NAME.fullmatch(host) else f"{host!r} is not a host name or an address"
 
     def address(self, text: str) -> str | None:
-        """Check an address that a connection is about to be made to."""
+        """Check an address before a connection to it is opened."""
         try:
             return self._ip(_without_zone(ip_address(text)))
         except ValueError:
@@ -141,7 +141,7 @@ def _without_zone(address: Address) -> Address:
 
 
 def _literal(host: str) -> Address | None:
-    """The address that a host stands for in any form: dotted, decimal, octal, hexadecimal, IPv6."""
+    """Parse a host that is an address in any form: dotted, decimal, octal, hexadecimal, IPv6."""
     try:
         return _without_zone(ip_address(host.rstrip(".")))
     except ValueError:

@@ -86,7 +86,7 @@ class Endpoint:
 
 
 class HttpConnection(http.client.HTTPConnection):
-    """A connection over a socket that was made elsewhere. It is cut when its time is up, however it drips."""
+    """A connection over a given socket; it is cut when its time is up, however slowly data arrives."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class HttpConnection(http.client.HTTPConnection):
         self._timer: threading.Timer | None = None
 
     def connect(self) -> None:
-        """See HTTPConnection."""
+        """Connect, with TLS if set; the connection is cut when the time limit for the whole exchange has passed."""
         made = self._connected()
         self._handle = made.dup()  # TLS takes the other one over
         self._timer = threading.Timer(self._timeout_s, _cut, [self._handle])
@@ -111,7 +111,7 @@ class HttpConnection(http.client.HTTPConnection):
         self.sock = made if self._tls is None else self._tls.wrap_socket(made, server_hostname=self.host)
 
     def close(self) -> None:
-        """See HTTPConnection."""
+        """Close the connection and stop its timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer.join()

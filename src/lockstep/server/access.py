@@ -72,7 +72,7 @@ class Credential:
     expires_ms: int | None = None
     scope: tuple[str, ...] = (EVERYWHERE,)
     token: str = ""
-    """Of a session: the id of the token that began it, and ends it when it is revoked."""
+    """For a session: the id of the token that started it; revoking the token ends the session."""
 
     def is_valid(self, now_ms: int) -> bool:
         """Whether it has not expired."""

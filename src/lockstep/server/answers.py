@@ -61,7 +61,7 @@ def wants_json(request: Request) -> bool:
 
 
 def answer(request: Request, element: Element, tree: Any) -> Response:
-    """One thing, in the form that is wanted."""
+    """Return an answer with one item, in the format that the client asked for."""
     return as_json(tree) if wants_json(request) else as_xml(element)
 
 

@@ -1,4 +1,4 @@
-"""JSON bodies: requests are read strictly, answers are printed for people or as one line for each object."""
+"""JSON bodies: requests are parsed strictly, answers are indented or one line per object."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is answered."""
+    """An HTTP answer."""
 
     body: bytes
     status: int = 200
@@ -36,7 +36,7 @@ class Reply:
 
 
 def reply(tree: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
-    """An answer of plain data, printed for people."""
+    """Return plain data as an indented JSON answer."""
     return Reply(_bytes(json.dumps(tree, indent=2, ensure_ascii=False)), status, headers=headers or {})
 
 

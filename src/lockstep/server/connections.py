@@ -1,4 +1,4 @@
-"""Connections: how many there may be, and how long one may take until its request has come."""
+"""The limits of connections: how many at a time, and how long a request may take to arrive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_S = 10.0
-"""How long the headers of a request may take to come, counted from the connection or from the last answer."""
+"""How long the headers of a request may take to arrive, counted from the connection or from the last answer."""
 _MOST, _SHARE = 256, 8
 UNREAD_S = 30.0
 """How long a client may leave unread what was sent to it; then the system ends its connection."""

@@ -1,4 +1,4 @@
-"""What stands before every route: token, origin, how many requests at a time, how large, and errors without traces."""
+"""The checks before every route: token, origin, number and size of requests; errors are sent without traces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lockstep.server.answers import path_of, problem, refusal
 from lockstep.server.errors import BodyTooLarge, ChangeNeedsToken, OriginRefused, TokenWrong, TooManyRequests
 
 HEALTH = "/v1/healthz"
-"""Open to everybody, and outside the limits: it says nothing but that the server answers."""
+"""Needs no token and is outside the limits: it shows only that the server answers."""
 _LOOKS = ("GET", "HEAD")
 
 
@@ -28,7 +28,7 @@ class Limits:
     """What one client, or all of them, can make an engine use."""
 
     requests: int = 16
-    """Worked on at a time, once they have come in whole."""
+    """Requests handled at a time, once they have arrived in full."""
     bodies: int = 16
     """Bodies that come in at a time, of requests that may pass: slow ones keep no others from being worked on."""
     body_bytes: int = 10 << 20
@@ -36,20 +36,20 @@ class Limits:
 
 
 class Check(Protocol):
-    """Says whether a request may pass."""
+    """Decides whether a request may pass."""
 
     def allows(self, authorization: str | None) -> bool:
-        """Whether the header of a request has what is needed."""
+        """Return whether the Authorization header of a request has valid credentials."""
 
 
 Refuse = Callable[[Request, LockstepError], Response]
-"""Makes the answer that tells an error."""
+"""Converts an error to an answer."""
 
 
 class Guard:
-    """Lets requests through to the app that may pass. Without `token` all may look; `change_token` is for the rest.
+    """Passes allowed requests to the app. Without `token` all may read; `change_token` is needed for changes.
 
-    `check` stands in place of a token. `body_limit` gives the largest body of a path. `open_paths` need
+    `check` replaces the token. `body_limit` gives the largest body of a path. `open_paths` need
     no token and are outside the limits. Requests to `lasting_paths` do not count as at work: the app bounds them.
     """
 
@@ -75,7 +75,7 @@ class Guard:
         self._at_work = self._coming_in = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Pass the request to the app if it is allowed, else answer with an error document."""
         if scope["type"] != "http":
             return
         request, sending = Request(scope), _Sending(send)
@@ -110,7 +110,7 @@ class Guard:
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
             raise OriginRefused(host=host, origin=origin)
-        if self._token is None and not is_loopback(_name_of(host)):  # a name that somebody made to mean this machine
+        if self._token is None and not is_loopback(_name_of(host)):  # DNS rebinding: a foreign name for this machine
             raise OriginRefused(host=host, origin=origin or "elsewhere")
         given = request.headers.get("authorization")
         if self._token is not None:
@@ -161,7 +161,7 @@ class Guard:
 
 
 def failure(request: Request, error: Exception, runtime: Runtime) -> Response:
-    """What a client is told of a defect: a number, under which the log has the rest."""
+    """Return the answer to an unexpected exception: a number under which the log has the details."""
     number = runtime.new_id().hex()
     detail = {"action": "request_failed", "method": request.method, "path": path_of(request), "id": number}
     logger.error("A request failed", exc_info=error, extra=detail)

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the routes, their parameters and their examples."""
+"""The OpenAPI document, generated from the routes, their parameters and their examples."""
 
 from __future__ import annotations
 

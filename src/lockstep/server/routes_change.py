@@ -31,7 +31,7 @@ ProjectState = Literal["running", "stopped", "persisted", "restored", "modified"
 
 
 class ModelChecks:
-    """Tells the faults of models, one model at a time."""
+    """Finds the errors of models, one model at a time."""
 
     def __init__(self) -> None:
         self._one_at_a_time = asyncio.Lock()
@@ -52,7 +52,7 @@ class ModelChecks:
 
 
 class ChangeRoutes:
-    """Routes that ask whoever leads the project to do something, and answer when it is done."""
+    """Routes that send a change to the project's active engine, and answer when it is done."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -96,7 +96,7 @@ class ChangeRoutes:
         return await run_in_threadpool(self._change, request, name, value, path, url, body)
 
     def load(self, name: InPath) -> Response:
-        """Another project needs an engine of its own; `dfesp_xml_server` without -model starts one for each."""
+        """Refuse: another project needs its own engine; `dfesp_xml_server` without -model starts one for each."""
         running = self._site.name
         how = f"PUT projects/{running}/state?value=modified changes its model"
         more = "start dfesp_xml_server without -model to load projects over REST"
@@ -224,7 +224,7 @@ def below(given: str, root: Path | None) -> Path:
 
 
 def _content(path: Path, limit: int) -> bytes:
-    """What is in a plain file. A link that came there after the path was checked is not followed."""
+    """Read a plain file; a symbolic link created after the path was checked is not followed."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:

@@ -48,7 +48,7 @@ class RowsOfWindows:
         self._known: OrderedDict[tuple[str, str, str], WindowRows] = OrderedDict()
 
     def now(self, log: Log, node: Node, model: str) -> tuple[int, list[Row]]:
-        """The last block on the stream, and the rows behind it in the order in which they came."""
+        """Return the last block on the stream, and the rows after that block in the order in which they came."""
         if not node.is_indexed:
             raise RowsUnknown(window=node.path, reason="it keeps no rows by key")
         key = (log.name, log.identity, model)
@@ -160,7 +160,7 @@ class WindowRows:
             self._bytes += _weight(row)
 
     def _refuse(self, reason: str) -> RowsUnknown:
-        """Give up for good, and let go of what was kept."""
+        """Give up for good, and drop the rows."""
         self._rows, self._bytes, self._fold = {}, 0, None
         self._refusal = RowsUnknown(window=self._node.path, reason=reason)
         return self._refusal

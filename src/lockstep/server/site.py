@@ -76,12 +76,12 @@ class Site:
         return {path: WindowCounts.load(dumped) for path, dumped in self.view.report().counts.items()}
 
     def ask(self, kind: str, params: Mapping[str, Any]) -> Reply:
-        """Ask whoever leads."""
+        """Send a request to the active engine, and return its reply."""
         return self.view.ask(kind, params, ASK_S)
 
 
 def model_element(project: Project) -> Element:
-    """The model as a project element, without what is secret in it."""
+    """Return the model as a project element, without secrets."""
     return without_secrets(parse_element(to_xml(replace(project, port=None)), "the model"))
 
 

@@ -33,4 +33,4 @@ class EngineView(Protocol):
         """The paths of the windows with an out stream."""
 
     def ask(self, kind: str, params: Mapping[str, Any], timeout_s: float) -> Reply:
-        """Ask whoever leads the project, over the bus; raises the error that it told."""
+        """Send a request to the project's active engine over the bus; raises the error that it replies with."""

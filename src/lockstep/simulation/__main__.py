@@ -45,7 +45,7 @@ def _print(summary: Summary, json: bool) -> None:
 
 
 def _no_progress(_done: int) -> None:
-    """Nobody is looking."""
+    """Report no progress."""
 
 
 def _progress_bar(total: int) -> Callable[[int], None]:

@@ -1,4 +1,4 @@
-"""The last look at a bus that lost records: the output is right, or somebody said that it may not be."""
+"""The last look at a bus that lost records: the output is right, or an engine reported that it may not be."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def audit(sim: EngineSim) -> None:
     if sim.book.errors:
         return
     oracle, error = _replay(sim)
-    if error:  # whoever comes next and replays the logs meets it
+    if error:  # the next engine to replay the logs meets it
         sim.book.visible("newcomer", error)
         return
     for subscriber in sim.subscribers:

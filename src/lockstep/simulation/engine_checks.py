@@ -33,7 +33,7 @@ class Oracle:
     gone: set[int] = field(default_factory=set)  # values in gaps
     needless: list[str] = field(default_factory=list)  # gaps where there was none
     requests: set[str] = field(default_factory=set)
-    entries: list[tuple[list[int], int]] = field(default_factory=list)  # values that counted, state behind it
+    entries: list[tuple[list[int], int]] = field(default_factory=list)  # values that counted, state after it
     pieces: dict[str, list[Piece]] = field(default_factory=dict)
     place: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
 
@@ -46,7 +46,7 @@ class Oracle:
         return found
 
     def input_of(self, decision: Decision) -> list[Published]:
-        """What lies between the last ends, or a gap behind them, and these."""
+        """What lies between the last ends, or the end of a gap after them, and the ends of this decision."""
         ranges = zip(self.inputs.values(), decision.begin(self.ends), decision.ends, strict=True)
         return [message for log, low, high in ranges for _, message in log.between(low, high)]
 
@@ -186,7 +186,7 @@ class EngineBook:
             self.report(checks.CANNOT_PUBLISH, f"{who}: {detail}")
 
     def visible(self, who: str, reason: str) -> None:
-        """Somebody stopped, and said why."""
+        """An engine stopped, and said why."""
         self.errors.append(f"{who}: {reason}")
         if not self.lossy:
             self.report(checks.NEEDLESS_STOP, f"{who}: {reason}")

@@ -1,7 +1,7 @@
 """A model of an engine that is small enough to be checked: its state is a fold of its input, order and all.
 
 Each message is a block, and so is each tick that moves the clock. A block leaves output on some out streams, on some of
-them in several pieces. What a stream of somebody else let go of before it was decided on is one empty block.
+them in several pieces. What another owner's stream trimmed before it was decided on is one empty block.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Fact:
 
 
 class Request(NamedTuple):
-    """Somebody asks for another model."""
+    """A request for another model."""
 
     id: str
     model: int
@@ -220,7 +220,7 @@ class Fold:
 
 
 def is_foreign(producer: str) -> bool:
-    """Whether somebody publishes to a stream that is not the project's."""
+    """Whether a producer publishes to a stream that is not the project's."""
     return producer.startswith(FOREIGN)
 
 

@@ -70,7 +70,7 @@ class Outlet:
         for at, record in batch:
             self._observe(at, record)
         if self.cursor.at_end and self.cursor.next > self.fact[1] and self.known != self.state.out:
-            self._begin_anew()  # the place that the fact names is behind, so what leads to it is gone
+            self._begin_anew()  # the place that the fact names has been passed, so what leads to it is gone
 
     def _begin_anew(self) -> None:
         self._step(Reset(self.known))
@@ -102,7 +102,7 @@ class Outlet:
         self.buffer.append(piece)
 
     def drop(self) -> None:
-        """Let go of what is out, and of nothing else."""
+        """Drop what is published, and nothing else."""
         reached = self.known
         while self.buffer and further(reached, self.buffer[0].state) == reached:
             del self.buffer[0]

@@ -33,7 +33,7 @@ PROGRESS = 2  # entries after which a doubt is forgotten
 
 
 class Counted(NamedTuple):
-    """An entry that counts, and the sequence log behind it."""
+    """An entry that counts, and the state of the sequence log after it."""
 
     at: int
     entry: Entry
@@ -125,7 +125,7 @@ class Engine(Process):
             self.stop(reason)
 
     def stop(self, reason: str) -> None:
-        """A visible error: somebody has to look."""
+        """A visible error, which an operator has to look into."""
         self.stopped = reason
         self.sim.book.visible(self.host.me, reason)
 
@@ -149,7 +149,7 @@ class Engine(Process):
         self._step(leader.Won(epoch))
 
     def revoked(self, seat: str, epoch: int) -> None:
-        """The election says: somebody else, or nobody."""
+        """The election says that another engine leads, or none."""
         _ = seat, epoch
         self._follow()
 

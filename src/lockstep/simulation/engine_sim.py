@@ -178,7 +178,7 @@ class EngineSim:
                     self.world.trace.add(self.world.now, "", f"{log.name} lost {lost} records")
 
     def _hide(self, log: SimLog[Any]) -> None:
-        """Whoever fails over loses its connections, too, and may take a leader with it."""
+        """A server that fails over also loses its connections, and may take a leader with it."""
         log.hurry()
         readers = [reader for process in self.world.processes for reader in process.readers if reader.log is log]
         if self.world.rng.random() < UNSEEN_ODDS:
@@ -194,7 +194,7 @@ class EngineSim:
         return logs if self.world.rng.random() < LOSE_ALL_ODDS else [self.world.rng.choice(logs)]
 
     def heal(self) -> None:
-        """Nothing new is published; somebody takes part."""
+        """Publish nothing new, and make sure that an engine takes part."""
         self.finishing = True
         for engine in self.engines:
             if engine.host.alive and not engine.takes_part and self.world.rng.random() < 0.5:

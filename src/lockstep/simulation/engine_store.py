@@ -27,7 +27,7 @@ class Saved:
 
 
 def save(name: str, sequence: SequenceState, fold: Fold, inputs: list[str]) -> Saved:
-    """Put the state behind an entry aside."""
+    """Save the state after an entry."""
     reach = Reach(sequence.upto + 1, dict(zip(inputs, fold.ends, strict=True)))
     outs = {stream: OutState(last) for stream, (last, _) in fold.windows.outs.items()}
     return Saved(Snapshot(name, fold.number, reach, outs), sequence, fold.copy())
@@ -51,7 +51,7 @@ class Store:
         return None if found is None else next(each for each in self.saved if each.snapshot.name == found.name)
 
     def trimmable(self, cursors: list[Reach]) -> Reach:
-        """What lies below is needed by nobody."""
+        """Return the positions below which nothing is needed any more."""
         return snapshots.trimmable(self._all(), cursors)
 
     def _all(self) -> list[Snapshot]:

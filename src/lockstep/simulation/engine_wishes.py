@@ -36,7 +36,7 @@ class Wishes:
         self.taken = tuple(map(max, zip(self.taken, decision.ends, strict=True)))
 
     def sequenced(self, decision: Decision) -> None:
-        """A decision counts, whoever made it."""
+        """A decision counts, no matter which engine made it."""
         if decision.request is not None:
             self.done.add(decision.request)
 
@@ -76,7 +76,7 @@ class Wishes:
         return decision if ends != engine.decided else None
 
     def _taking(self) -> Decision:
-        """What was read, behind what is gone."""
+        """What was read, after what is gone."""
         engine, gaps = self.engine, self._gaps()
         starts = tuple(map(max, zip(engine.decided, gaps, strict=True))) if gaps else engine.decided
         ends = tuple(max(each.next, at) for each, at in zip(engine.inputs.values(), starts, strict=True))

@@ -29,8 +29,8 @@ CLEAN_STOP = "clean-stop"
 RESET = "reset"
 
 # What happens to a log.
-OUT_TRIMMED = "out-stream-trimmed"  # by its own retention, whoever still reads
-INPUT_TRIMMED = "input-trimmed"  # a stream of somebody else, by its own retention, whoever still reads
+OUT_TRIMMED = "out-stream-trimmed"  # by its own retention, even while it is read
+INPUT_TRIMMED = "input-trimmed"  # a stream of another owner, by its own retention, even while it is read
 TAIL_LOST = "tail-lost"  # records that were acknowledged are gone; only on a bus that is not durable
 
 # Odds of each kind per append, and per process and tick; a seed scales them and leaves some out altogether.

@@ -158,7 +158,7 @@ class SeatChecks:
     def at_work(self, holders: Iterable[tuple[str, str, int]]) -> None:
         """Who believes to hold which seat in which epoch right now, among the processes that run.
 
-        An operator's reset waits for nobody: whoever held the seat before finds out when it reads it.
+        An operator's reset waits for nobody: the process that held the seat before finds out when it reads the reset.
         """
         alone: dict[str, str] = {}
         for seat, who, epoch in holders:

@@ -49,12 +49,12 @@ class GroupSim:
         return Consumer(self.world, host, self.group, self.logs, tuple(self.logs), checks)
 
     def after_tick(self) -> None:
-        """Whoever runs and believes to hold a seat must be alone with it."""
+        """Check that no two running members believe that they hold the same seat."""
         running = [m for m in self.members if m.host.alive and self.world.now >= m.host.paused_until]
         self.seat_checks.at_work(held for member in running for held in member.driver.at_work())
 
     def heal(self) -> None:
-        """Nothing new is published; somebody takes part."""
+        """Publish nothing new, and make sure that a member takes part."""
         for publisher in self.publishers:
             publisher.finishing = True
         for member in self.members:

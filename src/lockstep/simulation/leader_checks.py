@@ -65,7 +65,7 @@ class SequenceBook:
             self.report(checks.MISCOUNTED, f"{who} at {at}: an entry that counts was not applied")
 
     def told_sequenced(self, body: str) -> None:
-        """Whoever proposed it was promised that it is in the sequence."""
+        """Its proposer was promised that it is in the sequence."""
         self.told.append(body)
         if body not in self.sequence:
             self.report(checks.TOLD_ACKNOWLEDGED, f"{body} is not in the sequence")

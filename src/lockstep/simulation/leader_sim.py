@@ -72,7 +72,7 @@ class Engine(Process):
         self._step(leader.Won(epoch))
 
     def revoked(self, seat: str, epoch: int) -> None:
-        """The control log says: somebody else, or nobody."""
+        """The control log says that another engine leads, or none."""
         _ = seat, epoch
         self._step(leader.Lost())
 
@@ -183,13 +183,13 @@ class LeaderSim:
             self.book.delivered(block)
 
     def after_tick(self) -> None:
-        """Whoever runs and believes to hold the lead is alone with it; engines agree."""
+        """Check that no two running engines believe that they lead, and that engines agree."""
         running = [e for e in self.engines if e.host.alive and self.world.now >= e.host.paused_until]
         self.seat_checks.at_work(held for engine in running for held in engine.driver.at_work())
         self.book.compare({e.host.me: e.applied for e in self.engines if e.host.alive})
 
     def heal(self) -> None:
-        """Nothing new is proposed; somebody takes part."""
+        """Propose nothing new, and make sure that an engine takes part."""
         self.finishing = True
         for engine in self.engines:
             if engine.host.alive and not engine.takes_part and self.world.rng.random() < 0.5:

@@ -56,11 +56,11 @@ class SimLog(Generic[R]):
 
     @property
     def end(self) -> int:
-        """Behind the last record, or where the log was trimmed to."""
+        """The offset after the last record, or the one the log was trimmed to."""
         return max(self.offsets[-1] + 1, self.first) if self.offsets else self.first
 
     def trim(self, below: int) -> None:
-        """Let go of what is below an offset."""
+        """Trim the records below an offset."""
         self.first = min(max(self.first, below), self.end)
 
     def lose(self, count: int) -> int:
@@ -75,7 +75,7 @@ class SimLog(Generic[R]):
         return list(zip(self.offsets[low:high], self.records[low:high], strict=True))
 
     def index_after(self, offset: int) -> int:
-        """The index of the first record behind `offset`."""
+        """The index of the first record after `offset`."""
         return bisect_right(self.offsets, offset)
 
 
@@ -146,7 +146,7 @@ class Cursor(Generic[R]):
 
 
 class ForeignCursor(Cursor[R]):
-    """An engine's place on a stream of somebody else, which lets go of records whoever still reads.
+    """An engine's place on another owner's stream, which trims records even while they are read.
 
     It stops before a gap: only an entry says how far that goes. What is decided on stays readable. A real engine that
     finds it gone ends with an error, and nothing else is to be seen of that.
@@ -164,5 +164,5 @@ class ForeignCursor(Cursor[R]):
         if now < self.stalled_until:
             stop = min(stop, self.end_while_stalled)
         batch = self.log.between(self.next, stop)
-        self.next = max(self.next, stop)  # not only behind the last record: the log may begin between two
+        self.next = max(self.next, stop)  # not only after the last record: the log may begin between two
         return batch

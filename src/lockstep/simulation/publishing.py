@@ -27,7 +27,7 @@ class Waiting:
 
 
 class Publisher(Process):
-    """Publishes new values to random streams until told to finish."""
+    """Publishes new values to random streams until asked to finish."""
 
     immune = frozenset({faults.CLEAN_STOP, faults.RESET, faults.READ_STALL, faults.READ_SLOW})
 

@@ -1,4 +1,4 @@
-"""A run of many seeds, for people and for programs."""
+"""The report of a run of many seeds, as text and as JSON."""
 
 from __future__ import annotations
 

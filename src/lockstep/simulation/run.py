@@ -150,7 +150,7 @@ def _results(seeds: range, variant: str, jobs: int) -> Iterator[SeedResult]:
         yield from _run_chunk(seeds, variant)
         return
     chunks = [seeds[first : first + CHUNK] for first in range(0, len(seeds), CHUNK)]
-    # Not by fork: whoever calls this may have threads.
+    # Not by fork: the caller may have threads.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for results in pool.map(partial(_run_list, variant=variant), chunks):
             yield from results

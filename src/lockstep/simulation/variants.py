@@ -66,7 +66,7 @@ class NoMark(Variant):
 
 
 class LeaseOnWallClock(Variant):
-    """Leases and silence are measured on a clock that somebody sets."""
+    """Leases and silence are measured on a clock that can be set."""
 
     name = "lease-on-wall-clock"
     summary = "silence and leases are measured on the wall clock"
@@ -76,7 +76,7 @@ class LeaseOnWallClock(Variant):
 
 
 class ConfirmWithoutGeneration(Variant):
-    """A confirmation counts whoever made it, in whichever epoch."""
+    """A confirmation counts no matter which process made it, and in which epoch."""
 
     name = "confirm-without-generation"
     summary = "a confirmation counts in any generation"
@@ -170,7 +170,7 @@ class OwnGaps(Variant):
 
 
 class EmptyTakenForFirst(Variant):
-    """Whoever finds an out stream without its beginning believes that nothing is published."""
+    """An engine that finds an out stream without its beginning believes that nothing is published."""
 
     name = "empty-taken-for-first"
     summary = "what is out is guessed from the out stream alone"

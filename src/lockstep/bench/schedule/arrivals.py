@@ -114,7 +114,7 @@ class Reader:
         return len(keys)
 
     def read_until(self, expected: int, timeout: float) -> bool:
-        """Read until so many events have arrived; False if they do not in time."""
+        """Read until `expected` events have arrived; returns False if they do not arrive in time."""
         end = time.monotonic() + timeout
         while self.arrivals.distinct < expected:
             if time.monotonic() >= end:

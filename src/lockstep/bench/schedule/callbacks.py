@@ -36,7 +36,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio."""
+        """Keep the transport, to answer on."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 

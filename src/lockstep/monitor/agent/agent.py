@@ -73,7 +73,7 @@ class Agent:
         self._schedule.start(self._settings.document["checks"])
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Begin nothing more, let checks end that run, deregister if that is wanted, and call back."""
+        """Start no more checks, let running ones end, deregister if configured, and call back."""
         was_running, self._running = self._running, False
         self._schedule.stop()
         if self._keepalive_timer is not None:

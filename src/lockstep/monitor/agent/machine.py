@@ -36,7 +36,7 @@ class Machine(Protocol):
         """A time on the clock of this machine's zone."""
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> Timer:
-        """Have a function called after so many seconds."""
+        """Call a function after a number of seconds."""
 
     def start(self, command: str, data: bytes | None, timeout: float | None, done: Done) -> None:
         """Run a shell command, with data on its standard input, and say how it ended."""

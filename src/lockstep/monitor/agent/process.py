@@ -36,7 +36,7 @@ _LOCALTIME = Path("/etc/localtime")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What an agent process is made of."""
+    """The parts of an agent process."""
 
     settings: Settings
     transport: Transport

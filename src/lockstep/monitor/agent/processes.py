@@ -73,7 +73,7 @@ class _Process:
         self._timers: list[Timer] = []
         self._told = False
         self._verdict: tuple[str, int] | None = None
-        """What is told instead of what it gave: it took too long."""
+        """The output reported in place of its own: it took too long."""
         self._exited = False
         self._pidfd = -1
 

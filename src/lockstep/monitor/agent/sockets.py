@@ -127,7 +127,7 @@ class TcpSocket(asyncio.Protocol):
 
 
 class UdpSocket(asyncio.DatagramProtocol):
-    """Datagrams: one is one document. Nobody is answered."""
+    """Datagrams: each is one document, and none is answered."""
 
     def __init__(self, take: Take) -> None:
         self._take = take

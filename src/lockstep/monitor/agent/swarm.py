@@ -1,4 +1,4 @@
-"""Simulated agents: as many clients and checks as wanted in one process, for benchmarks and drills.
+"""Simulated agents: any number of clients and checks in one process, for benchmarks and drills.
 
 Each client sends a keepalive every 20 s and each of its checks a result each interval, spread evenly, with the numbers
 that agents give. Whole batches are published, so that one process can be a large fleet.

@@ -17,7 +17,7 @@ EVAL = "eval:"
 def difference(
     wanted: Mapping[str, Any], found: Any, event: Mapping[str, Any], moment: datetime, path: str = ""
 ) -> str | None:
-    """The first attribute that is not as wanted, in words; None if all are.
+    """Describe the first attribute that does not match; None if all match.
 
     A wanted value fits if it is the same, the same as text, an object whose members fit, or an expression that holds.
     """

@@ -65,5 +65,5 @@ def _digest(document: Json, value: bytes) -> str:
 
 
 def digest_of(value: bytes) -> str:
-    """What is remembered of a message."""
+    """The remembered facts of a message."""
     return blake2b(value, digest_size=8).hexdigest()

@@ -205,7 +205,7 @@ def _open_dependency(fleet: FleetState, text: str, own: str) -> str | None:
 
 
 def _notifies(rules: Rules, check: Json, handler: Json) -> str:
-    """How often a handler is told: `notify` of the handler, of the check, or of all."""
+    """Return how often a handler is notified: `notify` of the handler, of the check, or the default."""
     return next((each for each in (handler.get("notify"), check.get("notify")) if each in (EACH, CHANGE)), rules.notify)
 
 

@@ -37,7 +37,7 @@ AGGREGATES_MAX = 20
 
 
 def fault_of(check: Any) -> str | None:
-    """What is wrong with the check of a result; None if nothing is."""
+    """Return the error in the check of a result; None if it is valid."""
     if not isinstance(check, dict):
         return "check must be an object"
     name, status, output = check.get("name"), check.get("status", 0), check.get("output", "")
@@ -180,7 +180,7 @@ def _next_event(
 def _take_event(
     fleet: FleetState, client: ClientState, state: CheckState, action: str, event: EventState, flap: int
 ) -> None:
-    """Put an event into the registry or take it out, and tell the handlers."""
+    """Add an event to the registry or remove it, and notify the handlers."""
     check, stored = event.check, state.event
     name = check["name"]
     before = None if stored is None else (stored.status, stored.action)

@@ -29,7 +29,7 @@ def id_of(entry: Mapping[str, Any]) -> str:
 
 
 def fault_of(entry: Any) -> str | None:
-    """What is wrong with an entry; None if nothing is."""
+    """Return the error in an entry; None if it is valid."""
     if not isinstance(entry, dict):
         return "entry must be an object"
     texts = [name for name in ("id", "subscription", "check", "reason", "creator") if entry.get(name) is not None]

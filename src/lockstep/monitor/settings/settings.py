@@ -200,7 +200,7 @@ def of_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def load(paths: Sequence[Path], environ: Mapping[str, str], *, host: Host, is_client: bool = True) -> Settings:
-    """The settings of the environment, then of files and folders in their order; SettingsInvalid tells all faults.
+    """The settings of the environment, then of files and folders in their order; SettingsInvalid lists all errors.
 
     A client that is not told its name and address has those of `host`. If this is for no client, `client` is looked
     at only if there is one.

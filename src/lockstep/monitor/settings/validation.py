@@ -21,7 +21,7 @@ CATEGORIES: Mapping[str, Callable[[Definition], None]] = {
 
 
 def faults_of(document: Mapping[str, Any], *, with_client: bool) -> list[Fault]:
-    """What is wrong with the settings; of `client` only if the process is one, or if all of it is asked for."""
+    """Return the errors in the settings; those of `client` only for a client process, or if asked for."""
     faults: list[Fault] = []
     settings = Definition((), document, faults)
     look_at_processes(settings)

@@ -63,7 +63,7 @@ class _Funnel:
     exclusive: bool
     pipes: list[tuple[str, str]] = field(default_factory=list)
     tag: str | None = None
-    """Of its consumer, while there is one."""
+    """The tag of its consumer, while there is one."""
 
 
 class AmqpTransport(Transport):

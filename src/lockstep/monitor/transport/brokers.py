@@ -41,11 +41,11 @@ class Broker:
 
     @property
     def place(self) -> str:
-        """Host, port and virtual host, for people."""
+        """Host, port and virtual host, as text."""
         return f"{self.host}:{self.port}{'' if self.vhost == '/' else '/' + self.vhost}"
 
     def context(self) -> ssl.SSLContext | None:
-        """How to speak TLS, if it is wanted."""
+        """Return the TLS context; None without TLS."""
         if not self.tls:
             return None
         context = ssl.create_default_context(cafile=self.authorities)

@@ -93,7 +93,7 @@ class Broker:
         self._delivering = False
 
     def declare_exchange(self, pipe: str, kind: str) -> Exchange:
-        """The exchange, made if it is missing."""
+        """Return the exchange, created if it is missing."""
         if kind not in KINDS:
             raise BadArgument(name="kind", value=kind, reason=f"choose one of {', '.join(KINDS)}")
         exchange = self.exchanges.setdefault(pipe, Exchange(kind))
@@ -102,7 +102,7 @@ class Broker:
         return exchange
 
     def declare_queue(self, name: str) -> Queue:
-        """The queue, made if it is missing."""
+        """Return the queue, created if it is missing."""
         return self.queues.setdefault(name, Queue(name, self.durable))
 
     def publish(self, kind: str, pipe: str, stored: Stored) -> None:

@@ -122,7 +122,7 @@ class Transport(ABC):
 
     @abstractmethod
     def stats(self, queue: str) -> QueueStats:
-        """Messages and consumers of a queue, which is made if it is missing."""
+        """Return the messages and consumers of a queue, which is created if it is missing."""
 
     def fetch(self, queue: str) -> Message | None:
         """Take one message from a queue, None if it is empty; UnsupportedByBackend where there is no such thing."""

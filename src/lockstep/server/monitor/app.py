@@ -1,4 +1,4 @@
-"""The app of a monitor's API: routes, errors as Sensu tells them, and CORS where the settings ask for it."""
+"""The app of a monitor's API: routes, errors as Sensu reports them, and CORS where the settings ask for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lockstep.server.openapi import document
 from lockstep.server.routes import Call, Handle, Route, Router, Work, parse_query
 
 OPEN_PATHS = frozenset({HEALTHZ, READYZ})
-"""Open to everybody, and outside the limits."""
+"""Needs no credentials and is outside the limits."""
 OPENAPI = "/openapi.json"
 _REQUEST_ID, _ORIGIN = b"x-request-id", b"origin"
 
@@ -108,7 +108,7 @@ def error_status(error: LockstepError) -> int:
 
 
 def refusal(_request: Request, error: LockstepError) -> Response:
-    """An error that the guard tells."""
+    """Return an error of the guard as an answer."""
     if isinstance(error, TokenWrong):
         error = LoginWrong()
     return error_reply(error).response()

@@ -31,7 +31,7 @@ _ANSWERS: Mapping[str, Mapping[int, Any]] = {
 
 
 class OwnRoutes:
-    """See module."""
+    """The monitor's own routes: events, reasons, acknowledgements and live transitions."""
 
     def __init__(self, site: MonitorSite) -> None:
         self._site, self._view = site, site.view

@@ -27,7 +27,7 @@ class Orders(Protocol):
         """Append an order durably; return its id."""
 
     def wait(self, order: str, seconds: float) -> bool:
-        """Wait until the view has the answer to an order; False if it does not come in time."""
+        """Wait until the view has the answer to an order; returns False if it does not arrive in time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The app of a scheduler's API: routes, errors as documents, and the headers that tell how long an answer took."""
+"""The app of a scheduler's API: routes, errors as documents, and the headers that show how long an answer took."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lockstep.server.schedule.site import ScheduleSite
 from lockstep.server.schedule.tenants import TenantRoutes
 
 OPEN_PATHS = frozenset({HEALTHZ, READYZ, PING})
-"""Open to everybody, and outside the limits."""
+"""Needs no token and is outside the limits."""
 CHANGE_THREADS, READ_THREADS = 32, 8
 
 
@@ -121,7 +121,7 @@ class Timing:
         self._node = node.encode("ascii", "replace")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Run the app, count the status of its answer, and add the headers with the times and the node."""
         wall, begun = self._runtime.wall_ns() // 10**6, self._runtime.monotonic()
 
         async def timed(message: Message) -> None:

@@ -29,7 +29,7 @@ NOT_FOUND = {"status": "not found"}
 
 
 class BigBenRoutes:
-    """See module."""
+    """The routes that are compatible with BigBen."""
 
     def __init__(self, site: ScheduleSite) -> None:
         self._site = site

@@ -32,7 +32,7 @@ OK = {"status": "OK"}
 
 
 class CronRoutes:
-    """See module. Routes that name no type are about the crons of all types that the tenant and id have."""
+    """The routes for crons; those that name no type cover the crons of all types of the tenant and id."""
 
     def __init__(self, site: ScheduleSite) -> None:
         self._site = site

@@ -47,7 +47,7 @@ def payload_form(fields: dict[str, Any]) -> Form:
 
 
 def is_own(path: str) -> bool:
-    """Whether errors of a path are told in our form."""
+    """Whether errors of a path are answered in our own format."""
     return path.startswith(OWN)
 
 
@@ -63,7 +63,7 @@ def error_status(error: LockstepError) -> int:
 
 
 def error_reply(path: str, error: LockstepError) -> Reply:
-    """An error as the routes of a path tell it."""
+    """Return an error in the format of the path's routes."""
     status = error_status(error)
     headers = {"Allow": str(error.params["allowed"])} if status == NOT_ALLOWED else _OF_STATUS.get(status, {})
     message = _cut(type(error).template.format(**error.params))
@@ -90,12 +90,12 @@ def reason_of(error: LockstepError) -> str:
 
 
 def refusal(request: Request, error: LockstepError) -> Response:
-    """An error that the guard tells."""
+    """Return an error of the guard as an answer."""
     return error_reply(path_of(request), error).response()
 
 
 def failure_reply(path: str, signature: Mapping[str, Any]) -> Reply:
-    """What a client is told of a defect: a signature, under whose id the log has the rest."""
+    """Return the answer to an unexpected exception: a signature, under whose id the log has the details."""
     if is_own(path):
         advice = f"Look for {signature['id']} in the log of node {signature['node']}."
         return reply({"error": {"code": "INTERNAL", "message": "Something went wrong.", "advice": advice}}, 500)

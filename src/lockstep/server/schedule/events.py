@@ -40,7 +40,7 @@ _FILTERS = {
 
 
 class EventRoutes:
-    """See module."""
+    """The routes for events."""
 
     def __init__(self, site: ScheduleSite) -> None:
         self._site = site

@@ -24,7 +24,7 @@ AWAY = "the bus is away; the log says why"
 
 
 class OperationRoutes:
-    """See module. `requests` counts what the server answered."""
+    """The routes for operators; `requests` counts the server's answers by status."""
 
     def __init__(self, site: ScheduleSite) -> None:
         self._site = site
@@ -55,7 +55,7 @@ class OperationRoutes:
         return reply({"status": "ok"})
 
     def ready(self, _call: Call) -> Reply:
-        """Looked up at most once a second, and by one thread at a time, as everybody may ask."""
+        """Check at most once a second and in one thread at a time, as no token is needed to ask."""
         now, last = self._site.runtime.monotonic(), self._ready
         if last is not None and now - last[0] < READY_KEPT_S:
             return last[1]
@@ -89,7 +89,7 @@ class OperationRoutes:
         return reply({"nodes": rows})
 
     def shards(self, _call: Call) -> Reply:
-        """A shard that nobody owns has null; its events wait."""
+        """Return the owner of each shard; null for a shard without owner, whose events wait."""
         owners = {shard: card["node"] for card in self._site.nodes() for shard in card["shards"]}
         count = len(self._site.scheduler.bus.logs(self._site.scheduler.streams.requests))
         return reply({"shards": [{"shard": shard, "node": owners.get(shard)} for shard in range(count)]})

@@ -20,7 +20,7 @@ OK = {"status": "OK"}
 
 
 class TenantRoutes:
-    """See module."""
+    """The routes for tenants."""
 
     def __init__(self, site: ScheduleSite) -> None:
         self._site = site
